@@ -1,0 +1,110 @@
+# Everything that is done to mainstem is done through here. `make` alone prints the list.
+#
+#   PYTHON=python3.12 make setup     another interpreter for the virtual environment
+#   WORKERS=8 make test              more test processes
+#   ARGS='-k wheel' make test-unit   more arguments for pytest, the demo or the benchmark
+
+PYTHON ?= python3
+WORKERS ?= 2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ROOTS := platform ingest_gateway delta_log consumers jobs
+SOURCES := $(ROOTS) tests $(wildcard benchmarks examples)
+# Spark's tests share one session: loadgroup keeps them in one process while the others run beside it.
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS) --dist loadgroup
+
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+java_major = $(shell "$(JAVA)" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1)
+python_ok = $(shell "$(PYTHON)" -c 'import sys, venv, ensurepip; print(sys.version_info >= (3, 11))' 2>/dev/null)
+
+need_java = $(if $(filter-out 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16,$(java_major)),,$(error \
+  Spark needs Java 17 or newer$(if $(java_major),$(comma) and $(JAVA) is Java $(java_major)): \
+  install it (Debian and Ubuntu: apt-get install openjdk-17-jre-headless, macOS: brew install openjdk@17) \
+  and put it in PATH or JAVA_HOME))
+need_python = $(if $(filter True,$(python_ok)),,$(error \
+  mainstem needs Python 3.11 or newer with its venv module: \
+  install it (Debian and Ubuntu: apt-get install python3 python3-venv, macOS: brew install python@3.12) \
+  or name one with PYTHON=/path/to/python3))
+comma := ,
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo setup test test-unit test-fault lint format proto bench lock clean java
+
+##@ Start
+help: ## print this list
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: java $(STAMP) ## run the demo: 336,776 flights through a gateway, Delta and Spark
+	@$(BIN)/mainstem demo $(ARGS)
+
+setup: $(STAMP) ## create .venv with everything in it
+
+##@ Check
+test: java $(STAMP) ## run all tests
+	@$(PYTEST) $(PARALLEL) $(ARGS)
+
+test-unit: $(STAMP) ## run the fast tests that need no Java
+	@$(PYTEST) $(PARALLEL) -m "not spark and not slow and not fault and not end_to_end" $(ARGS)
+
+test-fault: $(STAMP) ## run the tests that inject faults
+	@$(PYTEST) $(PARALLEL) -m fault $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+
+lint: $(STAMP) ## check style, types and the direction of imports
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+##@ Change
+format: $(STAMP) ## format the code and fix what can be fixed
+	@$(BIN)/ruff check --fix-only $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+proto: $(STAMP) ## generate the Python code of the wire protocol
+	@$(BIN)/python ingest_gateway/proto/generate.py
+
+lock: ## write the newest versions that fit into constraints.txt
+	$(need_python)
+	@rm -rf $(VENV)-lock
+	@$(PYTHON) -m venv $(VENV)-lock
+	@$(VENV)-lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(VENV)-lock/bin/python -m pip install --quiet -e '.[gateway,spark,demo]' --group dev
+	@{ echo "# The versions that mainstem is tested with. Written by 'make lock'."; \
+	   $(VENV)-lock/bin/python -m pip freeze --all --exclude-editable --exclude pip \
+	     | grep -E '^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$$'; } > constraints.txt
+	@rm -rf $(VENV)-lock
+	@echo "constraints.txt is new: run 'make lint test', then commit it"
+
+##@ Measure
+bench: $(STAMP) ## measure produce against an embedded gateway (ARGS='--mode batch' ...)
+	@$(BIN)/mainstem bench produce $(ARGS)
+
+##@ Tidy
+clean: ## remove .venv and all that tools left behind
+	@rm -rf $(VENV) $(VENV)-lock build dist spark-warehouse metastore_db derby.log artifacts \
+	  .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find $(ROOTS) tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+java:
+	$(need_java)
+	@:
+
+# Order: the interpreter is checked only when the environment has to be made.
+$(BIN)/python:
+	$(need_python)
+	@$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing mainstem and its tools into $(VENV) (a few minutes, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[gateway,spark,demo]' --group dev
+	@touch $@
