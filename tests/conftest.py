@@ -1,0 +1,139 @@
+"""What every test may use: one Spark session, one seed, and a check for leaks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+SEED_VARIABLE = "MAINSTEM_TEST_SEED"
+LEAK_GRACE_S = 5.0
+
+# No deadline: a shared machine is slow at random. The blob makes a failure repeatable from a log.
+hypothesis.settings.register_profile("mainstem", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("mainstem")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Set before any worker process starts, so that all of them share it.
+    os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put every test that uses Spark into one group, so that one worker starts one session."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def repo_root() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The seed of this run; set MAINSTEM_TEST_SEED to repeat one."""
+    return int(os.environ[SEED_VARIABLE])
+
+
+@pytest.fixture
+def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
+    """A random generator that depends on the seed of the run and on the test, not on the order."""
+    return random.Random(f"{seed}:{request.node.nodeid.split('@')[0]}")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session of the whole run, with the checkout as the workers' directory."""
+    from mainstem.jobs.session import spark_session
+
+    directory = tmp_path_factory.mktemp("spark")
+    with contextlib.chdir(ROOT):
+        session = spark_session(
+            "mainstem-tests", **{"spark.sql.warehouse.dir": str(directory / "warehouse")}
+        )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def leak_check() -> Callable[[], AbstractContextManager[None]]:
+    """A context manager that fails when its block leaves a thread or a descriptor behind."""
+    return check_leaks
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fail the test when it leaves a thread or a descriptor behind.
+
+    Name it before other fixtures, so that they are torn down first:
+    `pytestmark = pytest.mark.usefixtures("no_leaks")`.
+    """
+    with check_leaks():
+        yield
+
+
+@contextlib.contextmanager
+def check_leaks(grace_s: float = LEAK_GRACE_S) -> Iterator[None]:
+    """Compare the threads and descriptors before and after the block.
+
+    What is still closing gets `grace_s` seconds. Only files, pipes and sockets count: gRPC and
+    pyarrow keep event queues for the life of the process.
+    """
+    threads_before = set(threading.enumerate())
+    descriptors_before = _open_descriptors()
+    yield
+    deadline = time.monotonic() + grace_s
+    while True:
+        threads = [t for t in threading.enumerate() if t not in threads_before]
+        descriptors = {
+            number: what
+            for number, what in _open_descriptors().items()
+            if descriptors_before.get(number) != what
+        }
+        if not threads and not descriptors:
+            return
+        if time.monotonic() > deadline:
+            pytest.fail(f"left behind after {grace_s} s: threads {threads}, files {descriptors}")
+        time.sleep(0.02)
+
+
+def _open_descriptors() -> dict[int, str]:
+    """The open files, pipes and sockets of this process, by number."""
+    directory = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    found: dict[int, str] = {}
+    for name in os.listdir(directory):
+        number = int(name)
+        try:
+            status = os.fstat(number)
+        except OSError:
+            continue  # the descriptor of the listing itself
+        mode = status.st_mode
+        if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            what = f"{stat.filemode(mode)} inode {status.st_ino}"
+            with contextlib.suppress(OSError):
+                what = os.readlink(f"{directory}/{name}")
+            found[number] = what
+    return found
