@@ -13,8 +13,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ROOTS := platform ingest_gateway delta_log consumers jobs
 SOURCES := $(ROOTS) tests $(wildcard benchmarks examples)
+PYTEST := $(BIN)/pytest
 # Spark's tests share one session: loadgroup keeps them in one process while the others run beside it.
-PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadgroup
 
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)

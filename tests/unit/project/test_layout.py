@@ -41,7 +41,9 @@ def test_no_top_level_folder_is_a_package(repo_root: Path) -> None:
 def test_no_mainstem_folder_is_a_package_since_the_namespace_spans_five_roots(
     repo_root: Path,
 ) -> None:
-    assert [str(f) for root in ROOTS for f in (repo_root / root).rglob("mainstem/__init__.py")] == []
+    assert [
+        str(f) for root in ROOTS for f in (repo_root / root).rglob("mainstem/__init__.py")
+    ] == []
 
 
 def test_a_mainstem_folder_holds_packages_only(repo_root: Path) -> None:
@@ -109,7 +111,7 @@ def test_the_standard_library_keeps_its_platform_module_in_the_root_of_the_check
 
 
 @pytest.mark.spark
-def test_a_spark_worker_in_the_root_of_the_checkout_sees_the_platform_module_of_the_standard_library(
+def test_a_spark_worker_in_the_root_of_the_checkout_sees_the_platform_of_the_standard_library(
     spark: SparkSession, repo_root: Path
 ) -> None:
     def look(_: int) -> tuple[str, str, str]:
@@ -126,9 +128,12 @@ def test_a_spark_worker_in_the_root_of_the_checkout_sees_the_platform_module_of_
 
 @pytest.mark.parametrize("module", ["mainstem.cli", "mainstem.ingest_gateway"])
 def test_a_process_that_is_not_a_job_starts_without_loading_spark(
-    module: str, tmp_path: Path
+    module: str, repo_root: Path, tmp_path: Path
 ) -> None:
-    code = f"import sys, {module}; sys.exit('pyspark' in sys.modules)"
+    roots = [str(repo_root / root) for root in ROOTS]
+    code = (
+        f"import sys; sys.path[:0] = {roots!r}; import {module}; sys.exit('pyspark' in sys.modules)"
+    )
     answer = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )

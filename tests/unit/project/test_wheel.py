@@ -17,14 +17,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
 ROOTS = ("platform", "ingest_gateway", "delta_log", "consumers", "jobs")
 
-# Refuses each distribution that the base does not need, as if it were not installed.
-BLOCK = """
+# Imports the client of this checkout while each module that the base does not need is refused, as
+# if it were not installed.
+IMPORT_CLIENT = """
 import sys
+sys.path[:0] = {roots!r}
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {blocked!r}:
             raise ModuleNotFoundError(f"refused: {{name}}", name=name)
 sys.meta_path.insert(0, Refuse())
+import mainstem.client
 """
 
 
@@ -138,7 +141,7 @@ def test_the_empty_environment_has_none_of_the_extras(
 
 
 def test_the_client_is_imported_while_everything_outside_the_base_dependencies_is_refused(
-    tmp_path: Path,
+    repo_root: Path, tmp_path: Path
 ) -> None:
     base = {d.metadata["Name"] for d in base_distributions().values()} | {"mainstem"}
     blocked = {
@@ -147,5 +150,5 @@ def test_the_client_is_imported_while_everything_outside_the_base_dependencies_i
         if not base & set(owners)
     }
     assert {"deltalake", "pyspark", "click", "rich", "pydantic", "structlog"} <= blocked
-    code = BLOCK.format(blocked=blocked) + "import mainstem.client"
+    code = IMPORT_CLIENT.format(roots=[str(repo_root / root) for root in ROOTS], blocked=blocked)
     run(sys.executable, "-c", code, cwd=tmp_path)
