@@ -1,0 +1,384 @@
+"""The actions of a Delta commit file that a mainstem table uses, and their JSON.
+
+Source: the Delta transaction log protocol, sections "Actions" and "Per-file Statistics".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from mainstem.errors import LogDamagedError, UnsupportedTableError
+from mainstem.records import format_timestamp_ms, parse_timestamp_ms
+
+#: Our own writer feature: a conforming writer that does not know it must not touch the table.
+WRITER_FEATURE: Final = "mainstemLog"
+WRITER_FEATURES: Final = ("appendOnly", "invariants", WRITER_FEATURE)
+READER_VERSION: Final = 1
+WRITER_VERSION: Final = 7
+
+#: Delta's `schemaString` of a topic table, column by column.
+_HEADERS = {
+    "type": "array",
+    "containsNull": True,
+    "elementType": {
+        "type": "struct",
+        "fields": [
+            {"name": "key", "type": "string", "nullable": True, "metadata": {}},
+            {"name": "value", "type": "binary", "nullable": True, "metadata": {}},
+        ],
+    },
+}
+_COLUMNS: Final[tuple[tuple[str, object], ...]] = (
+    ("partition", "integer"),
+    ("offset", "long"),
+    ("timestamp", "timestamp"),
+    ("timestamp_type", "integer"),
+    ("key", "binary"),
+    ("value", "binary"),
+    ("headers", _HEADERS),
+    ("producer_id", "long"),
+    ("sequence", "long"),
+)
+TOPIC_SCHEMA_STRING: Final = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": type_, "nullable": True, "metadata": {}}
+            for name, type_ in _COLUMNS
+        ],
+    },
+    separators=(",", ":"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """Which readers and writers may use the table."""
+
+    min_reader_version: int = READER_VERSION
+    min_writer_version: int = WRITER_VERSION
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = WRITER_FEATURES
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "minReaderVersion": self.min_reader_version,
+            "minWriterVersion": self.min_writer_version,
+        }
+        if self.reader_features:
+            body["readerFeatures"] = list(self.reader_features)
+        if self.min_writer_version >= 7:
+            body["writerFeatures"] = list(self.writer_features)
+        return {"protocol": body}
+
+    def check_supported(self, table: str) -> None:
+        """Refuses what this version cannot read or write, by name.
+
+        Raises:
+            UnsupportedTableError: The table has a feature that we do not know, or it is no mainstem table.
+        """
+        unknown = sorted(
+            (set(self.reader_features) | set(self.writer_features)) - set(WRITER_FEATURES)
+        )
+        if unknown:
+            raise UnsupportedTableError(
+                f"the table {table} has the feature {', '.join(unknown)}, which this version of mainstem does not know; "
+                "open it with a newer version",
+                table=table,
+                features=",".join(unknown),
+            )
+        if WRITER_FEATURE not in self.writer_features:
+            raise UnsupportedTableError(
+                f"the table {table} is not a mainstem topic: it lacks the writer feature {WRITER_FEATURE}",
+                table=table,
+            )
+        if self.min_reader_version > READER_VERSION or self.min_writer_version != WRITER_VERSION:
+            raise UnsupportedTableError(
+                f"the table {table} asks for reader version {self.min_reader_version} and writer version "
+                f"{self.min_writer_version}; this version of mainstem knows {READER_VERSION} and {WRITER_VERSION}",
+                table=table,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The table's identity, schema and properties. `id` is the topic id."""
+
+    id: str
+    created_ms: int
+    configuration: Mapping[str, str]
+    schema_string: str = TOPIC_SCHEMA_STRING
+    partition_columns: tuple[str, ...] = ("partition",)
+    name: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "id": self.id,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self.schema_string,
+            "partitionColumns": list(self.partition_columns),
+            "createdTime": self.created_ms,
+            "configuration": dict(self.configuration),
+        }
+        if self.name is not None:
+            body["name"] = self.name
+        return {"metaData": body}
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file of one partition: offsets [base_offset, last_offset], both there; an `add` action.
+
+    Attributes:
+        path: Relative to the table, not URL-encoded.
+        record_count: Less than the span of offsets only after keyed compaction.
+        timestamp_ms_min, timestamp_ms_max: Exact, both inclusive.
+    """
+
+    path: str
+    partition: int
+    base_offset: int
+    last_offset: int
+    record_count: int
+    size_bytes: int
+    timestamp_ms_min: int
+    timestamp_ms_max: int
+    modified_ms: int
+    data_change: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        stats = {
+            "numRecords": self.record_count,
+            "minValues": {
+                "offset": self.base_offset,
+                "timestamp": format_timestamp_ms(self.timestamp_ms_min),
+            },
+            "maxValues": {
+                "offset": self.last_offset,
+                "timestamp": format_timestamp_ms(self.timestamp_ms_max),
+            },
+            "nullCount": {"offset": 0, "timestamp": 0},
+        }
+        return {
+            "add": {
+                "path": quote(self.path, safe="/="),
+                "partitionValues": {"partition": str(self.partition)},
+                "size": self.size_bytes,
+                "modificationTime": self.modified_ms,
+                "dataChange": self.data_change,
+                "stats": json.dumps(stats, separators=(",", ":")),
+            }
+        }
+
+    @classmethod
+    def from_add(cls, body: Mapping[str, Any]) -> DataFile:
+        """Reads an `add` action, from a commit file or a checkpoint."""
+        stats = json.loads(body["stats"])
+        least, most = stats["minValues"], stats["maxValues"]
+        partition_values = body["partitionValues"]
+        return cls(
+            path=unquote(body["path"]),
+            partition=int(dict(partition_values)["partition"]),
+            base_offset=least["offset"],
+            last_offset=most["offset"],
+            record_count=stats["numRecords"],
+            size_bytes=body["size"],
+            timestamp_ms_min=parse_timestamp_ms(least["timestamp"]),
+            timestamp_ms_max=parse_timestamp_ms(most["timestamp"]),
+            modified_ms=body["modificationTime"],
+            data_change=bool(body["dataChange"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A data file that is no longer part of the table from this version on."""
+
+    path: str
+    partition: int
+    size_bytes: int
+    removed_ms: int
+    data_change: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "remove": {
+                "path": quote(self.path, safe="/="),
+                "deletionTimestamp": self.removed_ms,
+                "dataChange": self.data_change,
+                "extendedFileMetadata": True,
+                "partitionValues": {"partition": str(self.partition)},
+                "size": self.size_bytes,
+            }
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A `txn` action: a named number that changes atomically with the commit. See `registers`."""
+
+    name: str
+    value: int
+    updated_ms: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"appId": self.name, "version": self.value}
+        if self.updated_ms is not None:
+            body["lastUpdated"] = self.updated_ms
+        return {"txn": body}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a commit added to one partition: offsets [base_offset, base_offset + record_count)."""
+
+    partition: int
+    base_offset: int
+    record_count: int
+
+    def to_json(self) -> dict[str, int]:
+        return {
+            "partition": self.partition,
+            "baseOffset": self.base_offset,
+            "recordCount": self.record_count,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """Who made the commit and why.
+
+    Attributes:
+        commit_id: Unique to the commit; tells our own commit from another's when an outcome is unknown.
+        batches: The records that the commit added, by partition and offset.
+    """
+
+    commit_id: str
+    operation: str
+    timestamp_ms: int
+    batches: tuple[Batch, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "commitInfo": {
+                "timestamp": self.timestamp_ms,
+                "operation": self.operation,
+                "operationParameters": dict(self.parameters),
+                "isBlindAppend": self.operation == "APPEND",
+                "engineInfo": "mainstem",
+                "mainstem": {
+                    "commitId": self.commit_id,
+                    "batches": [batch.to_json() for batch in self.batches],
+                },
+            }
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> CommitInfo:
+        ours = body.get("mainstem") or {}
+        return cls(
+            commit_id=ours.get("commitId", ""),
+            operation=body.get("operation", ""),
+            timestamp_ms=body.get("timestamp", 0),
+            batches=tuple(
+                Batch(batch["partition"], batch["baseOffset"], batch["recordCount"])
+                for batch in ours.get("batches", ())
+            ),
+            parameters=body.get("operationParameters") or {},
+        )
+
+
+Action = Protocol | Metadata | DataFile | Remove | Register | CommitInfo
+
+
+def encode_commit(actions: Iterable[Action]) -> bytes:
+    """The content of a commit file: one JSON object a line."""
+    return b"".join(
+        json.dumps(action.to_json(), separators=(",", ":")).encode() + b"\n" for action in actions
+    )
+
+
+def decode_commit(data: bytes, path: str) -> list[Action]:
+    """The actions of a commit file.
+
+    Raises:
+        LogDamagedError: It is empty or a line is no action: the file is torn.
+    """
+    if not data.endswith(b"\n"):
+        raise _torn(path, "its last line has no end")
+    actions: list[Action] = []
+    for number, line in enumerate(data.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            parsed = json.loads(line)
+            action = action_from_json(parsed)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _torn(path, f"line {number}: {error!r}") from error
+        if action is not None:
+            actions.append(action)
+    if not actions:
+        raise _torn(path, "it has no action")
+    return actions
+
+
+def action_from_json(parsed: Mapping[str, Any]) -> Action | None:
+    """One action from its JSON (or a checkpoint row of the same shape). None: of a kind that may be ignored."""
+    if (body := parsed.get("add")) is not None:
+        return DataFile.from_add(body)
+    if (body := parsed.get("txn")) is not None:
+        return Register(body["appId"], body["version"], body.get("lastUpdated"))
+    if (body := parsed.get("commitInfo")) is not None:
+        return CommitInfo.from_json(body)
+    if (body := parsed.get("remove")) is not None:
+        values = dict(body.get("partitionValues") or {})
+        return Remove(
+            unquote(body["path"]),
+            int(values.get("partition", -1)),
+            body.get("size") or 0,
+            body.get("deletionTimestamp") or 0,
+            bool(body["dataChange"]),
+        )
+    if (body := parsed.get("metaData")) is not None:
+        return Metadata(
+            id=body["id"],
+            created_ms=body.get("createdTime") or 0,
+            configuration=dict(body.get("configuration") or {}),
+            schema_string=body["schemaString"],
+            partition_columns=tuple(body["partitionColumns"]),
+            name=body.get("name"),
+        )
+    if (body := parsed.get("protocol")) is not None:
+        return Protocol(
+            body["minReaderVersion"],
+            body["minWriterVersion"],
+            tuple(body.get("readerFeatures") or ()),
+            tuple(body.get("writerFeatures") or ()),
+        )
+    return None
+
+
+def _torn(path: str, why: str) -> LogDamagedError:
+    return LogDamagedError(f"the commit file {path} is damaged: {why}", file=path)
+
+
+def same_table(first: Metadata, second: Metadata) -> bool:
+    """Whether two metadata actions are of one topic with one schema, so that only settings differ."""
+    return (first.id, first.schema_string, first.partition_columns) == (
+        second.id,
+        second.schema_string,
+        second.partition_columns,
+    )
+
+
+def register_value(actions: Sequence[Action], name: str) -> int | None:
+    """The value that `actions` give a register, or None."""
+    for action in actions:
+        if isinstance(action, Register) and action.name == name:
+            return action.value
+    return None

@@ -1,0 +1,137 @@
+"""The one way in which a topic table changes: a commit file, put if absent, with three outcomes.
+
+Source: Delta protocol, section "Delta Log Entries": writers must create a version's file atomically and only
+if it does not exist.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from mainstem.delta_log.actions import Action, Batch, CommitInfo, encode_commit
+from mainstem.delta_log.snapshot import commit_path, read_commit
+from mainstem.delta_log.store import AlreadyExists, NotFound, PutOutcomeUnknown, Store
+from mainstem.errors import StoreUnavailableError
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Our actions are version `version`, durable and visible."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Another commit is version `version`; nothing of ours is there. `actions` are the winner's."""
+
+    version: int
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeUnknown:
+    """The store failed at a point where our commit may be version `version`.
+
+    Commit again at the same version to find out; never at another one.
+    """
+
+    version: int
+    commit_id: str
+
+
+Outcome = Committed | Conflict | OutcomeUnknown
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970-01-01 UTC: for record and commit timestamps, never for deadlines."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """A commit that is ready to be tried at any version: the actions with their commit info and its id."""
+
+    info: CommitInfo
+    actions: tuple[Action, ...]
+
+    @classmethod
+    def of(
+        cls,
+        operation: str,
+        actions: Iterable[Action],
+        *,
+        timestamp_ms: int,
+        batches: Sequence[Batch] = (),
+    ) -> TableCommit:
+        """A commit of `actions`, which get a commit info with a new id in front."""
+        info = CommitInfo(uuid.uuid4().hex, operation, timestamp_ms, tuple(batches))
+        return cls(info, (info, *actions))
+
+
+class Committer:
+    """Commits to the table at the root of `store`. Calls block; one caller at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def commit(self, version: int, commit: TableCommit) -> Outcome:
+        """Tries to make `commit` the table's version `version`, which must follow one that exists.
+
+        Safe to repeat with the same commit and version, which is also how an unknown outcome is resolved:
+        where the version is taken, it is read back, and our own commit is told by its id.
+
+        Raises:
+            StoreUnavailableError: The store failed before the commit could be there. Try again.
+            LogDamagedError: Another commit has the version, and its file is torn.
+        """
+        try:
+            self._store.put_if_absent(commit_path(version), encode_commit(commit.actions))
+        except AlreadyExists:
+            return self._conflict_or_ours(version, commit)
+        except PutOutcomeUnknown:
+            return OutcomeUnknown(version, commit.info.commit_id)
+        return Committed(version)
+
+    def _conflict_or_ours(self, version: int, commit: TableCommit) -> Committed | Conflict:
+        actions = tuple(read_commit(self._store, version))
+        theirs = next((action for action in actions if isinstance(action, CommitInfo)), None)
+        if theirs is not None and theirs.commit_id == commit.info.commit_id:
+            # Ours, from an attempt that reported a failure. Visible is not yet durable.
+            self._store.make_durable(commit_path(version))
+            return Committed(version)
+        return Conflict(version, actions)
+
+
+def commit_until_decided(
+    committer: Committer,
+    version: int,
+    commit: TableCommit,
+    on_conflict: Callable[[Conflict], None],
+    attempts_max: int = 100,
+) -> int:
+    """Commits at `version` or the first free one after it, for administration: blocks, few in number.
+
+    Args:
+        on_conflict: Takes the winner's actions; raises to give up.
+        attempts_max: Attempts before giving up; each loss means that another writer got on.
+
+    Returns:
+        The version that the commit became.
+
+    Raises:
+        StoreUnavailableError: The store failed.
+    """
+    for _ in range(attempts_max):
+        outcome = committer.commit(version, commit)
+        if isinstance(outcome, Committed):
+            return outcome.version
+        if isinstance(outcome, Conflict):
+            on_conflict(outcome)
+            version += 1
+    raise StoreUnavailableError(
+        f"{attempts_max} attempts to commit were lost to other writers or to the store; try again"
+    )

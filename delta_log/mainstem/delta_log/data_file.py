@@ -1,0 +1,171 @@
+"""Data files: Arrow batches of one partition to Parquet and back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mainstem.delta_log.actions import DataFile
+from mainstem.delta_log.store import NotFound, Store
+from mainstem.errors import LogDamagedError
+from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
+from mainstem.records import TABLE_SCHEMA, timestamps_ms_column
+
+CREATE_TIME: Final = 0
+LOG_APPEND_TIME: Final = 1
+
+_COMPRESSION: Final[dict[str, tuple[str, int | None]]] = {
+    "zstd": ("zstd", 1),
+    "lz4": ("lz4", None),
+    "snappy": ("snappy", None),
+    "gzip": ("gzip", 1),
+    "none": ("none", None),
+}
+
+#: Lengths apart from the bytes: twice as fast to write as a dictionary for keys and values that rarely repeat.
+_ENCODINGS: Final = {
+    "offset": "DELTA_BINARY_PACKED",
+    "timestamp": "DELTA_BINARY_PACKED",
+    "key": "DELTA_LENGTH_BYTE_ARRAY",
+    "value": "DELTA_LENGTH_BYTE_ARRAY",
+    "headers.list.element.value": "DELTA_LENGTH_BYTE_ARRAY",
+    "sequence": "DELTA_BINARY_PACKED",
+}
+_DICTIONARY: Final = ["timestamp_type", "producer_id", "headers.list.element.key"]
+
+#: Only what Spark and the index prune on. None on key and value: one large value would fill the log.
+_STATISTICS: Final = ["offset", "timestamp"]
+
+
+def encode_data_file(
+    partition: int,
+    base_offset: int,
+    batches: Sequence[pa.RecordBatch],
+    *,
+    timestamp_type: int,
+    compression_type: str,
+    now_ms: int,
+) -> tuple[DataFile, pa.Buffer]:
+    """The Parquet file for consecutive wire batches of one partition, and its `add` action.
+
+    Args:
+        base_offset: The offset of the first record; the others follow without a gap.
+        batches: At least one record, each with the columns of `WIRE_SCHEMA`.
+        now_ms: Becomes the file's modification time.
+    """
+    table = pa.Table.from_batches(batches)
+    rows = table.num_rows
+    assert rows > 0
+    timestamps = [
+        timestamps_ms_column(batch.column("timestamp")) for batch in batches if batch.num_rows
+    ]
+    null_long = pa.nulls(rows, pa.int64())
+    columns = pa.Table.from_arrays(
+        [
+            pa.array(np.arange(base_offset, base_offset + rows, dtype=np.int64)),
+            table.column("timestamp").cast(TABLE_SCHEMA.field("timestamp").type),
+            pa.array(np.full(rows, timestamp_type, dtype=np.int32)),
+            table.column("key"),
+            table.column("value"),
+            table.column("headers"),
+            null_long,
+            null_long,
+        ],
+        schema=TABLE_SCHEMA,
+    )
+    sink = pa.BufferOutputStream()
+    codec, level = _COMPRESSION[compression_type]
+    pq.write_table(
+        columns,
+        sink,
+        row_group_size=_row_group_rows(rows, table.nbytes),
+        compression=codec,
+        compression_level=level,
+        use_dictionary=_DICTIONARY,
+        column_encoding=_ENCODINGS,
+        write_statistics=_STATISTICS,
+        store_schema=False,
+    )
+    data = sink.getvalue()
+    file = DataFile(
+        path=f"partition={partition}/{base_offset:020d}-{uuid.uuid4().hex}.parquet",
+        partition=partition,
+        base_offset=base_offset,
+        last_offset=base_offset + rows - 1,
+        record_count=rows,
+        size_bytes=data.size,
+        timestamp_ms_min=min(int(column.min()) for column in timestamps),
+        timestamp_ms_max=max(int(column.max()) for column in timestamps),
+        modified_ms=now_ms,
+    )
+    return file, data
+
+
+def _row_group_rows(rows: int, size_bytes: int) -> int:
+    by_bytes = rows * ROW_GROUP_BYTES_MAX // max(size_bytes, 1)
+    return max(min(ROW_GROUP_ROWS_MAX, by_bytes), 1)
+
+
+def read_data_file(
+    store: Store,
+    file: DataFile,
+    start_offset: int,
+    end_offset: int,
+    columns: Iterable[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The records of `file` with offsets in [start_offset, end_offset), in order, a row group at a time.
+
+    Args:
+        columns: Names out of `TABLE_SCHEMA`; `offset` is read in any case and comes first. None: all.
+
+    Raises:
+        LogDamagedError: The file is missing or is no Parquet file.
+    """
+    wanted = list(TABLE_SCHEMA.names if columns is None else dict.fromkeys(["offset", *columns]))
+    try:
+        source = store.open(file.path)
+    except NotFound as error:
+        raise LogDamagedError(
+            f"the data file {store.uri}/{file.path}, which holds offsets {file.base_offset} to {file.last_offset} of "
+            f"partition {file.partition}, is missing",
+            file=file.path,
+        ) from error
+    try:
+        with source, pq.ParquetFile(source, pre_buffer=False) as parquet:
+            for group in range(parquet.num_row_groups):
+                if not _overlaps(parquet.metadata.row_group(group), start_offset, end_offset):
+                    continue
+                table = parquet.read_row_group(group, columns=wanted, use_threads=False)
+                for batch in table.select(wanted).to_batches():
+                    cut = _cut(batch, start_offset, end_offset)
+                    if cut.num_rows:
+                        yield cut
+    except (pa.ArrowInvalid, OSError) as error:
+        raise LogDamagedError(
+            f"the data file {store.uri}/{file.path} is damaged: {error}", file=file.path
+        ) from error
+
+
+def _overlaps(group: Any, start_offset: int, end_offset: int) -> bool:
+    column = group.column(0)
+    statistics = column.statistics if column.path_in_schema == "offset" else None
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return bool(statistics.min < end_offset and statistics.max >= start_offset)
+
+
+def _cut(batch: pa.RecordBatch, start_offset: int, end_offset: int) -> pa.RecordBatch:
+    offsets = batch.column("offset").to_numpy()
+    first, last = np.searchsorted(offsets, [start_offset, end_offset])
+    return batch.slice(int(first), int(last - first))
+
+
+def timestamps_to_ms(column: pa.Array) -> pa.Array:
+    """A file's timestamp column (microseconds, always whole milliseconds) as integers in milliseconds."""
+    return pc.divide(column.view(pa.int64()), 1_000)

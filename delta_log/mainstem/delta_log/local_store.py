@@ -1,0 +1,272 @@
+"""A `Store` in a directory of a local file system.
+
+`put_if_absent` writes a temporary file, syncs it, gives it its final name with `link`, which fails when the
+name exists, and syncs the directory. Files are reached through a descriptor of the root directory, so that a
+store that is bound to a removed directory cannot write into a new one of the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+
+from mainstem.delta_log.store import (
+    AlreadyExists,
+    NotFound,
+    ObjectInfo,
+    PutOutcomeUnknown,
+    StoreGone,
+)
+from mainstem.errors import StoreUnavailableError
+
+_TRASH = ".trash"
+
+
+class LocalStore:
+    """Files below `root`, which is created if it is not there.
+
+    Args:
+        root: A directory on a file system with hard links and a working fsync.
+        create: False: raise NotFound where the directory does not exist.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, create: bool = True) -> None:
+        self._root = Path(root).absolute()
+        try:
+            if create:
+                self._root.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFound(f"there is no directory {self._root}") from error
+        except OSError as error:
+            raise _unavailable("open the directory", str(self._root), error) from error
+
+    @property
+    def uri(self) -> str:
+        return str(self._root)
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        return {}
+
+    def read(self, path: str) -> bytes:
+        with self._reading(path):
+            fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
+            with open(fd, "rb") as file:
+                return file.read()
+
+    def open(self, path: str) -> pa.NativeFile:
+        with self._reading(path):
+            return pa.memory_map(str(self._root / path), "r")
+
+    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        try:
+            self._write(path, data, os.O_TRUNC)
+            self._sync_directory(os.path.dirname(path))
+        except OSError as error:
+            raise self._failed("write", path, error) from error
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        directory = os.path.dirname(path)
+        temporary = os.path.join(directory, f".{uuid.uuid4().hex}.tmp")
+        try:
+            self._write(temporary, data, os.O_EXCL)
+        except OSError as error:
+            raise self._failed("write", path, error) from error
+        try:
+            os.link(
+                temporary, path, src_dir_fd=self._fd, dst_dir_fd=self._fd, follow_symlinks=False
+            )
+        except FileExistsError as error:
+            raise AlreadyExists(path) from error
+        except FileNotFoundError as error:
+            raise self._failed("link", path, error) from error
+        except OSError as error:
+            raise PutOutcomeUnknown(f"link of {self._root / path} failed: {error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=self._fd)
+        try:
+            self._sync_directory(directory)
+        except OSError as error:
+            raise PutOutcomeUnknown(
+                f"sync of the directory of {self._root / path} failed: {error}"
+            ) from error
+
+    def make_durable(self, path: str) -> None:
+        with self._reading(path):
+            fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            self._sync_directory(os.path.dirname(path))
+
+    def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
+        found = []
+        for name, status in self._entries(directory):
+            if name > start_after and stat.S_ISREG(status.st_mode) and not name.endswith(".tmp"):
+                found.append(ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000))
+        found.sort(key=lambda info: info.name)
+        return found
+
+    def list_directories(self, directory: str) -> list[str]:
+        return sorted(
+            name for name, status in self._entries(directory) if stat.S_ISDIR(status.st_mode)
+        )
+
+    def delete(self, path: str) -> None:
+        try:
+            os.unlink(path, dir_fd=self._fd)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failed("delete", path, error) from error
+
+    def remove_directory(self, path: str) -> None:
+        # A rename frees the name in one step, and makes bound stores of it harmless.
+        trash = f"{_TRASH}/{uuid.uuid4().hex}"
+        try:
+            self._make_directory(_TRASH)
+            os.rename(path, trash, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            self._sync_directory(os.path.dirname(path))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._failed("remove the directory", path, error) from error
+        shutil.rmtree(self._root / _TRASH, ignore_errors=True)
+
+    def bind(self, directory: str, *, create: bool = False) -> Self:
+        if create:
+            try:
+                self._make_directory(directory)
+            except OSError as error:
+                raise self._failed("make the directory", directory, error) from error
+        return type(self)(self._root / directory, create=False)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def self_check(self) -> None:
+        name = f".check-{uuid.uuid4().hex}"
+        try:
+            self.put_if_absent(name, b"first")
+            try:
+                self.put_if_absent(name, b"second")
+            except AlreadyExists:
+                pass
+            else:
+                raise StoreUnavailableError(
+                    f"{self._root} cannot hold a log: link() replaced an existing file; use another file system"
+                )
+            if self.read(name) != b"first":
+                raise StoreUnavailableError(
+                    f"{self._root} cannot hold a log: a file changed under its reader"
+                )
+        except PutOutcomeUnknown as error:
+            raise StoreUnavailableError(
+                f"{self._root} cannot hold a log: {error}; use a file system with hard links and fsync"
+            ) from error
+        finally:
+            self.delete(name)
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _write(self, path: str, data: bytes | pa.Buffer, how: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | how
+        try:
+            fd = os.open(path, flags, 0o644, dir_fd=self._fd)
+        except FileNotFoundError:
+            self._make_directory(os.path.dirname(path))
+            fd = os.open(path, flags, 0o644, dir_fd=self._fd)
+        try:
+            view = memoryview(data)
+            while view.nbytes:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(path, dir_fd=self._fd)
+            raise
+        finally:
+            os.close(fd)
+
+    def _make_directory(self, directory: str) -> None:
+        """Makes it and what is missing above it, each one durable in its parent."""
+        if os.stat(self._fd).st_nlink == 0:
+            raise FileNotFoundError(
+                errno.ENOENT, "the store's directory was removed", str(self._root)
+            )
+        parent = ""
+        for part in filter(None, directory.split("/")):
+            child = os.path.join(parent, part)
+            try:
+                os.mkdir(child, 0o755, dir_fd=self._fd)
+                self._sync_directory(parent)
+            except FileExistsError:
+                pass
+            parent = child
+
+    def _sync_directory(self, directory: str) -> None:
+        if not directory:
+            os.fsync(self._fd)
+            return
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _entries(self, directory: str) -> Iterator[tuple[str, os.stat_result]]:
+        try:
+            fd = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise self._failed("list", directory, error) from error
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        yield entry.name, entry.stat(follow_symlinks=False)
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFound(f"there is no file {self._root / path}") from error
+        except OSError as error:
+            raise self._failed("read", path, error) from error
+
+    def _failed(self, what: str, path: str, error: OSError) -> StoreUnavailableError:
+        """StoreGone when the bound directory is no longer the one of that name, else StoreUnavailableError."""
+        try:
+            here, there = os.stat(self._fd), os.stat(self._root)
+            gone = (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
+        except OSError:
+            gone = True
+        if gone:
+            return StoreGone(
+                f"the directory {self._root} was removed while it was in use", path=path
+            )
+        return _unavailable(what, str(self._root / path), error)
+
+
+def _unavailable(what: str, path: str, error: OSError) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"the store could not {what} {path}: {error}; nothing was done", path=path
+    )

@@ -1,0 +1,155 @@
+"""Reading a table's state through a `Store`: the newest checkpoint, then the commit files after it.
+
+delta-rs writes our checkpoints but does not read the log for us: it has no way to list `txn` actions, and it
+cannot read through a `Store`, so neither a fault-injecting nor a bound one.
+
+Source: Delta protocol, sections "Checkpoints" and "Last Checkpoint File".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mainstem.delta_log.actions import Action, action_from_json, decode_commit
+from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.table_state import TableState
+from mainstem.errors import LogDamagedError, UnknownTopicError
+
+LOG: Final = "_delta_log"
+LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+def commit_path(version: int) -> str:
+    """The path of a version's commit file inside its table."""
+    return f"{LOG}/{version:020d}.json"
+
+
+def checkpoint_path(version: int) -> str:
+    """The path of a version's checkpoint inside its table."""
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
+
+
+def read_commit(store: Store, version: int) -> list[Action]:
+    """The actions of one version. Raises NotFound, or LogDamagedError for a torn file."""
+    path = commit_path(version)
+    return decode_commit(store.read(path), f"{store.uri}/{path}")
+
+
+def load_table(store: Store) -> TableState:
+    """The newest state of the table at the root of `store`.
+
+    Raises:
+        UnknownTopicError: There is no table.
+        UnsupportedTableError: It has a feature that we do not know.
+        LogDamagedError: A commit file or checkpoint is missing or torn; the message names it.
+    """
+    state = TableState(store.uri)
+    names = [info.name for info in store.list_files(LOG)]
+    commits = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
+    checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
+    if not commits and not checkpoints:
+        raise UnknownTopicError(f"there is no topic table at {store.uri}", table=store.uri)
+    for version in reversed(checkpoints):
+        try:
+            actions = _read_checkpoint(store, version)
+        except (LogDamagedError, NotFound):
+            if 0 in commits:
+                continue  # the commit files say the same, only slower
+            if version == checkpoints[0]:
+                raise
+            continue
+        state.apply(version, actions)
+        state.checkpoint_version = version
+        break
+    newest = commits[-1] if commits else state.version
+    for version in range(state.version + 1, newest + 1):
+        try:
+            state.apply(version, read_commit(store, version))
+        except NotFound as error:
+            raise LogDamagedError(
+                f"the log {store.uri}/{LOG} has version {newest} but the file of version {version} is missing",
+                file=f"{store.uri}/{commit_path(version)}",
+            ) from error
+    state.check_complete()
+    return state
+
+
+def refresh_table(store: Store, state: TableState) -> TableState:
+    """The newest state: `state` itself brought forward, or a new one where log clean-up has overtaken it.
+
+    Raises:
+        LogDamagedError: A commit file is torn.
+        UnknownTopicError: The table is gone.
+    """
+    advanced = False
+    while True:
+        try:
+            actions = read_commit(store, state.version + 1)
+        except NotFound:
+            break
+        state.apply(state.version + 1, actions)
+        advanced = True
+    if not advanced and _last_checkpoint_version(store) > state.version:
+        return load_table(store)
+    return state
+
+
+def _last_checkpoint_version(store: Store) -> int:
+    """The newest version that `_last_checkpoint` names; -1 without one. Cheap: one small file."""
+    try:
+        return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
+    except (NotFound, ValueError, KeyError):
+        return -1
+
+
+def _read_checkpoint(store: Store, version: int) -> list[Action]:
+    path = checkpoint_path(version)
+    try:
+        with pq.ParquetFile(pa.BufferReader(store.read(path))) as file:
+            wanted = [
+                name
+                for name in ("protocol", "metaData", "txn", "add")
+                if name in file.schema_arrow.names
+            ]
+            return [
+                action
+                for name in wanted
+                for row in _rows(file, name)
+                if (action := action_from_json({name: row}))
+            ]
+    except (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError) as error:
+        raise LogDamagedError(
+            f"the checkpoint {store.uri}/{path} is damaged: {error}", file=path
+        ) from error
+
+
+def _rows(file: pq.ParquetFile, column: str) -> list[dict[str, Any]]:
+    """The non-null rows of one action's column, with the fields that we use."""
+    table = file.read([column]).column(column)
+    present = table.drop_null() if table.null_count else table
+    if column == "add":
+        fields = ("path", "partitionValues", "size", "modificationTime", "dataChange", "stats")
+        flat = present.combine_chunks()
+        if isinstance(flat, pa.ChunkedArray):
+            flat = (
+                pa.concat_arrays(flat.chunks) if flat.num_chunks else pa.array([], type=flat.type)
+            )
+        columns = [flat.field(name).to_pylist() for name in fields]
+        return [dict(zip(fields, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [
+        {
+            key: dict(value)
+            if isinstance(value, list) and value and isinstance(value[0], tuple)
+            else value
+            for key, value in row.items()
+        }
+        for row in present.to_pylist()
+    ]

@@ -1,0 +1,123 @@
+"""What the log asks of the place where its files lie. A local directory is one `Store`, an object store another.
+
+Paths are relative to the store's root, with `/` between parts. Nothing above this module assumes a file system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from mainstem.errors import StoreUnavailableError
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One file of a listing: its name inside the listed directory, its size, its time of change."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+
+
+class AlreadyExists(Exception):
+    """`put_if_absent` found something under that name. Nothing was written."""
+
+
+class NotFound(Exception):
+    """There is no file of that name."""
+
+
+class StoreGone(StoreUnavailableError):
+    """The directory that a bound store was bound to has been removed. Nothing more can be written there."""
+
+    retriable = False
+
+
+class PutOutcomeUnknown(Exception):
+    """`put_if_absent` failed at a point where the file may be there, or may be there but not yet durable."""
+
+
+class Store(Protocol):
+    """Durable files by name. Calls block: keep them off an event loop. All are safe from several threads.
+
+    Every call but the listed exceptions raises StoreUnavailableError when the store fails and nothing
+    was done.
+    """
+
+    @property
+    def uri(self) -> str:
+        """The root, as Spark and delta-rs take it."""
+        ...
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What delta-rs needs beside the URI."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The whole file. Raises NotFound."""
+        ...
+
+    def open(self, path: str) -> pa.NativeFile:
+        """The file for random access. Raises NotFound. The caller closes it."""
+        ...
+
+    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Writes a new file under a name that nobody else uses; durable when this returns."""
+        ...
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Writes the file, whole, unless one of that name exists; durable when this returns.
+
+        The primitive that the whole log rests on: of any number of callers in any processes exactly one
+        succeeds, and no reader ever sees a part.
+
+        Raises:
+            AlreadyExists: Another was first.
+            PutOutcomeUnknown: Read the file back to find out.
+        """
+        ...
+
+    def make_durable(self, path: str) -> None:
+        """Makes a file that can be read also survive a loss of power. Raises NotFound."""
+        ...
+
+    def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
+        """The files directly inside `directory` whose names sort after `start_after`, by name. None: empty."""
+        ...
+
+    def list_directories(self, directory: str) -> list[str]:
+        """The names of the directories directly inside `directory`, sorted."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Removes a file. One that is not there is no error."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Removes a directory with everything in it. Its name is free at once, even if this is interrupted."""
+        ...
+
+    def bind(self, directory: str, *, create: bool = False) -> Self:
+        """A store rooted at the directory that now has this name, made first with `create`. Raises NotFound.
+
+        Should that directory be removed and another made under its name, writes through the bound store
+        raise StoreGone; they never reach the new directory.
+        """
+        ...
+
+    def close(self) -> None:
+        """Releases what `bind` took."""
+        ...
+
+    def self_check(self) -> None:
+        """Tries the primitives out.
+
+        Raises:
+            StoreUnavailableError: One does not hold here; the message says which.
+        """
+        ...

@@ -1,0 +1,197 @@
+"""The state of a topic table at one version, as a pure function of its actions. No I/O."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from mainstem.config import TopicConfig
+from mainstem.delta_log import registers
+from mainstem.delta_log.actions import (
+    Action,
+    CommitInfo,
+    DataFile,
+    Metadata,
+    Protocol,
+    Register,
+    Remove,
+)
+from mainstem.errors import LogDamagedError
+
+PARTITIONS_PROPERTY = "mainstem.partitions"
+
+_base_offset = attrgetter("base_offset")
+
+
+@dataclass(slots=True)
+class PartitionFiles:
+    """The active files of one partition, by base offset."""
+
+    files: list[DataFile] = field(default_factory=list)
+    size_bytes: int = 0
+    #: Files arrived out of order, as from a checkpoint: sort before use.
+    _sorted: bool = True
+
+    def add(self, file: DataFile) -> None:
+        if self.files and file.base_offset < self.files[-1].base_offset:
+            self._sorted = False
+        self.files.append(file)
+        self.size_bytes += file.size_bytes
+
+    def remove(self, file: DataFile) -> None:
+        index = self._index(file.base_offset)
+        while index >= 0 and self.files[index].path != file.path:
+            index -= 1
+        if index >= 0:
+            del self.files[index]
+            self.size_bytes -= file.size_bytes
+
+    def sorted(self) -> list[DataFile]:
+        """The files by base offset. The caller does not change the list."""
+        if not self._sorted:
+            self.files.sort(key=_base_offset)
+            self._sorted = True
+        return self.files
+
+    def between(self, start_offset: int, end_offset: int) -> list[DataFile]:
+        """The files with a record in [start_offset, end_offset), by base offset."""
+        files = self.sorted()
+        first = max(self._index(start_offset), 0)
+        found = []
+        for file in files[first:]:
+            if file.base_offset >= end_offset:
+                break
+            if file.last_offset >= start_offset:
+                found.append(file)
+        return found
+
+    def _index(self, offset: int) -> int:
+        """The index of the last file whose base offset is at most `offset`; -1 when there is none."""
+        return bisect_right(self.sorted(), offset, key=_base_offset) - 1
+
+
+class TableState:
+    """A topic table after applying the actions of versions 0 to `version`.
+
+    Feed it with `apply`, one commit at a time, or once with the content of a checkpoint.
+    """
+
+    __slots__ = (
+        "_partitions",
+        "_paths",
+        "checkpoint_version",
+        "config",
+        "metadata",
+        "protocol",
+        "registers",
+        "table",
+        "version",
+    )
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.version = -1
+        #: The newest checkpoint known; -1 without one.
+        self.checkpoint_version = -1
+        self.protocol: Protocol | None = None
+        self.metadata: Metadata | None = None
+        self.config = TopicConfig({})
+        self.registers: dict[str, Register] = {}
+        self._paths: dict[str, DataFile] = {}
+        self._partitions: dict[int, PartitionFiles] = {}
+
+    def apply(self, version: int, actions: Iterable[Action]) -> None:
+        """Takes the actions of `version`, which must follow the present one unless they are a checkpoint's.
+
+        Raises:
+            UnsupportedTableError: The protocol has become one that we do not know.
+        """
+        assert self.version in (-1, version - 1), (
+            f"version {version} does not follow {self.version}"
+        )
+        for action in actions:
+            match action:
+                case DataFile():
+                    self._add(action)
+                case Register():
+                    self.registers[action.name] = action
+                case Remove():
+                    self._remove(action.path)
+                case Metadata():
+                    self.metadata = action
+                    self.config = TopicConfig.from_properties(action.configuration)
+                case Protocol():
+                    action.check_supported(self.table)
+                    self.protocol = action
+                case CommitInfo():
+                    pass
+        self.version = version
+
+    def check_complete(self) -> None:
+        """Raises LogDamagedError unless there is a protocol and a metadata action."""
+        if self.protocol is None or self.metadata is None:
+            missing = "protocol" if self.protocol is None else "metaData"
+            raise LogDamagedError(
+                f"the log of {self.table} has no {missing} action up to version {self.version}",
+                file=self.table,
+            )
+
+    @property
+    def topic_id(self) -> str:
+        """The table's metadata id: a new one after delete and create."""
+        assert self.metadata is not None
+        return self.metadata.id
+
+    @property
+    def partition_count(self) -> int:
+        assert self.metadata is not None
+        return int(self.metadata.configuration[PARTITIONS_PROPERTY])
+
+    @property
+    def epoch(self) -> int:
+        """The highest leader epoch that was committed; 0 before the first leader."""
+        return self._register(registers.EPOCH)
+
+    @property
+    def deleted(self) -> bool:
+        return self._register(registers.DELETED) > 0
+
+    def log_end_offset(self, partition: int) -> int:
+        """One past the last committed offset of the partition."""
+        return self._register(registers.leo(partition))
+
+    def log_start_offset(self, partition: int) -> int:
+        """The first offset that can be read."""
+        return self._register(registers.lso(partition))
+
+    def files(self, partition: int) -> PartitionFiles:
+        """The active files of a partition."""
+        return self._partitions.get(partition) or PartitionFiles()
+
+    def is_active(self, path: str) -> bool:
+        return path in self._paths
+
+    def __iter__(self) -> Iterator[DataFile]:
+        """Every active file."""
+        return iter(self._paths.values())
+
+    @property
+    def file_count(self) -> int:
+        return len(self._paths)
+
+    def _register(self, name: str) -> int:
+        register = self.registers.get(name)
+        return 0 if register is None else register.value
+
+    def _add(self, file: DataFile) -> None:
+        if file.path in self._paths:
+            self._remove(file.path)
+        self._paths[file.path] = file
+        self._partitions.setdefault(file.partition, PartitionFiles()).add(file)
+
+    def _remove(self, path: str) -> None:
+        file = self._paths.pop(path, None)
+        if file is not None:
+            self._partitions[file.partition].remove(file)

@@ -1,0 +1,255 @@
+"""The topics of a warehouse: each is a Delta table below `topics/`, and the table is the only truth about it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from mainstem.config import TopicConfig
+from mainstem.delta_log import registers
+from mainstem.delta_log.actions import Metadata, Protocol, Register
+from mainstem.delta_log.committer import (
+    Committed,
+    Committer,
+    Conflict,
+    TableCommit,
+    commit_until_decided,
+    wall_clock_ms,
+)
+from mainstem.delta_log.snapshot import LOG, load_table
+from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.table_state import PARTITIONS_PROPERTY, TableState
+from mainstem.errors import (
+    InvalidConfigError,
+    StoreUnavailableError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from mainstem.limits import PARTITION_COUNT_MAX
+from mainstem.records import check_topic_name
+
+TOPICS = "topics"
+
+#: Properties that every topic table gets beside its settings.
+_TABLE_PROPERTIES = {"delta.dataSkippingStatsColumns": "offset,timestamp"}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTopic:
+    """A topic that exists: a store bound to its directory (close it) and the table's state."""
+
+    topic: str
+    store: Store
+    state: TableState
+
+
+class Topics:
+    """Creates, opens, lists, alters and deletes the topics of the warehouse at the root of `store`. Calls block."""
+
+    def __init__(self, store: Store, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
+        self._store = store
+        self._clock_ms = clock_ms
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    def uri(self, topic: str) -> str:
+        """Where the topic's table is, for Spark and others."""
+        return f"{self._store.uri}/{TOPICS}/{topic}"
+
+    def names(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return [name for name in self._store.list_directories(TOPICS) if self._has_log(name)]
+
+    def exists(self, topic: str) -> bool:
+        """Whether a topic of that name exists. Raises InvalidTopicError for a name that none can have."""
+        return self._has_log(check_topic_name(topic))
+
+    def create(
+        self,
+        topic: str,
+        partition_count: int,
+        config: Mapping[str, object] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> Metadata:
+        """Creates the table. Of several callers at once one succeeds.
+
+        Args:
+            topic: Kafka's rule for names.
+            partition_count: 1 to 10,000.
+            config: Topic settings by Kafka's names.
+            validate_only: Check everything, write nothing.
+
+        Raises:
+            InvalidTopicError, InvalidConfigError: Bad name, count or setting.
+            TopicExistsError: It is there.
+        """
+        check_topic_name(topic)
+        _check_partition_count(partition_count)
+        settings = TopicConfig.parse(config or {})
+        now_ms = self._clock_ms()
+        metadata = Metadata(
+            id=str(uuid.uuid4()),
+            created_ms=now_ms,
+            configuration={
+                PARTITIONS_PROPERTY: str(partition_count),
+                **_TABLE_PROPERTIES,
+                **settings.to_properties(),
+            },
+            name=topic,
+        )
+        if self._has_log(topic):
+            self._finish_delete(topic)
+            if self._has_log(topic):
+                raise _exists(topic)
+        if validate_only:
+            return metadata
+        commit = TableCommit.of("CREATE TOPIC", [Protocol(), metadata], timestamp_ms=now_ms)
+        bound = self._store.bind(f"{TOPICS}/{topic}", create=True)
+        try:
+            for _ in range(3):
+                outcome = Committer(bound).commit(0, commit)
+                if isinstance(outcome, Committed):
+                    return metadata
+                if isinstance(outcome, Conflict):
+                    raise _exists(topic)
+        finally:
+            bound.close()
+        raise StoreUnavailableError(
+            f"the store could not say whether topic {topic!r} was created; describe it"
+        )
+
+    def open(self, topic: str) -> OpenTopic:
+        """Opens a topic for reading or writing.
+
+        Raises:
+            UnknownTopicError: There is none.
+            UnsupportedTableError, LogDamagedError: There is a table that cannot be used; the message says why.
+        """
+        check_topic_name(topic)
+        try:
+            bound = self._store.bind(f"{TOPICS}/{topic}")
+        except NotFound:
+            raise _unknown(topic) from None
+        try:
+            state = load_table(bound)
+        except UnknownTopicError:
+            bound.close()
+            raise _unknown(topic) from None
+        except BaseException:
+            bound.close()
+            raise
+        if state.deleted:
+            bound.close()
+            self._store.remove_directory(f"{TOPICS}/{topic}")
+            raise _unknown(topic)
+        return OpenTopic(topic, bound, state)
+
+    def delete(self, topic: str) -> str:
+        """Deletes the topic with all its records; returns its id. The name is free afterwards.
+
+        First a commit marks the table as deleted, so that every writer that still has it open loses its next
+        commit and stops; then the directory goes.
+
+        Raises:
+            UnknownTopicError: There is none.
+        """
+        opened = self.open(topic)
+        try:
+            topic_id = opened.state.topic_id
+            mark = TableCommit.of(
+                "DELETE TOPIC", [Register(registers.DELETED, 1)], timestamp_ms=self._clock_ms()
+            )
+            commit_until_decided(
+                Committer(opened.store), opened.state.version + 1, mark, _merge_into(opened.state)
+            )
+        finally:
+            opened.store.close()
+        self._store.remove_directory(f"{TOPICS}/{topic}")
+        return topic_id
+
+    def _finish_delete(self, topic: str) -> None:
+        """Removes what a delete that was interrupted left."""
+        try:
+            self.open(topic).store.close()
+        except UnknownTopicError:
+            pass
+
+    def _has_log(self, topic: str) -> bool:
+        return bool(self._store.list_files(f"{TOPICS}/{topic}/{LOG}"))
+
+
+def altered_config(
+    state: TableState, set_to: Mapping[str, object], reset: Iterable[str]
+) -> Metadata:
+    """The metadata action that changes a topic's settings.
+
+    Raises:
+        InvalidConfigError: A setting is unknown or out of range.
+    """
+    assert state.metadata is not None
+    settings = state.config.altered(set_to, reset)
+    kept = {
+        name: value
+        for name, value in state.metadata.configuration.items()
+        if name not in state.config.to_properties()
+    }
+    return _with_configuration(state.metadata, {**kept, **settings.to_properties()})
+
+
+def added_partitions(state: TableState, partition_count: int) -> Metadata:
+    """The metadata action that raises a topic's number of partitions to `partition_count`.
+
+    Raises:
+        InvalidConfigError: It is not larger than today's.
+    """
+    assert state.metadata is not None
+    _check_partition_count(partition_count)
+    if partition_count <= state.partition_count:
+        raise InvalidConfigError(
+            f"the topic has {state.partition_count} partitions; the new number must be larger, not {partition_count}",
+            partition_count=state.partition_count,
+        )
+    return _with_configuration(
+        state.metadata, {**state.metadata.configuration, PARTITIONS_PROPERTY: str(partition_count)}
+    )
+
+
+def _with_configuration(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
+    return Metadata(
+        metadata.id,
+        metadata.created_ms,
+        configuration,
+        metadata.schema_string,
+        metadata.partition_columns,
+        metadata.name,
+    )
+
+
+def _check_partition_count(partition_count: int) -> None:
+    if not 1 <= partition_count <= PARTITION_COUNT_MAX:
+        raise InvalidConfigError(
+            f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {partition_count}",
+            partition_count=partition_count,
+        )
+
+
+def _merge_into(state: TableState) -> Callable[[Conflict], None]:
+    def merge(conflict: Conflict) -> None:
+        state.apply(conflict.version, conflict.actions)
+
+    return merge
+
+
+def _exists(topic: str) -> TopicExistsError:
+    return TopicExistsError(f"topic {topic!r} exists already", topic=topic)
+
+
+def _unknown(topic: str) -> UnknownTopicError:
+    return UnknownTopicError(
+        f"there is no topic {topic!r}; create it, or set auto.create.topics.enable on the gateway",
+        topic=topic,
+    )

@@ -1,0 +1,123 @@
+"""One setting: its name, type, default, unit, bounds and doc; and the reading of a value given as text."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from mainstem.errors import InvalidConfigError
+
+ConfigType = Literal["int", "bool", "str", "enum"]
+ConfigValue = int | bool | str
+
+_TRUE = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """A setting.
+
+    Attributes:
+        name: Dotted, Kafka's where Kafka has it.
+        type: How a value given as text is read.
+        default: Used where nobody sets it.
+        doc: What it does, in one or two sentences.
+        unit: Of the value: `ms`, `bytes`, `records`; empty for a plain count or a word.
+        minimum, maximum: Inclusive bounds of an integer.
+        choices: The words that an `enum` may be.
+    """
+
+    name: str
+    type: ConfigType
+    default: ConfigValue
+    doc: str
+    unit: str = ""
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+
+
+def parse_value(key: ConfigKey, value: object) -> ConfigValue:
+    """Reads `value` (text, or already of the right type) for `key`.
+
+    Raises:
+        InvalidConfigError: Wrong type, out of range, or none of the choices.
+    """
+    if key.type == "int":
+        number = _integer(key, value)
+        if (key.minimum is not None and number < key.minimum) or (
+            key.maximum is not None and number > key.maximum
+        ):
+            low = "" if key.minimum is None else f"at least {key.minimum}"
+            high = "" if key.maximum is None else f"at most {key.maximum}"
+            bounds = " and ".join(filter(None, (low, high)))
+            unit = f" {key.unit}" if key.unit else ""
+            raise InvalidConfigError(
+                f"{key.name} is {number}{unit}; it must be {bounds}{unit}",
+                name=key.name,
+                value=number,
+            )
+        return number
+    if key.type == "bool":
+        if isinstance(value, bool):
+            return value
+        word = str(value).strip().lower()
+        if word not in _TRUE:
+            raise InvalidConfigError(
+                f"{key.name} is {value!r}; it must be true or false", name=key.name, value=value
+            )
+        return _TRUE[word]
+    text = str(value).strip() if isinstance(value, (str, int, float)) else None
+    if text is None:
+        raise InvalidConfigError(
+            f"{key.name} is {value!r}; it must be text", name=key.name, value=value
+        )
+    if key.type == "enum" and text not in key.choices:
+        raise InvalidConfigError(
+            f"{key.name} is {text!r}; it must be one of {', '.join(key.choices)}",
+            name=key.name,
+            value=text,
+        )
+    return text
+
+
+def _integer(key: ConfigKey, value: object) -> int:
+    if isinstance(value, bool):
+        pass
+    elif isinstance(value, int):
+        return value
+    elif isinstance(value, float) and value.is_integer():
+        return int(value)
+    elif isinstance(value, str):
+        try:
+            return int(value.strip())
+        except ValueError:
+            pass
+    unit = f" ({key.unit})" if key.unit else ""
+    raise InvalidConfigError(
+        f"{key.name} is {value!r}; it must be a whole number{unit}", name=key.name, value=value
+    )
+
+
+def format_value(value: ConfigValue) -> str:
+    """The text form, as it is stored and shown: booleans in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` was probably meant to be, or None."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def unknown_setting(
+    name: str, known: Iterable[str], unsupported: Mapping[str, str]
+) -> InvalidConfigError:
+    """The error for a name that is no setting: the reason if Kafka has it and we do not, else the nearest name."""
+    if name in unsupported:
+        return InvalidConfigError(f"{name} is not supported: {unsupported[name]}", name=name)
+    close = nearest_name(name, known)
+    hint = f"; did you mean {close}?" if close else ""
+    return InvalidConfigError(f"there is no setting {name!r}{hint}", name=name, nearest=close or "")

@@ -1,0 +1,216 @@
+"""The settings of a topic. They are stored as properties of its Delta table, under `mainstem.`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from mainstem.config._keys import ConfigKey, ConfigValue, format_value, parse_value, unknown_setting
+from mainstem.limits import COMMIT_BYTES_MAX, MIB
+
+PROPERTY_PREFIX: Final = "mainstem."
+_LONG_MAX: Final = 2**63 - 1
+
+TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
+    key.name: key
+    for key in (
+        ConfigKey(
+            "cleanup.policy",
+            "enum",
+            "delete",
+            "What happens to old records. Only delete exists today. Kafka: cleanup.policy.",
+            choices=("delete",),
+        ),
+        ConfigKey(
+            "commit.bytes",
+            "int",
+            16 * MIB,
+            "A table commit starts as soon as this many bytes of records wait, before commit.interval.ms has passed.",
+            unit="bytes",
+            minimum=1,
+            maximum=COMMIT_BYTES_MAX,
+        ),
+        ConfigKey(
+            "commit.interval.ms",
+            "int",
+            100,
+            "Under load, the time from the start of one table commit to the start of the next. "
+            "0: as fast as the store takes them. A topic that was idle commits at once in any case.",
+            unit="ms",
+            minimum=0,
+            maximum=60_000,
+        ),
+        ConfigKey(
+            "compression.type",
+            "enum",
+            "zstd",
+            "How data files are compressed (zstd at level 1). Kafka: compression.type.",
+            choices=("zstd", "lz4", "snappy", "gzip", "none"),
+        ),
+        ConfigKey(
+            "max.message.bytes",
+            "int",
+            MIB,
+            "The largest record: key, value and headers together. Cannot exceed the gateway's message.max.bytes. "
+            "Kafka: max.message.bytes.",
+            unit="bytes",
+            minimum=1,
+        ),
+        ConfigKey(
+            "message.timestamp.after.max.ms",
+            "int",
+            3_600_000,
+            "A record whose timestamp is further in the future is refused, which catches microseconds and nanoseconds. "
+            "Kafka: message.timestamp.after.max.ms.",
+            unit="ms",
+            minimum=0,
+            maximum=_LONG_MAX,
+        ),
+        ConfigKey(
+            "message.timestamp.before.max.ms",
+            "int",
+            _LONG_MAX,
+            "A record whose timestamp is further in the past is refused; 100 years or less catches seconds. "
+            "Kafka: message.timestamp.before.max.ms.",
+            unit="ms",
+            minimum=0,
+            maximum=_LONG_MAX,
+        ),
+        ConfigKey(
+            "message.timestamp.type",
+            "enum",
+            "CreateTime",
+            "CreateTime keeps the producer's timestamp, LogAppendTime sets the gateway's. Kafka: message.timestamp.type.",
+            choices=("CreateTime", "LogAppendTime"),
+        ),
+        ConfigKey(
+            "retention.ms",
+            "int",
+            604_800_000,
+            "How long records are kept; -1 for ever. Stored; the job that enforces it does not exist yet. "
+            "Kafka: retention.ms.",
+            unit="ms",
+            minimum=-1,
+            maximum=_LONG_MAX,
+        ),
+        ConfigKey(
+            "retention.bytes",
+            "int",
+            -1,
+            "How many bytes of a partition are kept; -1 all. Stored; the job that enforces it does not exist yet. "
+            "Kafka: retention.bytes.",
+            unit="bytes",
+            minimum=-1,
+            maximum=_LONG_MAX,
+        ),
+    )
+}
+
+_PER_SEGMENT = (
+    "a topic has no segments; commit.interval.ms and commit.bytes decide what a data file holds"
+)
+_PER_REPLICA = "the store replicates, not the gateways; acks=all is durable in the store"
+TOPIC_KEYS_UNSUPPORTED: Final[dict[str, str]] = {
+    "segment.bytes": _PER_SEGMENT,
+    "segment.ms": _PER_SEGMENT,
+    "segment.index.bytes": _PER_SEGMENT,
+    "segment.jitter.ms": _PER_SEGMENT,
+    "index.interval.bytes": _PER_SEGMENT,
+    "flush.messages": "every acks=all answer is flushed",
+    "flush.ms": "every acks=all answer is flushed",
+    "min.insync.replicas": _PER_REPLICA,
+    "replication.factor": _PER_REPLICA,
+    "unclean.leader.election.enable": _PER_REPLICA,
+    "message.format.version": "the format is the Delta table's",
+    "preallocate": "data files are written once, whole",
+    "min.compaction.lag.ms": "keyed compaction does not exist yet",
+    "max.compaction.lag.ms": "keyed compaction does not exist yet",
+    "delete.retention.ms": "keyed compaction does not exist yet",
+    "min.cleanable.dirty.ratio": "keyed compaction does not exist yet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings of one topic: what was set, and typed access to what is in force."""
+
+    overrides: Mapping[str, ConfigValue]
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, object]) -> Self:
+        """Reads settings by their Kafka names.
+
+        Raises:
+            InvalidConfigError: One is unknown, unsupported (with the reason) or out of range.
+        """
+        return cls({name: parse_value(_topic_key(name), value) for name, value in settings.items()})
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Reads the table's properties; those that are no topic setting are left alone."""
+        found = {
+            name: value
+            for property_name, value in properties.items()
+            if property_name.startswith(PROPERTY_PREFIX)
+            and (name := property_name.removeprefix(PROPERTY_PREFIX)) in TOPIC_KEYS
+        }
+        return cls.parse(found)
+
+    def to_properties(self) -> dict[str, str]:
+        """The table properties that say the same."""
+        return {
+            PROPERTY_PREFIX + name: format_value(value)
+            for name, value in sorted(self.overrides.items())
+        }
+
+    def altered(self, set_to: Mapping[str, object], reset: Iterable[str]) -> Self:
+        """The settings after setting some and putting others back to their default.
+
+        Raises:
+            InvalidConfigError: As `parse`; also for a name in both.
+        """
+        changed = dict(self.overrides)
+        for name in reset:
+            changed.pop(_topic_key(name).name, None)
+        changed.update(type(self).parse(set_to).overrides)
+        return type(self)(changed)
+
+    def get(self, name: str) -> ConfigValue:
+        """The value in force, by Kafka's name."""
+        return self.overrides.get(name, TOPIC_KEYS[name].default)
+
+    @property
+    def commit_interval_ms(self) -> int:
+        return int(self.get("commit.interval.ms"))
+
+    @property
+    def commit_bytes(self) -> int:
+        return int(self.get("commit.bytes"))
+
+    @property
+    def compression_type(self) -> str:
+        return str(self.get("compression.type"))
+
+    @property
+    def max_message_bytes(self) -> int:
+        return int(self.get("max.message.bytes"))
+
+    @property
+    def message_timestamp_after_max_ms(self) -> int:
+        return int(self.get("message.timestamp.after.max.ms"))
+
+    @property
+    def message_timestamp_before_max_ms(self) -> int:
+        return int(self.get("message.timestamp.before.max.ms"))
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.get("message.timestamp.type") == "LogAppendTime"
+
+
+def _topic_key(name: str) -> ConfigKey:
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        raise unknown_setting(name, TOPIC_KEYS, TOPIC_KEYS_UNSUPPORTED)
+    return key

@@ -1,0 +1,188 @@
+"""The error classes. A message says what happened, the value with its unit, and what to do."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MainstemError(Exception):
+    """The base of every error that mainstem raises on purpose.
+
+    Attributes:
+        code: Stable name for programs; also the `reason` on the wire.
+        retriable: The same call may succeed later.
+        fatal: The object that raised it cannot be used any more.
+        facts: What the message says, by name, for programs.
+        retry_delay_ms: Wait at least this long before a retry; 0 means no advice.
+    """
+
+    code: ClassVar[str] = "INTERNAL"
+    retriable: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, retry_delay_ms: int = 0, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_delay_ms = retry_delay_ms
+        self.facts: dict[str, str] = {name: str(value) for name, value in facts.items()}
+
+
+class InternalError(MainstemError):
+    """A fault of ours. Report it with the gateway's log."""
+
+    code = "INTERNAL"
+
+
+class UnknownTopicError(MainstemError):
+    """The topic does not exist. Create it, or set `auto.create.topics.enable` on the gateway."""
+
+    code = "UNKNOWN_TOPIC"
+
+
+class UnknownPartitionError(MainstemError):
+    """The topic has no such partition."""
+
+    code = "UNKNOWN_PARTITION"
+
+
+class TopicExistsError(MainstemError):
+    """A topic of that name exists."""
+
+    code = "TOPIC_EXISTS"
+
+
+class InvalidTopicError(MainstemError):
+    """The name breaks Kafka's rule for topic names."""
+
+    code = "INVALID_TOPIC"
+
+
+class InvalidConfigError(MainstemError):
+    """A setting is unknown, unsupported or out of range. Nothing was changed."""
+
+    code = "INVALID_CONFIG"
+
+
+class ConfigError(InvalidConfigError):
+    """A setting of the client, given by the caller, is wrong."""
+
+
+class InvalidRecordError(MainstemError):
+    """A record or its payload is malformed. The whole batch was refused, nothing of it is stored."""
+
+    code = "INVALID_RECORD"
+
+
+class RecordTooLargeError(InvalidRecordError):
+    """A record is larger than `message.max.bytes`. The whole batch was refused."""
+
+    code = "RECORD_TOO_LARGE"
+
+
+class RequestTooLargeError(InvalidRecordError):
+    """A request is larger than `socket.request.max.bytes`. Send less at a time."""
+
+    code = "REQUEST_TOO_LARGE"
+
+
+class NotLeaderError(MainstemError):
+    """This gateway does not lead the topic. Ask for metadata and go to the leader."""
+
+    code = "NOT_LEADER"
+    retriable = True
+
+
+class FencedError(NotLeaderError):
+    """Another writer has taken the topic with a higher epoch."""
+
+
+class OffsetOutOfRangeError(MainstemError):
+    """The offset lies outside [log start offset, high watermark]; both are in the facts."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+
+
+class BackPressureError(MainstemError):
+    """A queue of the gateway is full. The batch was not accepted; retry after the delay."""
+
+    code = "BACK_PRESSURE"
+    retriable = True
+
+
+class HeldError(MainstemError):
+    """An earlier batch of the topic on this stream was refused; this one must not overtake it."""
+
+    code = "HELD"
+    retriable = True
+
+
+class ShuttingDownError(MainstemError):
+    """The gateway is draining. Retry: another gateway, or this one after its restart."""
+
+    code = "SHUTTING_DOWN"
+    retriable = True
+
+
+class GatewayUnavailableError(MainstemError):
+    """No gateway answered in time. Check `bootstrap.servers` and that the gateway runs."""
+
+    code = "GATEWAY_UNAVAILABLE"
+    retriable = True
+
+
+class StoreUnavailableError(MainstemError):
+    """The store failed, and nothing was written. Retry."""
+
+    code = "STORE_UNAVAILABLE"
+    retriable = True
+
+
+class OutcomeUnknownError(MainstemError):
+    """The batch may or may not be in the log: the answer did not come in time."""
+
+    code = "OUTCOME_UNKNOWN"
+    retriable = True
+
+
+class LogDamagedError(MainstemError):
+    """A file of the log is missing, torn or contradicts another. The message names the file."""
+
+    code = "LOG_DAMAGED"
+
+
+class UnsupportedTableError(LogDamagedError):
+    """The table needs a reader or writer feature that this version does not know, or is no topic."""
+
+    code = "UNSUPPORTED_TABLE"
+
+
+class DeliveryTimeoutError(MainstemError):
+    """`delivery.timeout.ms` passed before the record was acknowledged. It may still be in the log."""
+
+    code = "DELIVERY_TIMEOUT"
+
+
+class QueueFullError(MainstemError, BufferError):
+    """`buffer.memory` is full and stayed so for `max.block.ms`. Nothing was queued."""
+
+    code = "QUEUE_FULL"
+    retriable = True
+
+
+class ProducerClosedError(MainstemError):
+    """The producer was closed, and takes nothing more."""
+
+    code = "PRODUCER_CLOSED"
+    fatal = True
+
+
+def error_classes() -> dict[str, type[MainstemError]]:
+    """The class for each code. Where several share a code, the most general one."""
+    found: dict[str, type[MainstemError]] = {}
+    pending: list[type[MainstemError]] = [MainstemError]
+    while pending:
+        cls = pending.pop(0)
+        if cls is not MainstemError:
+            found.setdefault(cls.code, cls)
+        pending.extend(cls.__subclasses__())
+    return found

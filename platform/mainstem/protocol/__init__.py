@@ -1,0 +1,19 @@
+"""The wire: generated messages (`mainstem.protocol.v1`) and the mapping of errors to gRPC statuses."""
+
+from mainstem.protocol._status import (
+    DOMAIN,
+    error_from_message,
+    error_from_rpc,
+    error_to_message,
+    error_to_status,
+    status_code_for,
+)
+
+__all__ = [
+    "DOMAIN",
+    "error_from_message",
+    "error_from_rpc",
+    "error_to_message",
+    "error_to_status",
+    "status_code_for",
+]

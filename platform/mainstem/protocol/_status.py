@@ -1,0 +1,133 @@
+"""One table maps our errors to gRPC statuses; both directions use it, and a test checks it for completeness."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from mainstem.errors import (
+    GatewayUnavailableError,
+    InternalError,
+    MainstemError,
+    OutcomeUnknownError,
+    RequestTooLargeError,
+    error_classes,
+)
+from mainstem.protocol.v1 import log_pb2
+
+DOMAIN: Final = "mainstem"
+
+_CODES: Final[dict[str, grpc.StatusCode]] = {
+    "INTERNAL": grpc.StatusCode.INTERNAL,
+    "UNKNOWN_TOPIC": grpc.StatusCode.NOT_FOUND,
+    "UNKNOWN_PARTITION": grpc.StatusCode.NOT_FOUND,
+    "TOPIC_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
+    "INVALID_TOPIC": grpc.StatusCode.INVALID_ARGUMENT,
+    "INVALID_CONFIG": grpc.StatusCode.INVALID_ARGUMENT,
+    "INVALID_RECORD": grpc.StatusCode.INVALID_ARGUMENT,
+    "RECORD_TOO_LARGE": grpc.StatusCode.INVALID_ARGUMENT,
+    "REQUEST_TOO_LARGE": grpc.StatusCode.INVALID_ARGUMENT,
+    "NOT_LEADER": grpc.StatusCode.FAILED_PRECONDITION,
+    "OFFSET_OUT_OF_RANGE": grpc.StatusCode.OUT_OF_RANGE,
+    "BACK_PRESSURE": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "QUEUE_FULL": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "HELD": grpc.StatusCode.ABORTED,
+    "SHUTTING_DOWN": grpc.StatusCode.UNAVAILABLE,
+    "GATEWAY_UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
+    "STORE_UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
+    "OUTCOME_UNKNOWN": grpc.StatusCode.UNKNOWN,
+    "LOG_DAMAGED": grpc.StatusCode.DATA_LOSS,
+    "UNSUPPORTED_TABLE": grpc.StatusCode.DATA_LOSS,
+    "DELIVERY_TIMEOUT": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "PRODUCER_CLOSED": grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+
+def status_code_for(code: str) -> grpc.StatusCode:
+    """The gRPC status of one of our codes."""
+    return _CODES[code]
+
+
+def error_to_status(error: MainstemError) -> grpc.Status:
+    """The status for `context.abort_with_status`, with ErrorInfo and, where waiting helps, RetryInfo."""
+    details = [
+        _packed(error_details_pb2.ErrorInfo(reason=error.code, domain=DOMAIN, metadata=error.facts))
+    ]
+    if error.retry_delay_ms > 0:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(error.retry_delay_ms)
+        details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
+    number: int = status_code_for(error.code).value[0]
+    assert number != code_pb2.OK
+    return rpc_status.to_status(
+        status_pb2.Status(code=number, message=error.message, details=details)
+    )
+
+
+def error_to_message(error: MainstemError) -> log_pb2.Error:
+    """The same error inside an answer of a stream."""
+    return log_pb2.Error(
+        code=error.code,
+        message=error.message,
+        facts=error.facts,
+        retriable=error.retriable,
+        retry_delay_ms=error.retry_delay_ms,
+    )
+
+
+def error_from_message(message: log_pb2.Error) -> MainstemError:
+    """The exception for an error inside an answer of a stream."""
+    return _rebuild(message.code, message.message, dict(message.facts), message.retry_delay_ms)
+
+
+def error_from_rpc(failure: grpc.RpcError) -> MainstemError:
+    """The exception for a failed call: ours where the server said so, else by the gRPC status.
+
+    A deadline or a cancelled call is OutcomeUnknownError: it may have taken effect.
+    """
+    assert isinstance(failure, grpc.Call)
+    status = rpc_status.from_call(failure)
+    if status is not None:
+        info = error_details_pb2.ErrorInfo()
+        retry = error_details_pb2.RetryInfo()
+        delay_ms = 0
+        found = False
+        for detail in status.details:
+            if detail.Is(info.DESCRIPTOR) and not found:
+                detail.Unpack(info)
+                found = info.domain == DOMAIN
+            elif detail.Is(retry.DESCRIPTOR):
+                detail.Unpack(retry)
+                delay_ms = retry.retry_delay.ToMilliseconds()
+        if found:
+            return _rebuild(info.reason, status.message, dict(info.metadata), delay_ms)
+    code = failure.code()
+    text = failure.details() or ""
+    if code == grpc.StatusCode.UNAVAILABLE:
+        return GatewayUnavailableError(
+            f"the gateway cannot be reached: {text}; check bootstrap.servers"
+        )
+    if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+        return OutcomeUnknownError(
+            f"the call ended before its answer came ({code.name}): it may have taken effect"
+        )
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return RequestTooLargeError(f"the gateway refused the message: {text}; send less at a time")
+    return InternalError(f"the call failed with {code.name}: {text}")
+
+
+def _rebuild(code: str, text: str, facts: dict[str, str], delay_ms: int) -> MainstemError:
+    cls = error_classes().get(code, InternalError)
+    error = cls(text, retry_delay_ms=int(delay_ms))
+    error.facts = facts
+    return error
+
+
+def _packed(message: object) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)  # type: ignore[arg-type]
+    return packed

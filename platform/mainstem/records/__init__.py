@@ -1,0 +1,45 @@
+"""Records: their schemas, names, sizes, timestamps, and Kafka's key hash."""
+
+from mainstem.records._arrow import (
+    HEADERS_TYPE,
+    TABLE_SCHEMA,
+    WIRE_SCHEMA,
+    bytes_column,
+    empty_wire_batch,
+    normalise_wire_batch,
+    record_sizes,
+    records_to_wire_batch,
+)
+from mainstem.records._murmur2 import (
+    murmur2,
+    murmur2_column,
+    partition_for_key,
+    partitions_for_keys,
+)
+from mainstem.records._timestamps import (
+    format_timestamp_ms,
+    parse_timestamp_ms,
+    timestamps_ms_column,
+    timestamps_out_of_range,
+)
+from mainstem.records._topics import check_topic_name
+
+__all__ = [
+    "HEADERS_TYPE",
+    "TABLE_SCHEMA",
+    "WIRE_SCHEMA",
+    "bytes_column",
+    "check_topic_name",
+    "empty_wire_batch",
+    "format_timestamp_ms",
+    "murmur2",
+    "murmur2_column",
+    "normalise_wire_batch",
+    "parse_timestamp_ms",
+    "partition_for_key",
+    "partitions_for_keys",
+    "record_sizes",
+    "records_to_wire_batch",
+    "timestamps_ms_column",
+    "timestamps_out_of_range",
+]

@@ -1,0 +1,246 @@
+"""The Arrow schemas of records: as they travel (`WIRE_SCHEMA`) and as they lie in a file (`TABLE_SCHEMA`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.errors import InvalidRecordError
+from mainstem.limits import HEADER_OVERHEAD_BYTES
+
+_HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS_TYPE = pa.list_(pa.field("element", _HEADER_TYPE))
+
+#: A batch on its way: one row a record. `headers` and `timestamp` may be left out of a request.
+WIRE_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS_TYPE),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
+    ]
+)
+
+#: The columns of a topic's data files. The table has `partition` too, which the directory carries.
+TABLE_SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestamp_type", pa.int32()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS_TYPE),
+        pa.field("producer_id", pa.int64()),
+        pa.field("sequence", pa.int64()),
+    ]
+)
+
+_BINARY_LIKE = {pa.binary(), pa.string()}
+_CAST_TO_BINARY = {
+    pa.large_binary(),
+    pa.large_string(),
+    pa.binary_view(),
+    pa.string_view(),
+    pa.null(),
+}
+
+
+def empty_wire_batch() -> pa.RecordBatch:
+    """A batch of no records."""
+    return pa.RecordBatch.from_pylist([], schema=WIRE_SCHEMA)
+
+
+def normalise_wire_batch(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """The batch with exactly the columns of `WIRE_SCHEMA`, for batches from outside.
+
+    Strings become their UTF-8 bytes, a missing `headers` column nulls, a missing or null timestamp
+    `now_ms`. A timestamp of a finer unit is cut to milliseconds; an integer one is milliseconds.
+
+    Raises:
+        InvalidRecordError: A column is missing, unknown, twice there, or has another type.
+    """
+    names = batch.schema.names
+    for name in names:
+        if name not in WIRE_SCHEMA.names:
+            raise InvalidRecordError(
+                f"the batch has a column {name!r}; a batch has key, value and, if wanted, headers and timestamp",
+                column=name,
+            )
+        if names.count(name) > 1:
+            raise InvalidRecordError(f"the batch has the column {name!r} twice", column=name)
+    rows = batch.num_rows
+    columns = [
+        _binary_column(batch, "key", rows),
+        _binary_column(batch, "value", rows),
+        _headers_column(batch, rows),
+        _timestamp_column(batch, rows, now_ms),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=WIRE_SCHEMA)
+
+
+def _binary_column(batch: pa.RecordBatch, name: str, rows: int) -> pa.Array:
+    if name not in batch.schema.names:
+        if name == "key":
+            return pa.nulls(rows, pa.binary())
+        raise InvalidRecordError("the batch has no column 'value'", column=name)
+    column = batch.column(name)
+    if column.type == pa.binary():
+        return column
+    if column.type in _BINARY_LIKE or column.type in _CAST_TO_BINARY:
+        return column.cast(pa.binary())
+    raise InvalidRecordError(
+        f"the column {name!r} has the Arrow type {column.type}; it must be binary or string",
+        column=name,
+    )
+
+
+def _headers_column(batch: pa.RecordBatch, rows: int) -> pa.Array:
+    if "headers" not in batch.schema.names:
+        return pa.nulls(rows, HEADERS_TYPE)
+    column = batch.column("headers")
+    if column.type == HEADERS_TYPE:
+        cast = column
+    else:
+        if pa.types.is_null(column.type):
+            return pa.nulls(rows, HEADERS_TYPE)
+        shape = column.type
+        if not (
+            (pa.types.is_list(shape) or pa.types.is_large_list(shape))
+            and pa.types.is_struct(shape.value_type)
+            and [field.name for field in shape.value_type] == ["key", "value"]
+        ):
+            raise InvalidRecordError(
+                f"the column 'headers' has the Arrow type {shape}; "
+                "it must be list<struct<key: string, value: binary>>",
+                column="headers",
+            )
+        try:
+            cast = column.cast(HEADERS_TYPE)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidRecordError(
+                f"the column 'headers' cannot be read as list<struct<key: string, value: binary>>: {error}",
+                column="headers",
+            ) from error
+    entries = cast.flatten()
+    if entries.null_count or entries.field("key").null_count:
+        raise InvalidRecordError(
+            "a header has no key; only its value may be null", column="headers"
+        )
+    return cast
+
+
+def _timestamp_column(batch: pa.RecordBatch, rows: int, now_ms: int) -> pa.Array:
+    wanted = WIRE_SCHEMA.field("timestamp").type
+    if "timestamp" not in batch.schema.names:
+        return pa.array(np.full(rows, now_ms, dtype=np.int64)).view(wanted)
+    column = batch.column("timestamp")
+    if column.type != wanted:
+        if pa.types.is_null(column.type):
+            column = pa.nulls(rows, wanted)
+        elif column.type == pa.int64():
+            column = column.view(wanted)
+        elif pa.types.is_timestamp(column.type):
+            column = _floor_to_ms(column).view(wanted)
+        else:
+            raise InvalidRecordError(
+                f"the column 'timestamp' has the Arrow type {column.type}; "
+                "it must be timestamp[ms, UTC] or int64 in milliseconds",
+                column="timestamp",
+            )
+    if column.null_count:
+        column = pc.fill_null(column, pa.scalar(now_ms, pa.int64()).cast(wanted))
+    return column
+
+
+def _floor_to_ms(column: pa.Array) -> pa.Array:
+    per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
+    ticks = column.view(pa.int64())
+    if per_ms == 0:
+        try:
+            return pc.multiply_checked(ticks, 1_000)
+        except pa.ArrowInvalid as error:
+            raise InvalidRecordError(
+                "a timestamp in seconds lies outside what milliseconds can say", column="timestamp"
+            ) from error
+    return ticks if per_ms == 1 else pc.cast(pc.floor(pc.divide(ticks, per_ms)), pa.int64())
+
+
+def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of each record of a wire batch: key + value + headers, each header with a little overhead."""
+    sizes = _lengths(batch.column("key")) + _lengths(batch.column("value"))
+    headers = batch.column("headers")
+    if headers.null_count < len(headers):
+        entries = headers.flatten()
+        entry_sizes = (
+            _lengths(entries.field("key").cast(pa.binary()))
+            + _lengths(entries.field("value"))
+            + HEADER_OVERHEAD_BYTES
+        )
+        counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+        ends = np.cumsum(counts)
+        totals = np.concatenate([[0], np.cumsum(entry_sizes)])
+        sizes = sizes + totals[ends] - totals[ends - counts]
+    return sizes
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Bytes of each value of a binary column; null counts 0."""
+    count = len(column)
+    buffers = column.buffers()
+    if count == 0 or column.null_count == count or buffers[1] is None:
+        return np.zeros(count, dtype=np.int64)
+    offsets = np.frombuffer(buffers[1], dtype=np.int32)[column.offset : column.offset + count + 1]
+    lengths = np.diff(offsets).astype(np.int64)
+    if column.null_count:
+        lengths[np.asarray(column.is_null())] = 0
+    return lengths
+
+
+def records_to_wire_batch(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None,
+    timestamps_ms: Sequence[int] | npt.NDArray[np.int64],
+) -> pa.RecordBatch:
+    """Columns of Python values as a wire batch. `headers=None`: no record has any."""
+    if headers is None or not any(headers):
+        headers_column = pa.nulls(len(keys), HEADERS_TYPE)
+    else:
+        headers_column = pa.array(
+            [[{"key": k, "value": v} for k, v in row] if row else None for row in headers],
+            type=HEADERS_TYPE,
+        )
+    return pa.RecordBatch.from_arrays(
+        [
+            bytes_column(keys),
+            bytes_column(values),
+            headers_column,
+            pa.array(np.asarray(timestamps_ms, dtype=np.int64)).view(
+                WIRE_SCHEMA.field("timestamp").type
+            ),
+        ],
+        schema=WIRE_SCHEMA,
+    )
+
+
+def bytes_column(values: Sequence[bytes | None]) -> pa.Array:
+    """A binary column of Python bytes. Joining beats `pa.array` by a factor of two or three."""
+    count = len(values)
+    try:
+        data = b"".join(values)  # type: ignore[arg-type]
+    except TypeError:
+        return pa.array(values, type=pa.binary())
+    lengths = np.fromiter(map(len, values), dtype=np.int32, count=count)  # type: ignore[arg-type]
+    if len(data) > 0x7FFFFFFF:
+        raise InvalidRecordError(
+            f"a batch holds {len(data)} bytes in one column; the limit is 2 GiB"
+        )
+    offsets = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
