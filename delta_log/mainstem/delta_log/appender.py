@@ -40,6 +40,7 @@ from mainstem.errors import (
     LogDamagedError,
     MainstemError,
     OutcomeUnknownError,
+    ShuttingDownError,
     StoreUnavailableError,
     UnknownTopicError,
     UnsupportedTableError,
@@ -94,7 +95,8 @@ class Appender:
         pool: Runs encoding and store calls; at least two threads.
         queue_bytes: What may wait or be in commit, in bytes.
         budget: Shared by all topics of a gateway.
-        on_commit: Called on the loop after each commit of ours with the state, for maintenance.
+        on_commit: Called on the loop after each commit of ours, for maintenance.
+        on_failure: Called on the loop once, when the appender stops for another reason than `close`.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Appender:
         budget: ByteBudget,
         metrics: AppenderMetrics | None = None,
         on_commit: Callable[[OpenTopic], None] = lambda _: None,
+        on_failure: Callable[[MainstemError], None] = lambda _: None,
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -117,6 +120,7 @@ class Appender:
         self._pool = pool
         self._metrics = metrics or _NoMetrics()
         self._on_commit = on_commit
+        self._on_failure = on_failure
         self._clock_ms = clock_ms
         self._monotonic = monotonic
         self._queue: AppendQueue[_Waiter] = AppendQueue(
@@ -183,7 +187,7 @@ class Appender:
         """Accepts a request: its records have their offsets from now on, and the future tells when they are durable.
 
         Args:
-            slices: Each of one or more records, at most one for each partition.
+            slices: Each of one or more records. Where a partition has several, they follow each other.
 
         Raises:
             BackPressureError: A queue is full; nothing was taken.
@@ -191,7 +195,10 @@ class Appender:
         """
         if self._failure is not None:
             raise self._failure
-        assert not self._closing, "submit after close"
+        if self._closing:
+            raise ShuttingDownError(
+                f"topic {self.topic!r} is being closed here; send the batch again", retry_delay_ms=100
+            )
         waiter = _Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
         self._queue.accept(slices, size_bytes, waiter)
         self._wake.set()
@@ -394,6 +401,8 @@ class Appender:
         """Takes nothing more, and fails what waits."""
         if self._failure is None:
             self._failure = error
+            if not self._closing:
+                self._on_failure(error)
         while len(self._queue):
             group = self._queue.take(COMMIT_BYTES_MAX)
             for request in group.requests:

@@ -2,20 +2,25 @@
 
 `put_if_absent` writes a temporary file, syncs it, gives it its final name with `link`, which fails when the
 name exists, and syncs the directory. Files are reached through a descriptor of the root directory, so that a
-store that is bound to a removed directory cannot write into a new one of the same name.
+store that is bound to a removed directory cannot write into a new one of the same name; and a write that went
+into a directory that has just lost its name is reported as StoreGone, never as done.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import functools
+import mmap
 import os
 import shutil
 import stat
+import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +34,30 @@ from mainstem.delta_log.store import (
 from mainstem.errors import StoreUnavailableError
 
 _TRASH = ".trash"
+_LOCK = ".remove-lock"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _uses_root(
+    method: Callable[Concatenate[LocalStore, P], R],
+) -> Callable[Concatenate[LocalStore, P], R]:
+    """Keeps the root's descriptor open until the call is done.
+
+    `close` may come from another thread in the middle of a call. A number that was closed and given out again
+    would lead the rest of the call into a directory that belongs to somebody else.
+    """
+
+    @functools.wraps(method)
+    def held(self: LocalStore, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._enter()
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            self._leave()
+
+    return held
 
 
 class LocalStore:
@@ -41,6 +70,11 @@ class LocalStore:
 
     def __init__(self, root: str | os.PathLike[str], *, create: bool = True) -> None:
         self._root = Path(root).absolute()
+        self._lock = threading.Lock()
+        self._users = 0
+        self._closed = False
+        #: Directories whose own names are known to be durable, up to the root.
+        self._named_durably: set[str] = set()
         try:
             if create:
                 self._root.mkdir(parents=True, exist_ok=True)
@@ -58,23 +92,34 @@ class LocalStore:
     def storage_options(self) -> Mapping[str, str]:
         return {}
 
+    @_uses_root
     def read(self, path: str) -> bytes:
         with self._reading(path):
             fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
             with open(fd, "rb") as file:
                 return file.read()
 
+    @_uses_root
     def open(self, path: str) -> pa.NativeFile:
         with self._reading(path):
-            return pa.memory_map(str(self._root / path), "r")
+            fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
+            try:
+                size = os.fstat(fd).st_size
+                data = mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b""
+            finally:
+                os.close(fd)
+            return pa.BufferReader(data)
 
+    @_uses_root
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         try:
             self._write(path, data, os.O_TRUNC)
             self._sync_directory(os.path.dirname(path))
         except OSError as error:
             raise self._failed("write", path, error) from error
+        self._check_not_gone(path)
 
+    @_uses_root
     def put_if_absent(self, path: str, data: bytes) -> None:
         directory = os.path.dirname(path)
         temporary = os.path.join(directory, f".{uuid.uuid4().hex}.tmp")
@@ -101,7 +146,10 @@ class LocalStore:
             raise PutOutcomeUnknown(
                 f"sync of the directory of {self._root / path} failed: {error}"
             ) from error
+        # A removed directory can still be written to for as long as its files are being deleted.
+        self._check_not_gone(path)
 
+    @_uses_root
     def make_durable(self, path: str) -> None:
         with self._reading(path):
             fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
@@ -111,6 +159,7 @@ class LocalStore:
                 os.close(fd)
             self._sync_directory(os.path.dirname(path))
 
+    @_uses_root
     def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
         found = []
         for name, status in self._entries(directory):
@@ -119,11 +168,13 @@ class LocalStore:
         found.sort(key=lambda info: info.name)
         return found
 
+    @_uses_root
     def list_directories(self, directory: str) -> list[str]:
         return sorted(
             name for name, status in self._entries(directory) if stat.S_ISDIR(status.st_mode)
         )
 
+    @_uses_root
     def delete(self, path: str) -> None:
         try:
             os.unlink(path, dir_fd=self._fd)
@@ -132,19 +183,27 @@ class LocalStore:
         except OSError as error:
             raise self._failed("delete", path, error) from error
 
-    def remove_directory(self, path: str) -> None:
-        # A rename frees the name in one step, and makes bound stores of it harmless.
+    @_uses_root
+    def remove_directory(self, path: str, bound: Self) -> bool:
+        # Between a check of the name and the rename another process may remove the directory, and make a new
+        # one under its name. All removals of a root take turns, so the name cannot change hands in between.
         trash = f"{_TRASH}/{uuid.uuid4().hex}"
         try:
             self._make_directory(_TRASH)
-            os.rename(path, trash, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            with self._removing():
+                if not bound._has_its_name():
+                    return False
+                os.rename(path, trash, src_dir_fd=self._fd, dst_dir_fd=self._fd)
             self._sync_directory(os.path.dirname(path))
-        except FileNotFoundError:
-            return
+            self._sync_directory(_TRASH)
         except OSError as error:
             raise self._failed("remove the directory", path, error) from error
-        shutil.rmtree(self._root / _TRASH, ignore_errors=True)
+        # What interrupted removals left goes too. The directory of the trash stays: others may be using it.
+        for name in self.list_directories(_TRASH):
+            shutil.rmtree(self._root / _TRASH / name, ignore_errors=True)
+        return True
 
+    @_uses_root
     def bind(self, directory: str, *, create: bool = False) -> Self:
         if create:
             try:
@@ -154,10 +213,15 @@ class LocalStore:
         return type(self)(self._root / directory, create=False)
 
     def close(self) -> None:
-        if self._fd >= 0:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            idle = self._users == 0
+        if idle:
             os.close(self._fd)
-            self._fd = -1
 
+    @_uses_root
     def self_check(self) -> None:
         name = f".check-{uuid.uuid4().hex}"
         try:
@@ -183,6 +247,46 @@ class LocalStore:
 
     # -- helpers ---------------------------------------------------------------------------------
 
+    def _enter(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailableError(
+                    f"the store {self._root} is closed; nothing was done", path=str(self._root)
+                )
+            self._users += 1
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._closed and self._users == 0
+        if last:
+            os.close(self._fd)
+
+    def _has_its_name(self) -> bool:
+        """Whether the directory that was opened is still the one of that name."""
+        try:
+            here, there = os.stat(self._fd), os.stat(self._root)
+        except OSError:
+            return False
+        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+    def _check_not_gone(self, path: str) -> None:
+        if not self._has_its_name():
+            raise self._gone(path)
+
+    def _gone(self, path: str) -> StoreGone:
+        return StoreGone(f"the directory {self._root} was removed while it was in use", path=path)
+
+    @contextlib.contextmanager
+    def _removing(self) -> Iterator[None]:
+        """One removal at a time, of all processes; the lock goes with the process."""
+        fd = os.open(_LOCK, os.O_RDWR | os.O_CREAT, 0o644, dir_fd=self._fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
     def _write(self, path: str, data: bytes | pa.Buffer, how: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | how
         try:
@@ -203,7 +307,7 @@ class LocalStore:
             os.close(fd)
 
     def _make_directory(self, directory: str) -> None:
-        """Makes it and what is missing above it, each one durable in its parent."""
+        """Makes it and what is missing above it, durably."""
         if os.stat(self._fd).st_nlink == 0:
             raise FileNotFoundError(
                 errno.ENOENT, "the store's directory was removed", str(self._root)
@@ -213,12 +317,24 @@ class LocalStore:
             child = os.path.join(parent, part)
             try:
                 os.mkdir(child, 0o755, dir_fd=self._fd)
-                self._sync_directory(parent)
             except FileExistsError:
                 pass
             parent = child
+        self._sync_directory(directory)
 
     def _sync_directory(self, directory: str) -> None:
+        """Makes the names in `directory` durable, and once also its own and those of the directories above it.
+
+        Whoever made a directory may have crashed before its name was durable: finding it is not enough.
+        """
+        while True:
+            self._sync_one(directory)
+            if not directory or directory in self._named_durably:
+                return
+            self._named_durably.add(directory)
+            directory = os.path.dirname(directory)
+
+    def _sync_one(self, directory: str) -> None:
         if not directory:
             os.fsync(self._fd)
             return
@@ -240,6 +356,8 @@ class LocalStore:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):
                         yield entry.name, entry.stat(follow_symlinks=False)
+        except OSError as error:
+            raise self._failed("list", directory, error) from error
         finally:
             os.close(fd)
 
@@ -254,15 +372,8 @@ class LocalStore:
 
     def _failed(self, what: str, path: str, error: OSError) -> StoreUnavailableError:
         """StoreGone when the bound directory is no longer the one of that name, else StoreUnavailableError."""
-        try:
-            here, there = os.stat(self._fd), os.stat(self._root)
-            gone = (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
-        except OSError:
-            gone = True
-        if gone:
-            return StoreGone(
-                f"the directory {self._root} was removed while it was in use", path=path
-            )
+        if not self._has_its_name():
+            return self._gone(path)
         return _unavailable(what, str(self._root / path), error)
 
 

@@ -98,8 +98,15 @@ class Store(Protocol):
         """Removes a file. One that is not there is no error."""
         ...
 
-    def remove_directory(self, path: str) -> None:
-        """Removes a directory with everything in it. Its name is free at once, even if this is interrupted."""
+    def remove_directory(self, path: str, bound: Self) -> bool:
+        """Removes the directory that `bound` is bound to, with everything in it, if it still has the name `path`.
+
+        The name is free at once, even if this is interrupted. A directory that somebody made under the name
+        in the meantime is left alone.
+
+        Returns:
+            Whether this call removed it.
+        """
         ...
 
     def bind(self, directory: str, *, create: bool = False) -> Self:

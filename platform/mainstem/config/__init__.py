@@ -1,5 +1,11 @@
 """Settings: what exists, with type, default, unit and meaning. Names are Kafka's wherever Kafka has one."""
 
+from mainstem.config._gateway import (
+    GATEWAY_KEYS,
+    GatewayConfig,
+    Setting,
+    load_gateway_config,
+)
 from mainstem.config._keys import (
     ConfigKey,
     ConfigType,
@@ -12,12 +18,16 @@ from mainstem.config._keys import (
 from mainstem.config._topic import TOPIC_KEYS, TopicConfig
 
 __all__ = [
+    "GATEWAY_KEYS",
     "TOPIC_KEYS",
     "ConfigKey",
     "ConfigType",
     "ConfigValue",
+    "GatewayConfig",
+    "Setting",
     "TopicConfig",
     "format_value",
+    "load_gateway_config",
     "nearest_name",
     "parse_value",
     "unknown_setting",

@@ -1,0 +1,200 @@
+"""The Admin service: topics and the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc.aio
+import structlog
+
+from mainstem.config import TOPIC_KEYS, format_value
+from mainstem.delta_log import Appender, TableState
+from mainstem.delta_log.topics import added_partitions, altered_config
+from mainstem.errors import InternalError, MainstemError, UnknownTopicError
+from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.protocol import error_to_status
+from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
+from mainstem.records import check_topic_name
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+R = TypeVar("R")
+
+
+class AdminService(admin_pb2_grpc.AdminServicer):
+    """Serves `mainstem.v1.Admin`.
+
+    Args:
+        warehouse_uri, version, gateway_id: For the cluster's description.
+        address: host:port that clients are told.
+    """
+
+    def __init__(
+        self,
+        registry: TopicRegistry,
+        *,
+        warehouse_uri: str,
+        version: str,
+        gateway_id: str,
+        address: Callable[[], str],
+    ) -> None:
+        self._registry = registry
+        self._warehouse_uri = warehouse_uri
+        self._version = version
+        self._gateway_id = gateway_id
+        self._address = address
+
+    async def CreateTopic(
+        self, request: admin_pb2.CreateTopicRequest, context: Context
+    ) -> admin_pb2.CreateTopicResponse:
+        async def call() -> admin_pb2.CreateTopicResponse:
+            metadata = await self._registry.create(
+                request.topic,
+                request.partition_count,
+                dict(request.config),
+                validate_only=request.validate_only,
+            )
+            if not request.validate_only:
+                log.info("topic created", topic=request.topic, topic_id=metadata.id)
+            return admin_pb2.CreateTopicResponse(
+                topic_id=metadata.id,
+                partition_count=int(metadata.configuration["mainstem.partitions"]),
+            )
+
+        return await _answer(context, call)
+
+    async def DeleteTopic(
+        self, request: admin_pb2.DeleteTopicRequest, context: Context
+    ) -> admin_pb2.DeleteTopicResponse:
+        async def call() -> admin_pb2.DeleteTopicResponse:
+            check_topic_name(request.topic)
+            topic_id = await self._registry.delete(request.topic)
+            return admin_pb2.DeleteTopicResponse(topic_id=topic_id)
+
+        return await _answer(context, call)
+
+    async def ListTopics(
+        self, request: admin_pb2.ListTopicsRequest, context: Context
+    ) -> admin_pb2.ListTopicsResponse:
+        async def call() -> admin_pb2.ListTopicsResponse:
+            response = admin_pb2.ListTopicsResponse()
+            for name in await self._registry.names():
+                try:
+                    state, _ = await self._registry.describe(name)
+                except UnknownTopicError:
+                    continue  # deleted meanwhile
+                except MainstemError as error:
+                    log.warning("topic cannot be described", topic=name, error=error.message)
+                    response.topics.add(topic=name)
+                    continue
+                response.topics.add(
+                    topic=name, topic_id=state.topic_id, partition_count=state.partition_count
+                )
+            return response
+
+        return await _answer(context, call)
+
+    async def DescribeTopic(
+        self, request: admin_pb2.DescribeTopicRequest, context: Context
+    ) -> admin_pb2.DescribeTopicResponse:
+        async def call() -> admin_pb2.DescribeTopicResponse:
+            check_topic_name(request.topic)
+            state, appender = await self._registry.describe(request.topic)
+            return self._description(request.topic, state, appender)
+
+        return await _answer(context, call)
+
+    async def AlterTopicConfig(
+        self, request: admin_pb2.AlterTopicConfigRequest, context: Context
+    ) -> admin_pb2.AlterTopicConfigResponse:
+        async def call() -> admin_pb2.AlterTopicConfigResponse:
+            check_topic_name(request.topic)
+            version = await self._registry.change(
+                request.topic,
+                "ALTER CONFIG",
+                partial(altered_config, set_to=dict(request.set), reset=list(request.reset)),
+                validate_only=request.validate_only,
+            )
+            return admin_pb2.AlterTopicConfigResponse(table_version=version)
+
+        return await _answer(context, call)
+
+    async def AddPartitions(
+        self, request: admin_pb2.AddPartitionsRequest, context: Context
+    ) -> admin_pb2.AddPartitionsResponse:
+        async def call() -> admin_pb2.AddPartitionsResponse:
+            check_topic_name(request.topic)
+            version = await self._registry.change(
+                request.topic,
+                "ADD PARTITIONS",
+                partial(added_partitions, partition_count=request.partition_count),
+                validate_only=False,
+            )
+            return admin_pb2.AddPartitionsResponse(table_version=version)
+
+        return await _answer(context, call)
+
+    async def DescribeCluster(
+        self, request: admin_pb2.DescribeClusterRequest, context: Context
+    ) -> admin_pb2.DescribeClusterResponse:
+        return admin_pb2.DescribeClusterResponse(
+            warehouse_uri=self._warehouse_uri,
+            version=self._version,
+            gateways=[
+                admin_pb2.GatewayDescription(
+                    gateway_id=self._gateway_id,
+                    address=self._address(),
+                    topics_led=self._registry.topics_led,
+                )
+            ],
+        )
+
+    def _description(
+        self, topic: str, state: TableState, appender: Appender | None
+    ) -> admin_pb2.DescribeTopicResponse:
+        response = admin_pb2.DescribeTopicResponse(
+            topic=topic,
+            topic_id=state.topic_id,
+            leader=self._address(),
+            leader_epoch=state.epoch,
+            table_version=state.version,
+            table_uri=self._registry.uri(topic),
+        )
+        for partition in range(state.partition_count):
+            files = state.files(partition)
+            high_watermark = state.log_end_offset(partition)
+            response.partitions.add(
+                partition=partition,
+                log_start_offset=state.log_start_offset(partition),
+                high_watermark=high_watermark,
+                log_end_offset=appender.log_end_offset(partition) if appender else high_watermark,
+                file_count=len(files.files),
+                size_bytes=files.size_bytes,
+            )
+        for name, key in sorted(TOPIC_KEYS.items()):
+            response.config.add(
+                name=name,
+                value=format_value(state.config.get(name)),
+                is_default=name not in state.config.overrides,
+                unit=key.unit,
+                doc=key.doc,
+            )
+        return response
+
+
+async def _answer(context: Context, call: Callable[[], Awaitable[R]]) -> R:
+    """Runs a call; its errors become statuses, and the connection lives on."""
+    try:
+        return await call()
+    except MainstemError as error:
+        await context.abort_with_status(error_to_status(error))
+        raise
+    except Exception as error:
+        log.exception("admin call failed")
+        ours = InternalError(f"the gateway failed on this request: {error!r}")
+        await context.abort_with_status(error_to_status(ours))
+        raise

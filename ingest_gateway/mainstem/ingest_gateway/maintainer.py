@@ -1,0 +1,71 @@
+"""Writes checkpoints and cleans the log of the topics that a gateway leads, beside the hot path."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from mainstem.delta_log import OpenTopic
+from mainstem.delta_log.maintenance import write_checkpoint
+from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
+
+log = structlog.get_logger()
+
+#: After a failed checkpoint: the log is complete without it, so there is no hurry.
+RETRY_AFTER_S = 30.0
+
+
+class Maintainer:
+    """One thread for the checkpoints of all topics: they are rare, and two at once would only compete.
+
+    Args:
+        interval_commits: Table commits of a topic between two checkpoints.
+    """
+
+    def __init__(self, interval_commits: int, metrics: GatewayMetrics) -> None:
+        self._interval_commits = interval_commits
+        self._metrics = metrics
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._not_before: dict[str, float] = {}
+
+    def committed(self, opened: OpenTopic) -> None:
+        """Notes a commit; starts a checkpoint when it is due. Never blocks and never raises."""
+        behind = opened.state.version - max(opened.state.checkpoint_version, 0)
+        if behind < self._interval_commits or opened.topic in self._running:
+            return
+        if time.monotonic() < self._not_before.get(opened.topic, 0.0):
+            return
+        task = asyncio.get_running_loop().create_task(self._checkpoint(opened))
+        self._running[opened.topic] = task
+        task.add_done_callback(lambda _: self._running.pop(opened.topic, None))
+
+    async def close(self) -> None:
+        """Waits for the checkpoints that run: each takes seconds at most."""
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        self._pool.shutdown(wait=True)
+
+    async def _checkpoint(self, opened: OpenTopic) -> None:
+        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        try:
+            version = await loop.run_in_executor(self._pool, write_checkpoint, opened.store)
+        except Exception as error:  # whatever it is, the log is complete without the checkpoint
+            self._metrics.checkpoints.labels("failed").inc()
+            self._not_before[opened.topic] = time.monotonic() + RETRY_AFTER_S
+            log.warning(
+                "checkpoint failed, will be tried again", topic=opened.topic, error=repr(error)
+            )
+            return
+        opened.state.checkpoint_version = max(version, opened.state.checkpoint_version)
+        self._not_before.pop(opened.topic, None)
+        self._metrics.checkpoints.labels("written").inc()
+        log.info(
+            "checkpoint written",
+            topic=opened.topic,
+            table_version=version,
+            seconds=round(time.monotonic() - started, 3),
+        )

@@ -1,0 +1,263 @@
+"""The settings of a gateway: defaults, then `gateway.toml`, then the environment, then flags."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mainstem.config._keys import ConfigKey, ConfigValue, parse_value, unknown_setting
+from mainstem.errors import InvalidConfigError
+from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS, MIB
+
+ENVIRONMENT_PREFIX: Final = "MAINSTEM_"
+
+#: Environment variables with the prefix that are no gateway setting.
+_OTHER_VARIABLES: Final = frozenset(
+    {
+        "MAINSTEM_CONFIG",
+        "MAINSTEM_PROFILE",
+        "MAINSTEM_FORMAT",
+        "MAINSTEM_TIMEOUT",
+        "MAINSTEM_TEST_SEED",
+    }
+)
+
+GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
+    key.name: key
+    for key in (
+        ConfigKey(
+            "warehouse",
+            "str",
+            "warehouse",
+            "Where the tables are: a directory, made if it is not there.",
+        ),
+        ConfigKey(
+            "listeners",
+            "str",
+            "127.0.0.1:9490",
+            "host:port to listen on; port 0 takes a free one. There is no TLS and no "
+            "authentication yet: stay on loopback or a network that you trust. Kafka: listeners.",
+        ),
+        ConfigKey(
+            "advertised.listeners",
+            "str",
+            "",
+            "host:port that clients are told to connect to; empty: the one listened on. "
+            "Kafka: advertised.listeners.",
+        ),
+        ConfigKey(
+            "metrics.listeners",
+            "str",
+            "",
+            "host:port of the Prometheus endpoint /metrics; empty: none.",
+        ),
+        ConfigKey(
+            "gateway.id",
+            "str",
+            "",
+            "Name of this gateway in logs and in the cluster's description; empty: host and process.",
+        ),
+        ConfigKey(
+            "auto.create.topics.enable",
+            "bool",
+            False,
+            "A topic that is produced to and does not exist is created with num.partitions. "
+            "Kafka: auto.create.topics.enable (there the default is true).",
+        ),
+        ConfigKey(
+            "num.partitions",
+            "int",
+            1,
+            "Partitions of a topic that is created without a number. Kafka: num.partitions.",
+            minimum=1,
+            maximum=10_000,
+        ),
+        ConfigKey(
+            "message.max.bytes",
+            "int",
+            MIB,
+            "The largest record of any topic: key, value and headers together. "
+            "Kafka: message.max.bytes.",
+            unit="bytes",
+            minimum=1,
+            maximum=64 * MIB,
+        ),
+        ConfigKey(
+            "socket.request.max.bytes",
+            "int",
+            16 * MIB,
+            "The largest produce request, before and after transport compression. "
+            "Kafka: socket.request.max.bytes.",
+            unit="bytes",
+            minimum=1024,
+            maximum=512 * MIB,
+        ),
+        ConfigKey(
+            "topic.queue.bytes",
+            "int",
+            64 * MIB,
+            "Bytes of accepted records that may wait or be in commit in one topic; above that, "
+            "batches are refused with BACK_PRESSURE.",
+            unit="bytes",
+            minimum=1,
+        ),
+        ConfigKey(
+            "queued.max.bytes",
+            "int",
+            256 * MIB,
+            "The same over all topics of the gateway. Kafka: queued.max.request.bytes.",
+            unit="bytes",
+            minimum=1,
+        ),
+        ConfigKey(
+            "stream.max.requests",
+            "int",
+            1_000,
+            "Requests of one ProduceStream call that may be unanswered; more are not read until then.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "append.threads",
+            "int",
+            4,
+            "Threads that encode data files and write to the store, for all topics together.",
+            minimum=2,
+            maximum=256,
+        ),
+        ConfigKey(
+            "checkpoint.interval.commits",
+            "int",
+            CHECKPOINT_INTERVAL_COMMITS,
+            "Table commits of a topic between two checkpoints.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "shutdown.grace.ms",
+            "int",
+            30_000,
+            "On SIGTERM, how long accepted batches may take to be committed and answered.",
+            unit="ms",
+            minimum=0,
+        ),
+        ConfigKey(
+            "log.level",
+            "enum",
+            "info",
+            "The least serious log line that is written.",
+            choices=("debug", "info", "warning", "error"),
+        ),
+        ConfigKey(
+            "log.format",
+            "enum",
+            "console",
+            "console for people, json for machines; on stderr.",
+            choices=("console", "json"),
+        ),
+    )
+}
+
+_NOT_OURS: Final[dict[str, str]] = {
+    "log.dirs": "the log is the Delta tables in `warehouse`",
+    "log.dir": "the log is the Delta tables in `warehouse`",
+    "broker.id": "name a gateway with gateway.id",
+    "node.id": "name a gateway with gateway.id",
+    "zookeeper.connect": "there is no ZooKeeper; the Delta log is the consensus",
+    "process.roles": "there are no controllers; the Delta log is the consensus",
+    "default.replication.factor": "the store replicates, not the gateways",
+    "min.insync.replicas": "the store replicates, not the gateways",
+    "log.retention.ms": "set retention.ms for each topic",
+    "log.retention.hours": "set retention.ms for each topic",
+    "num.io.threads": "use append.threads",
+    "num.network.threads": "the network runs on one event loop",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value in force and where it came from: default, the file's path, a variable's name, or flag."""
+
+    value: ConfigValue
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """The settings of one gateway, by name."""
+
+    settings: Mapping[str, Setting]
+
+    def text(self, name: str) -> str:
+        return str(self.settings[name].value)
+
+    def number(self, name: str) -> int:
+        value = self.settings[name].value
+        assert isinstance(value, int), name
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self.settings[name].value is True
+
+
+def load_gateway_config(
+    file: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> GatewayConfig:
+    """Reads the settings; each source overrides the ones before it.
+
+    Args:
+        file: A TOML file. `message.max.bytes = 1048576` may be written just so. None: no file.
+        environment: `MAINSTEM_MESSAGE_MAX_BYTES=1048576`. None: the process's.
+        flags: By dotted name.
+
+    Raises:
+        InvalidConfigError: A setting is unknown or out of range, or the file cannot be read; the
+            message names the source.
+    """
+    settings = {name: Setting(key.default, "default") for name, key in GATEWAY_KEYS.items()}
+    for origin, name, value in (
+        *_from_file(file),
+        *_from_environment(os.environ if environment is None else environment),
+        *(("flag", name, value) for name, value in (flags or {}).items()),
+    ):
+        key = GATEWAY_KEYS.get(name)
+        try:
+            if key is None:
+                raise unknown_setting(name, GATEWAY_KEYS, _NOT_OURS)
+            settings[name] = Setting(parse_value(key, value), origin)
+        except InvalidConfigError as error:
+            raise InvalidConfigError(f"{origin}: {error.message}", name=name) from None
+    return GatewayConfig(settings)
+
+
+def _from_file(file: str | os.PathLike[str] | None) -> Iterator[tuple[str, str, object]]:
+    if file is None:
+        return
+    path = Path(file)
+    try:
+        parsed = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InvalidConfigError(f"cannot read the configuration {path}: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidConfigError(f"the configuration {path} is no TOML: {error}") from error
+    for name, value in _flatten("", parsed):
+        yield str(path), name, value
+
+
+def _flatten(prefix: str, table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(f"{prefix}{name}.", value)
+        else:
+            yield prefix + name, value
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, object]]:
+    for variable, value in sorted(environment.items()):
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in _OTHER_VARIABLES:
+            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
+            yield variable, name, value
