@@ -13,8 +13,17 @@ from dataclasses import dataclass
 
 from mainstem.delta_log.actions import Action, Batch, CommitInfo, encode_commit
 from mainstem.delta_log.snapshot import commit_path, read_commit
-from mainstem.delta_log.store import AlreadyExists, NotFound, PutOutcomeUnknown, Store
-from mainstem.errors import StoreUnavailableError
+from mainstem.delta_log.store import (
+    AlreadyExists,
+    NotFound,
+    PutOutcomeUnknown,
+    Store,
+    StoreGone,
+)
+from mainstem.errors import LogDamagedError, OutcomeUnknownError, StoreUnavailableError
+
+#: An administrator waits for an answer: some seconds of a failing store, then the truth that nobody knows.
+_UNKNOWN_ATTEMPTS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,8 @@ class Committer:
 
         Raises:
             StoreUnavailableError: The store failed before the commit could be there. Try again.
-            LogDamagedError: Another commit has the version, and its file is torn.
+            LogDamagedError: Another commit has the version, and its file is torn, or is so old that log
+                clean-up has removed it.
         """
         try:
             self._store.put_if_absent(commit_path(version), encode_commit(commit.actions))
@@ -96,13 +106,26 @@ class Committer:
             return OutcomeUnknown(version, commit.info.commit_id)
         return Committed(version)
 
-    def _conflict_or_ours(self, version: int, commit: TableCommit) -> Committed | Conflict:
-        actions = tuple(read_commit(self._store, version))
-        theirs = next((action for action in actions if isinstance(action, CommitInfo)), None)
-        if theirs is not None and theirs.commit_id == commit.info.commit_id:
-            # Ours, from an attempt that reported a failure. Visible is not yet durable.
-            self._store.make_durable(commit_path(version))
-            return Committed(version)
+    def _conflict_or_ours(self, version: int, commit: TableCommit) -> Outcome:
+        path = commit_path(version)
+        try:
+            actions = tuple(read_commit(self._store, version))
+            theirs = next((action for action in actions if isinstance(action, CommitInfo)), None)
+            if theirs is not None and theirs.commit_id == commit.info.commit_id:
+                # Ours, from an attempt that reported a failure. Visible is not yet durable.
+                self._store.make_durable(path)
+                return Committed(version)
+        except NotFound as error:
+            # Not free for us: the version is history, and a commit in its place would be lost.
+            raise LogDamagedError(
+                f"version {version} of {self._store.uri} was taken, and has been removed before it could be "
+                "read: this writer has fallen behind the log's clean-up; open the table again",
+                file=path,
+            ) from error
+        except StoreGone:
+            raise
+        except StoreUnavailableError:
+            return OutcomeUnknown(version, commit.info.commit_id)
         return Conflict(version, actions)
 
 
@@ -112,6 +135,7 @@ def commit_until_decided(
     commit: TableCommit,
     on_conflict: Callable[[Conflict], None],
     attempts_max: int = 100,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Commits at `version` or the first free one after it, for administration: blocks, few in number.
 
@@ -123,15 +147,36 @@ def commit_until_decided(
         The version that the commit became.
 
     Raises:
-        StoreUnavailableError: The store failed.
+        StoreUnavailableError: The store failed, or other writers were always first. Nothing was done.
+        OutcomeUnknownError: The store failed in a way that leaves it open whether the commit is there.
     """
+    unknown = 0  # attempts since one may have landed
     for _ in range(attempts_max):
-        outcome = committer.commit(version, commit)
+        try:
+            outcome = committer.commit(version, commit)
+        except StoreGone:
+            raise
+        except StoreUnavailableError:
+            if not unknown:
+                raise
+            outcome = OutcomeUnknown(version, commit.info.commit_id)
         if isinstance(outcome, Committed):
             return outcome.version
         if isinstance(outcome, Conflict):
+            unknown = 0
             on_conflict(outcome)
             version += 1
+        elif unknown == _UNKNOWN_ATTEMPTS_MAX:
+            break
+        else:
+            unknown += 1
+            sleep(min(0.01 * 2**unknown, 0.5))
+    if unknown:
+        raise OutcomeUnknownError(
+            f"the store could not say whether {commit.info.operation} became version {version} of the table; "
+            "look before you try again",
+            table_version=version,
+        )
     raise StoreUnavailableError(
-        f"{attempts_max} attempts to commit were lost to other writers or to the store; try again"
+        f"{attempts_max} attempts to commit were lost to other writers; nothing was done, try again"
     )

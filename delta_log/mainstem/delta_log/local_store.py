@@ -191,7 +191,7 @@ class LocalStore:
         try:
             self._make_directory(_TRASH)
             with self._removing():
-                if not bound._has_its_name():
+                if not bound._is(path, self):
                     return False
                 os.rename(path, trash, src_dir_fd=self._fd, dst_dir_fd=self._fd)
             self._sync_directory(os.path.dirname(path))
@@ -270,6 +270,15 @@ class LocalStore:
             return False
         return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
+    def _is(self, path: str, parent: Self) -> bool:
+        """Whether the directory that was opened is the one that `parent` now has at `path`."""
+        assert not self._closed
+        try:
+            here, there = os.stat(self._fd), os.stat(path, dir_fd=parent._fd)
+        except FileNotFoundError:
+            return False
+        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
     def _check_not_gone(self, path: str) -> None:
         if not self._has_its_name():
             raise self._gone(path)
@@ -317,6 +326,7 @@ class LocalStore:
             child = os.path.join(parent, part)
             try:
                 os.mkdir(child, 0o755, dir_fd=self._fd)
+                self._named_durably.discard(child)
             except FileExistsError:
                 pass
             parent = child
@@ -327,12 +337,10 @@ class LocalStore:
 
         Whoever made a directory may have crashed before its name was durable: finding it is not enough.
         """
-        while True:
-            self._sync_one(directory)
-            if not directory or directory in self._named_durably:
-                return
+        self._sync_one(directory)
+        if directory and directory not in self._named_durably:
+            self._sync_directory(os.path.dirname(directory))
             self._named_durably.add(directory)
-            directory = os.path.dirname(directory)
 
     def _sync_one(self, directory: str) -> None:
         if not directory:

@@ -18,11 +18,11 @@ from mainstem.delta_log.committer import (
     wall_clock_ms,
 )
 from mainstem.delta_log.snapshot import LOG, load_table
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, Store, StoreGone
 from mainstem.delta_log.table_state import PARTITIONS_PROPERTY, TableState
 from mainstem.errors import (
     InvalidConfigError,
-    StoreUnavailableError,
+    OutcomeUnknownError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -32,7 +32,11 @@ from mainstem.records import check_topic_name
 TOPICS = "topics"
 
 #: Properties that every topic table gets beside its settings.
-_TABLE_PROPERTIES = {"delta.dataSkippingStatsColumns": "offset,timestamp"}
+_TABLE_PROPERTIES = {
+    "delta.dataSkippingStatsColumns": "offset,timestamp",
+    # How long readers that have an older version open find the log files that they need.
+    "delta.logRetentionDuration": "interval 1 hours",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +122,8 @@ class Topics:
                     raise _exists(topic)
         finally:
             bound.close()
-        raise StoreUnavailableError(
-            f"the store could not say whether topic {topic!r} was created; describe it"
+        raise OutcomeUnknownError(
+            f"the store could not say whether topic {topic!r} was created; describe it", topic=topic
         )
 
     def open(self, topic: str) -> OpenTopic:
@@ -142,9 +146,11 @@ class Topics:
         except BaseException:
             bound.close()
             raise
-        if state.deleted:
-            bound.close()
-            self._store.remove_directory(f"{TOPICS}/{topic}")
+        if state.deleted:  # by a delete that was interrupted, or is going on
+            try:
+                self._store.remove_directory(f"{TOPICS}/{topic}", bound)
+            finally:
+                bound.close()
             raise _unknown(topic)
         return OpenTopic(topic, bound, state)
 
@@ -163,12 +169,16 @@ class Topics:
             mark = TableCommit.of(
                 "DELETE TOPIC", [Register(registers.DELETED, 1)], timestamp_ms=self._clock_ms()
             )
-            commit_until_decided(
-                Committer(opened.store), opened.state.version + 1, mark, _merge_into(opened.state)
-            )
+            try:
+                commit_until_decided(
+                    Committer(opened.store), opened.state.version + 1, mark, _merge_into(opened)
+                )
+            except StoreGone:
+                raise _unknown(topic) from None
+            # Only the directory that was marked: by now the name may be another topic's.
+            self._store.remove_directory(f"{TOPICS}/{topic}", opened.store)
         finally:
             opened.store.close()
-        self._store.remove_directory(f"{TOPICS}/{topic}")
         return topic_id
 
     def _finish_delete(self, topic: str) -> None:
@@ -237,9 +247,11 @@ def _check_partition_count(partition_count: int) -> None:
         )
 
 
-def _merge_into(state: TableState) -> Callable[[Conflict], None]:
+def _merge_into(opened: OpenTopic) -> Callable[[Conflict], None]:
     def merge(conflict: Conflict) -> None:
-        state.apply(conflict.version, conflict.actions)
+        opened.state.apply(conflict.version, conflict.actions)
+        if opened.state.deleted:
+            raise _unknown(opened.topic)
 
     return merge
 

@@ -1,0 +1,128 @@
+"""A `Store` that fails on demand: the fault is chosen by call, and the store behind it is a real one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Self
+
+import pyarrow as pa
+
+from mainstem.delta_log.store import ObjectInfo, PutOutcomeUnknown, Store
+from mainstem.errors import StoreUnavailableError
+
+#: Called with the name of a `Store` method and the path, before the real call. May raise, or block.
+Hook = Callable[[str, str], None]
+
+
+def nothing(call: str, path: str) -> None:
+    """The hook of a healthy store."""
+
+
+@dataclass
+class FaultyStore:
+    """Passes every call on to `inner`, through `before` and `after`.
+
+    Attributes:
+        before: Runs first: what it raises happens instead of the call.
+        after: Runs when the call is done: what it raises hides a success.
+        calls: Every call with its path, in order.
+    """
+
+    inner: Store
+    before: Hook = nothing
+    after: Hook = nothing
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def uri(self) -> str:
+        return self.inner.uri
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        return self.inner.storage_options
+
+    def read(self, path: str) -> bytes:
+        with self._around("read", path):
+            return self.inner.read(path)
+
+    def open(self, path: str) -> pa.NativeFile:
+        with self._around("open", path):
+            return self.inner.open(path)
+
+    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        with self._around("put", path):
+            self.inner.put(path, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        with self._around("put_if_absent", path):
+            self.inner.put_if_absent(path, data)
+
+    def make_durable(self, path: str) -> None:
+        with self._around("make_durable", path):
+            self.inner.make_durable(path)
+
+    def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
+        with self._around("list_files", directory):
+            return self.inner.list_files(directory, start_after)
+
+    def list_directories(self, directory: str) -> list[str]:
+        with self._around("list_directories", directory):
+            return self.inner.list_directories(directory)
+
+    def delete(self, path: str) -> None:
+        with self._around("delete", path):
+            self.inner.delete(path)
+
+    def remove_directory(self, path: str, bound: Self) -> bool:
+        with self._around("remove_directory", path):
+            inner = bound.inner if isinstance(bound, FaultyStore) else bound
+            return self.inner.remove_directory(path, inner)
+
+    def bind(self, directory: str, *, create: bool = False) -> Self:
+        with self._around("bind", directory):
+            return type(self)(
+                self.inner.bind(directory, create=create),
+                lambda call, path: self.before(call, f"{directory}/{path}"),
+                lambda call, path: self.after(call, f"{directory}/{path}"),
+                self.calls,
+            )
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def self_check(self) -> None:
+        self.inner.self_check()
+
+    @contextmanager
+    def _around(self, call: str, path: str) -> Iterator[None]:
+        with self.lock:
+            self.calls.append((call, path))
+        self.before(call, path)
+        yield
+        self.after(call, path)
+
+
+def times(count: int, call: str, error: Exception, path_part: str = "") -> Hook:
+    """Raises `error` at the first `count` calls of `call` whose path contains `path_part`."""
+    left = [count]
+
+    def hook(name: str, path: str) -> None:
+        if name == call and path_part in path and left[0] > 0:
+            left[0] -= 1
+            raise error
+
+    return hook
+
+
+def unknown() -> PutOutcomeUnknown:
+    """What a store says that cannot tell whether its put took place."""
+    return PutOutcomeUnknown("injected: the answer was lost")
+
+
+def unavailable() -> StoreUnavailableError:
+    """What a store says that did nothing."""
+    return StoreUnavailableError("injected: the store is away")

@@ -1,0 +1,526 @@
+"""`LocalStore`: put if absent, durability, bound directories, and what happens when the disk fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mainstem.delta_log import LocalStore
+from mainstem.delta_log.store import AlreadyExists, NotFound, PutOutcomeUnknown, StoreGone
+from mainstem.errors import StoreUnavailableError
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture
+def store(no_leaks: None, tmp_path: Path) -> Iterator[LocalStore]:
+    opened = LocalStore(tmp_path / "warehouse")
+    yield opened
+    opened.close()
+
+
+def _try_to_put(root: str, worker: int, start: Callable[[], object], round_count: int) -> list[int]:
+    """Tries to win each round; returns the rounds that were won."""
+    store = LocalStore(root)
+    won = []
+    start()
+    for number in range(round_count):
+        try:
+            store.put_if_absent(f"log/{number}", f"{worker}".encode() * 10_000)
+            won.append(number)
+        except AlreadyExists:
+            pass
+    store.close()
+    return won
+
+
+_PROCESS = """
+import sys
+from mainstem.delta_log import LocalStore
+from mainstem.delta_log.store import AlreadyExists
+root, worker, round_count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+store = LocalStore(root)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(round_count):
+    try:
+        store.put_if_absent(f"log/{number}", worker.encode() * 10_000)
+        print(number)
+    except AlreadyExists:
+        pass
+"""
+
+
+def test_of_many_threads_that_put_the_same_name_exactly_one_wins(store: LocalStore) -> None:
+    rounds, workers = 20, 8
+    barrier = threading.Barrier(workers)
+    with ThreadPoolExecutor(workers) as pool:
+        won = list(
+            pool.map(
+                lambda worker: _try_to_put(store.uri, worker, barrier.wait, rounds), range(workers)
+            )
+        )
+    assert sorted(number for rounds_won in won for number in rounds_won) == list(range(rounds))
+    for worker, rounds_won in enumerate(won):
+        for number in rounds_won:
+            assert store.read(f"log/{number}") == f"{worker}".encode() * 10_000
+
+
+def test_of_many_processes_that_put_the_same_name_exactly_one_wins(store: LocalStore) -> None:
+    rounds, workers = 50, 3
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROCESS, store.uri, str(worker), str(rounds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for worker in range(workers)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    won = [
+        [int(number) for number in process.communicate(timeout=60)[0].split()]
+        for process in processes
+    ]
+    assert sorted(number for numbers in won for number in numbers) == list(range(rounds))
+    for worker, numbers in enumerate(won):
+        for number in numbers:
+            assert store.read(f"log/{number}") == f"{worker}".encode() * 10_000
+
+
+def test_a_reader_never_sees_a_part_of_a_file_that_is_put(store: LocalStore) -> None:
+    data = os.urandom(4 * 1024 * 1024)
+    seen: list[int] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            for info in store.list_files("log"):
+                seen.append(len(store.read(f"log/{info.name}")))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(20):
+        store.put_if_absent(f"log/{number:03d}", data)
+    done.set()
+    reader.join()
+    assert seen
+    assert set(seen) == {len(data)}
+
+
+def test_a_second_put_of_the_same_name_changes_nothing(store: LocalStore) -> None:
+    store.put_if_absent("log/0", b"first")
+    with pytest.raises(AlreadyExists):
+        store.put_if_absent("log/0", b"second")
+    assert store.read("log/0") == b"first"
+
+
+def test_nothing_is_left_beside_the_file_after_a_put_that_won_or_lost(store: LocalStore) -> None:
+    store.put_if_absent("log/0", b"first")
+    with pytest.raises(AlreadyExists):
+        store.put_if_absent("log/0", b"second")
+    assert os.listdir(f"{store.uri}/log") == ["0"]
+
+
+def test_the_left_overs_of_a_crash_are_not_listed(store: LocalStore, tmp_path: Path) -> None:
+    store.put_if_absent("log/0", b"x")
+    Path(store.uri, "log", f".{uuid.uuid4().hex}.tmp").write_bytes(b"half")
+    assert [info.name for info in store.list_files("log")] == ["0"]
+
+
+def test_a_listing_is_sorted_and_begins_after_the_given_name(store: LocalStore) -> None:
+    for name in ("b", "a", "d", "c"):
+        store.put(f"log/{name}", name.encode())
+    store.put("log/below/x", b"")
+    assert [info.name for info in store.list_files("log", "b")] == ["c", "d"]
+    assert [info.size_bytes for info in store.list_files("log")] == [1, 1, 1, 1]
+    assert store.list_directories("log") == ["below"]
+    assert store.list_files("nothing") == []
+    assert store.list_directories("nothing") == []
+
+
+class _Spy:
+    """Records what reaches the disk, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[str] = []
+        fsync, link = os.fsync, os.link
+
+        def spied_fsync(fd: int) -> None:
+            self.events.append(f"fsync {os.path.basename(os.readlink(f'/proc/self/fd/{fd}'))}")
+            fsync(fd)
+
+        def spied_link(source: str, target: str, **options: object) -> None:
+            self.events.append(f"link {os.path.basename(target)}")
+            link(source, target, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(os, "fsync", spied_fsync)
+        monkeypatch.setattr(os, "link", spied_link)
+
+
+def test_a_put_syncs_the_file_before_the_link_and_the_directory_after_it(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put_if_absent("log/0", b"x")
+    spy = _Spy(monkeypatch)
+    store.put_if_absent("log/1", b"x")
+    assert len(spy.events) == 3
+    assert spy.events[0].endswith(".tmp")
+    assert spy.events[1:] == ["link 1", "fsync log"]
+
+
+def test_a_data_file_is_synced_before_its_directory(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("partition=0/a", b"x")
+    spy = _Spy(monkeypatch)
+    store.put("partition=0/b", b"x")
+    assert spy.events == ["fsync b", "fsync partition=0"]
+
+
+def test_the_first_file_in_a_directory_makes_the_names_of_all_directories_above_durable(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of those that a process made that crashed before it could sync them."""
+    Path(store.uri, "topics/t").mkdir(parents=True)
+    spy = _Spy(monkeypatch)
+    store.put("topics/t/f", b"x")
+    assert spy.events == ["fsync f", "fsync t", "fsync topics", "fsync warehouse"]
+
+
+def test_a_directory_that_is_made_again_is_made_durable_again(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a/f", b"x")
+    shutil.rmtree(f"{store.uri}/a")
+    spy = _Spy(monkeypatch)
+    store.put("a/f", b"x")
+    assert "fsync warehouse" in spy.events
+
+
+def test_make_durable_syncs_the_file_and_its_directory(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("log/0", b"x")
+    spy = _Spy(monkeypatch)
+    store.make_durable("log/0")
+    assert spy.events == ["fsync 0", "fsync log"]
+    with pytest.raises(NotFound):
+        store.make_durable("log/1")
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing_behind(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("log/0", b"x")
+    write = os.write
+
+    def full(fd: int, data: memoryview) -> int:
+        if len(data) > 10:
+            return write(fd, data[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(StoreUnavailableError, match="No space left on device; nothing was"):
+            store.put_if_absent("log/1", b"x" * 100)
+        with pytest.raises(StoreUnavailableError, match="No space left on device"):
+            store.put("log/2", b"x" * 100)
+    assert os.listdir(f"{store.uri}/log") == ["0"]
+    store.put_if_absent("log/1", b"x" * 100)
+
+
+def test_short_writes_are_continued(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    data = os.urandom(1000)
+    monkeypatch.setattr(os, "write", lambda fd, view: write(fd, view[:7]))
+    store.put_if_absent("log/1", data)
+    assert store.read("log/1") == data
+
+
+def test_a_file_that_cannot_be_synced_is_not_linked(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(StoreUnavailableError):
+            store.put_if_absent("log/1", b"x")
+    with pytest.raises(NotFound):
+        store.read("log/1")
+
+
+def test_an_error_of_the_link_leaves_the_outcome_unknown(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*paths: str, **options: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", broken)
+    with pytest.raises(PutOutcomeUnknown, match="Input/output error"):
+        store.put_if_absent("log/1", b"x")
+    assert os.listdir(f"{store.uri}/log") == []
+
+
+def test_an_error_of_the_sync_of_the_directory_leaves_the_outcome_unknown(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("log/0", b"x")
+    fsync = os.fsync
+
+    def broken(fd: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(PutOutcomeUnknown, match="sync of the directory"):
+            store.put_if_absent("log/1", b"x")
+    assert store.read("log/1") == b"x"
+
+
+def test_a_listing_that_the_disk_fails_is_a_store_error(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("log/0", b"x")
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "scandir", broken)
+    with pytest.raises(StoreUnavailableError, match="list"):
+        store.list_files("log")
+
+
+def test_a_missing_file_is_not_found_by_read_and_open(store: LocalStore) -> None:
+    for call in (store.read, store.open):
+        with pytest.raises(NotFound):
+            call("log/0")  # type: ignore[operator]
+    store.put("a", b"")
+    with pytest.raises(NotFound):
+        store.read("a/b")
+    store.delete("log/0")
+
+
+def test_open_reads_whole_and_empty_files(store: LocalStore) -> None:
+    store.put("full", b"0123456789")
+    store.put("empty", b"")
+    with store.open("full") as file:
+        file.seek(4)
+        assert file.read(3) == b"456"
+        assert file.size() == 10
+    with store.open("empty") as file:
+        assert file.read() == b""
+
+
+def test_names_of_the_longest_topic_can_be_made_and_removed(store: LocalStore) -> None:
+    name = "t" * 249
+    bound = store.bind(f"topics/{name}", create=True)
+    bound.put_if_absent("_delta_log/0", b"x")
+    assert store.remove_directory(f"topics/{name}", bound)
+    bound.close()
+    assert store.list_directories("topics") == []
+    assert store.list_directories(".trash") == []
+
+
+def test_binding_what_does_not_exist_is_not_found(store: LocalStore) -> None:
+    with pytest.raises(NotFound):
+        store.bind("topics/t")
+    store.put("topics/file", b"")
+    with pytest.raises(NotFound):
+        store.bind("topics/file")
+
+
+def test_a_bound_store_cannot_reach_a_directory_that_was_made_again_under_its_name(
+    store: LocalStore,
+) -> None:
+    old = store.bind("topics/t", create=True)
+    old.put("partition=0/a", b"old")
+    assert store.remove_directory("topics/t", old)
+    new = store.bind("topics/t", create=True)
+    new.put("partition=0/new", b"new")
+    for write in (
+        lambda: old.put("partition=0/b", b"late"),
+        lambda: old.put("c", b"late"),
+        lambda: old.put_if_absent("_delta_log/0", b"late"),
+        lambda: old.put_if_absent("d", b"late"),
+    ):
+        with pytest.raises(StoreGone):
+            write()
+    for call in (old.read, old.open):
+        with pytest.raises(NotFound):
+            call("partition=0/new")  # type: ignore[operator]
+    assert sorted(path.name for path in Path(new.uri).rglob("*")) == ["new", "partition=0"]
+    old.close()
+    new.close()
+
+
+def test_a_write_into_a_removed_directory_whose_files_still_exist_is_not_reported_as_done(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A removal that was killed after the rename leaves a directory that can still be written to."""
+    bound = store.bind("topics/t", create=True)
+    bound.put_if_absent("_delta_log/0", b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        assert store.remove_directory("topics/t", bound)
+    with pytest.raises(StoreGone):
+        bound.put_if_absent("_delta_log/1", b"late")
+    with pytest.raises(StoreGone):
+        bound.put("_delta_log/2", b"late")
+    bound.close()
+
+
+def test_the_next_removal_sweeps_what_an_interrupted_one_left(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = store.bind("topics/a", create=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        store.remove_directory("topics/a", first)
+    assert len(store.list_directories(".trash")) == 1
+    second = store.bind("topics/b", create=True)
+    store.remove_directory("topics/b", second)
+    assert store.list_directories(".trash") == []
+    first.close()
+    second.close()
+
+
+def test_a_removal_leaves_a_directory_alone_that_was_made_again_under_the_name(
+    store: LocalStore,
+) -> None:
+    """Two deletes of one topic: the slower one must not remove the topic that was made in between."""
+    slow = store.bind("topics/t", create=True)
+    fast = store.bind("topics/t")
+    assert store.remove_directory("topics/t", fast)
+    assert not store.remove_directory("topics/t", slow)
+    new = store.bind("topics/t", create=True)
+    new.put("kept", b"x")
+    assert not store.remove_directory("topics/t", slow)
+    assert new.read("kept") == b"x"
+    for bound in (slow, fast, new):
+        bound.close()
+
+
+def test_directories_that_are_removed_at_the_same_time_are_all_removed(store: LocalStore) -> None:
+    bound = [store.bind(f"topics/t{number}", create=True) for number in range(60)]
+    for directory in bound:
+        directory.put("f", b"x")
+    with ThreadPoolExecutor(8) as pool:
+        removed = list(
+            pool.map(
+                lambda number: store.remove_directory(f"topics/t{number}", bound[number]),
+                range(len(bound)),
+            )
+        )
+    assert all(removed)
+    assert store.list_directories("topics") == []
+    for directory in bound:
+        directory.close()
+
+
+def test_a_store_that_is_closed_in_the_middle_of_a_call_finishes_it_in_its_own_directory(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of a closed descriptor is given out again at once, to another topic's directory."""
+    mine = store.bind("topics/mine", create=True)
+    mine.put("_delta_log/0", b"x")
+    fsync = os.fsync
+    others: list[LocalStore] = []
+    mine_closed: list[bool] = []
+
+    def close_meanwhile(fd: int) -> None:
+        if not mine_closed:
+            mine_closed.append(True)
+            mine.close()
+            others.extend(store.bind("topics/other", create=True) for _ in range(3))
+        fsync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", close_meanwhile)
+        mine.put_if_absent("_delta_log/1", b"x")
+    assert [info.name for info in store.list_files("topics/mine/_delta_log")] == ["0", "1"]
+    assert store.list_files("topics/other/_delta_log") == []
+    for other in others:
+        other.close()
+
+
+def test_a_closed_store_refuses_calls_and_can_be_closed_again(store: LocalStore) -> None:
+    bound = store.bind("topics/t", create=True)
+    bound.close()
+    bound.close()
+    with pytest.raises(StoreUnavailableError, match="closed"):
+        bound.put("f", b"x")
+
+
+def test_self_check_passes_here_and_leaves_nothing(store: LocalStore) -> None:
+    store.self_check()
+    assert os.listdir(store.uri) == []
+
+
+def test_self_check_refuses_a_link_that_replaces(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replacing(
+        source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, **_: object
+    ) -> None:
+        os.rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "link", replacing)
+    with pytest.raises(StoreUnavailableError, match=r"link\(\) replaced an existing file"):
+        store.self_check()
+    assert os.listdir(store.uri) == []
+
+
+def test_self_check_refuses_a_file_system_without_hard_links(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", unsupported)
+    with pytest.raises(StoreUnavailableError, match="use a file system with hard links and fsync"):
+        store.self_check()
+    assert os.listdir(store.uri) == []
+
+
+def test_self_check_refuses_a_file_system_that_cannot_sync_directories(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def broken(fd: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(StoreUnavailableError, match="cannot hold a log"):
+        store.self_check()
+
+
+def test_a_root_that_is_a_file_is_not_found(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotFound):
+        LocalStore(tmp_path / "file", create=False)
+    with pytest.raises(NotFound):
+        LocalStore(tmp_path / "missing", create=False)
