@@ -8,11 +8,16 @@ from importlib.metadata import version as installed_version
 
 import click
 
-from mainstem.cli._context import Settings, pass_settings, print_object
+from mainstem.cli._context import Settings, parse_pairs, pass_settings, print_object
 
 #: noun → module and command. Imported when used: Spark, pandas and gRPC servers are slow to import.
 _NOUNS: dict[str, tuple[str, str]] = {
+    "bench": ("mainstem.cli._bench", "bench"),
+    "config": ("mainstem.cli._config", "config"),
+    "demo": ("mainstem.cli._demo", "demo"),
     "gateway": ("mainstem.cli._gateway", "gateway"),
+    "sql": ("mainstem.cli._sql", "sql"),
+    "topic": ("mainstem.cli._topic", "topic"),
 }
 
 
@@ -80,13 +85,7 @@ def cli(
     usage; 130: interrupted. Every option can be given as an environment variable too: settings of
     the gateway as MAINSTEM_<NAME>, with underscores for dots.
     """
-    pairs = {}
-    for flag in flags:
-        name, separator, value = flag.partition("=")
-        if not separator:
-            raise click.BadParameter(f"{flag!r} is not KEY=VALUE", param_hint="-X")
-        pairs[name.strip()] = value
-    ctx.obj = Settings(config_file, pairs, format_, verbose, timeout_s)
+    ctx.obj = Settings(config_file, parse_pairs(flags, "-X"), format_, verbose, timeout_s)
 
 
 @cli.command()

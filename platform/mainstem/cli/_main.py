@@ -1,4 +1,4 @@
-"""The entry point: explains a missing extra instead of failing on its import."""
+"""The entry point: explains a missing extra instead of failing on its import, and sets exit codes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ import sys
 def main() -> None:
     """Runs the command line; the console script `mainstem`."""
     try:
+        import click
+
         from mainstem.cli._commands import cli
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("mainstem"):
             raise
         sys.exit(
-            f"the command line needs the package {error.name}, which the client alone does not install: "
-            "pip install 'mainstem[gateway]'"
+            f"the command line needs the package {error.name}, which the client alone does not "
+            "install: pip install 'mainstem[gateway]'"
         )
-    cli.main(prog_name="mainstem")
+    try:
+        sys.exit(cli.main(prog_name="mainstem", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)  # whoever read our output has seen enough
