@@ -22,6 +22,7 @@ _OTHER_VARIABLES: Final = frozenset(
         "MAINSTEM_PROFILE",
         "MAINSTEM_FORMAT",
         "MAINSTEM_TIMEOUT",
+        "MAINSTEM_BOOTSTRAP_SERVERS",
         "MAINSTEM_TEST_SEED",
     }
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -27,6 +28,7 @@ class ConfigKey:
         unit: Of the value: `ms`, `bytes`, `records`; empty for a plain count or a word.
         minimum, maximum: Inclusive bounds of an integer.
         choices: The words that an `enum` may be.
+        pattern: What a `str` must match as a whole; empty: anything.
     """
 
     name: str
@@ -37,6 +39,7 @@ class ConfigKey:
     minimum: int | None = None
     maximum: int | None = None
     choices: tuple[str, ...] = ()
+    pattern: str = ""
 
 
 def parse_value(key: ConfigKey, value: object) -> ConfigValue:
@@ -77,6 +80,12 @@ def parse_value(key: ConfigKey, value: object) -> ConfigValue:
     if key.type == "enum" and text not in key.choices:
         raise InvalidConfigError(
             f"{key.name} is {text!r}; it must be one of {', '.join(key.choices)}",
+            name=key.name,
+            value=text,
+        )
+    if key.pattern and not re.fullmatch(key.pattern, text):
+        raise InvalidConfigError(
+            f"{key.name} is {text!r}; it must have the form {key.pattern}, as {key.default!r} has",
             name=key.name,
             value=text,
         )

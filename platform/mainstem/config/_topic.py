@@ -10,6 +10,7 @@ from mainstem.config._keys import ConfigKey, ConfigValue, format_value, parse_va
 from mainstem.limits import COMMIT_BYTES_MAX, MIB
 
 PROPERTY_PREFIX: Final = "mainstem."
+_DELTA: Final = "delta."
 _LONG_MAX: Final = 2**63 - 1
 
 TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
@@ -47,6 +48,14 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "zstd",
             "How data files are compressed (zstd at level 1). Kafka: compression.type.",
             choices=("zstd", "lz4", "snappy", "gzip", "none"),
+        ),
+        ConfigKey(
+            "delta.logRetentionDuration",
+            "str",
+            "interval 1 hours",
+            "How long commit files that a checkpoint has made superfluous are kept, for readers that are behind and for "
+            "time travel. A property of Delta's, so it has Delta's form.",
+            pattern=r"interval [1-9][0-9]{0,5} (seconds|minutes|hours|days|weeks)",
         ),
         ConfigKey(
             "max.message.bytes",
@@ -150,19 +159,21 @@ class TopicConfig:
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Reads the table's properties; those that are no topic setting are left alone."""
         found = {
-            name: value
-            for property_name, value in properties.items()
-            if property_name.startswith(PROPERTY_PREFIX)
-            and (name := property_name.removeprefix(PROPERTY_PREFIX)) in TOPIC_KEYS
+            name: properties[property_name]
+            for name, key in TOPIC_KEYS.items()
+            if (property_name := _property_name(name)) in properties
+            and properties[property_name] != _implied_property(key)
         }
         return cls.parse(found)
 
     def to_properties(self) -> dict[str, str]:
-        """The table properties that say the same."""
-        return {
-            PROPERTY_PREFIX + name: format_value(value)
-            for name, value in sorted(self.overrides.items())
-        }
+        """The table properties that say the same. Delta's own are written even where nobody set them."""
+        properties = {}
+        for name, key in sorted(TOPIC_KEYS.items()):
+            value = self.overrides.get(name, _implied_property(key))
+            if value is not None:
+                properties[_property_name(name)] = format_value(value)
+        return properties
 
     def altered(self, set_to: Mapping[str, object], reset: Iterable[str]) -> Self:
         """The settings after setting some and putting others back to their default.
@@ -207,6 +218,15 @@ class TopicConfig:
     @property
     def log_append_time(self) -> bool:
         return self.get("message.timestamp.type") == "LogAppendTime"
+
+
+def _property_name(name: str) -> str:
+    return name if name.startswith(_DELTA) else PROPERTY_PREFIX + name
+
+
+def _implied_property(key: ConfigKey) -> ConfigValue | None:
+    """What a table says of a setting that nobody set: nothing, but of Delta's own our default, not Delta's."""
+    return key.default if key.name.startswith(_DELTA) else None
 
 
 def _topic_key(name: str) -> ConfigKey:
