@@ -1,0 +1,112 @@
+"""One bidirectional ProduceStream, and the connection slots of one leader."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+
+from mainstem.client._accumulator import TopicBuffer
+from mainstem.client._pending import Request
+from mainstem.client._pieces import Piece, encode_request
+from mainstem.errors import GatewayUnavailableError, MainstemError
+from mainstem.protocol import error_from_rpc
+from mainstem.protocol.v1 import log_pb2
+
+_METHOD = "/mainstem.v1.Log/ProduceStream"
+
+
+class ProduceStream:
+    """A stream to one gateway: requests go out in the order of `send`, answers come to a callback.
+
+    gRPC pulls the requests in a thread of its own and hands on one at a time, so what is queued
+    here is bounded by the caller's limit of requests in flight. Its end is reported exactly once.
+
+    Args:
+        channel: To the leader.
+        acks: For every request.
+        compression: Of the gRPC messages.
+        on_answer: Called for each answer, in the stream's receiving thread.
+        on_end: Called once, in that thread, with the reason.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        acks: log_pb2.Acks,
+        compression: grpc.Compression,
+        on_answer: Callable[[ProduceStream, log_pb2.ProduceResponse], None],
+        on_end: Callable[[ProduceStream, MainstemError], None],
+        name: str,
+    ) -> None:
+        self._acks = acks
+        self._on_answer = on_answer
+        self._on_end = on_end
+        self._requests: SimpleQueue[tuple[TopicBuffer, Request[Piece]] | None] = SimpleQueue()
+        # Requests are encoded here, so the call needs no serialiser.
+        method: Any = channel.stream_stream(
+            _METHOD,
+            request_serializer=None,
+            response_deserializer=log_pb2.ProduceResponse.FromString,
+        )
+        self._call = method(self._encoded(), compression=compression)
+        self._receiver = threading.Thread(target=self._receive, name=name, daemon=True)
+        self._receiver.start()
+
+    def send(self, topic: TopicBuffer, request: Request[Piece]) -> None:
+        """Queues a request. After the stream's end it goes nowhere, which `on_end` has told."""
+        self._requests.put((topic, request))
+
+    def cancel(self) -> None:
+        """Ends the stream at once. What is unanswered may or may not be in the log."""
+        self._requests.put(None)
+        self._call.cancel()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits for the receiving thread, unless it is the caller."""
+        if self._receiver is not threading.current_thread():
+            self._receiver.join(timeout_s)
+
+    def _encoded(self) -> Iterator[bytes]:
+        while (item := self._requests.get()) is not None:
+            topic, request = item
+            yield encode_request(request, topic.name, self._acks)
+
+    def _receive(self) -> None:
+        error: MainstemError = GatewayUnavailableError("the gateway ended the stream; retrying")
+        try:
+            for answer in self._call:
+                self._on_answer(self, answer)
+        except grpc.RpcError as failure:
+            error = error_from_rpc(failure)
+        finally:
+            # Releases gRPC's thread, which waits for the next request.
+            self._requests.put(None)
+            self._call.cancel()
+            self._on_end(self, error)
+
+
+class Link:
+    """The connection to one leader: its stream, its slots, and when to connect again.
+
+    Attributes:
+        stream: The open stream, if any.
+        slots: Who waits for each correlation id on that stream.
+        retry_at: Monotonic seconds before which no new stream is opened.
+        failures: Streams that broke since the last answer.
+    """
+
+    __slots__ = ("address", "failures", "next_id", "retry_at", "slots", "stream", "token")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.stream: ProduceStream | None = None
+        # Identity of the stream for TopicQueue, which may ask before the stream is open.
+        self.token: object = object()
+        self.slots: dict[int, TopicBuffer] = {}
+        self.next_id = 1
+        self.retry_at = 0.0
+        self.failures = 0

@@ -1,0 +1,595 @@
+"""The engine of both producers: takes records, bounds their memory, tells what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from mainstem.client._accumulator import PIECE_ROWS_MAX, TopicBuffer
+from mainstem.client._channels import Channels
+from mainstem.client._delivery import DeliveryCallback, Receipts
+from mainstem.client._metadata import MetadataClient
+from mainstem.client._pending import QueuePolicy
+from mainstem.client._pieces import RECORD_OVERHEAD_BYTES, Piece
+from mainstem.client._results import RecordMetadata, TopicMetadata
+from mainstem.client._sender import Sender
+from mainstem.client._settings import ProducerSettings
+from mainstem.errors import (
+    GatewayUnavailableError,
+    MainstemError,
+    ProducerClosedError,
+    QueueFullError,
+    RecordTooLargeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from mainstem.limits import KIB
+from mainstem.records import check_topic_name
+
+_log = logging.getLogger("mainstem.client")
+
+#: Memory is reserved in such steps, so that most records need not ask for it.
+_RESERVE_BYTES: Final = 64 * KIB
+
+#: While no slot is free, the thread that fills a topic looks so often whether one has become free.
+_LOOK_AGAIN_NS: Final = 1_000_000
+
+#: A poll() in another thread within this time is a sign that reports are being served.
+_POLLED_RECENTLY_S: Final = 1.0
+
+_Report = tuple[DeliveryCallback, MainstemError | None, RecordMetadata, int]
+
+
+class WouldBlock(Exception):
+    """There is no metadata or no room, and the caller asked not to wait; never leaves here."""
+
+
+class Engine:
+    """What Producer and AsyncProducer share. Thread-safe.
+
+    Attributes:
+        settings: As parsed.
+        topics: The topics that may be appended to: empty once closed, or in a forked child, so that
+            the hot path needs no check of its own.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.settings = settings = ProducerSettings.parse(config)
+        self.topics: dict[str, TopicBuffer] = {}
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._policy = QueuePolicy(
+            linger_s=settings.linger_ms / 1000,
+            batch_bytes=settings.batch_size,
+            request_bytes_max=settings.max_request_size,
+            retries=settings.retries,
+            backoff_s=settings.retry_backoff_ms / 1000,
+            backoff_max_s=settings.retry_backoff_max_ms / 1000,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+        )
+        self._linger_ns = settings.linger_ms * 1_000_000
+        channels = Channels(settings.max_request_size, settings.client_id)
+        self._metadata = MetadataClient(settings.bootstrap_servers, channels)
+        self._reports: deque[_Report] = deque()
+        self._polled_by: tuple[int, float] = (0, float("-inf"))
+        self._failure: MainstemError | None = None
+        self._failure_count = 0
+        self._closing = threading.Event()
+        self._close_lock = threading.Lock()
+        self._pid = os.getpid()
+        self._sender = Sender(
+            settings,
+            self._policy,
+            channels,
+            self._metadata,
+            self._completed,
+            clock,
+            self._rng,
+        )
+        _engines.add(self)
+
+    # ------------------------------------------------------------------------------------- records
+
+    def open(self, name: str, *, blocking: bool = True) -> TopicBuffer:
+        """The topic's buffer, with metadata that is known to exist.
+
+        Raises:
+            UnknownTopicError: The gateway says that there is no such topic.
+            GatewayUnavailableError: Nobody answered within max.block.ms.
+            WouldBlock: Not `blocking`, and a gateway has to be asked.
+        """
+        self._check_open()
+        topic = self.topics.get(name)
+        if topic is not None and not topic.stale:
+            return topic
+        check_topic_name(name)
+        if not blocking:
+            raise WouldBlock
+        info = self.metadata_of(name)
+        if topic is None:
+            round_robin = self.settings.partitioner == "round_robin"
+            compression = self.settings.compression_type
+            created = TopicBuffer(
+                info,
+                self._policy,
+                round_robin=round_robin,
+                compression=compression if compression in ("lz4", "zstd") else None,
+                rng=self._rng,
+            )
+            with self._close_lock:
+                self._check_open()
+                with self._sender.lock:
+                    topic = self._sender.topics.setdefault(name, created)
+                self.topics[name] = topic
+        with topic.lock:
+            topic.info = info
+            topic.stale = False
+            topic.limit = max(topic.limit, 0)
+        return topic
+
+    def metadata_of(self, name: str) -> TopicMetadata:
+        """Asks for a topic, again and again until max.block.ms has passed."""
+        deadline = self._clock() + self.settings.max_block_ms / 1000
+        timeout_s = self.settings.request_timeout_ms / 1000
+        while True:
+            left_s = deadline - self._clock()
+            try:
+                answer = self._metadata.fetch([name], max(0.001, min(timeout_s, left_s))).get(name)
+            except MainstemError as error:
+                answer = error
+            if isinstance(answer, TopicMetadata):
+                return answer
+            if answer is None:
+                answer = UnknownTopicError(
+                    f"topic {name} does not exist; create it, or set auto.create.topics.enable "
+                    "on the gateway",
+                    topic=name,
+                )
+            if not answer.retriable:
+                raise answer
+            wait_s = self.settings.retry_backoff_ms / 1000
+            if self._clock() + wait_s >= deadline:
+                raise GatewayUnavailableError(
+                    f"no gateway of {', '.join(self.settings.bootstrap_servers)} told within "
+                    f"max.block.ms ({self.settings.max_block_ms} ms) where topic {name} is; check "
+                    f"bootstrap.servers and that the gateway runs. The last answer: {answer}",
+                    topic=name,
+                ) from answer
+            self._closing.wait(wait_s)
+            self._check_open()
+
+    def all_topics(self, timeout_s: float) -> dict[str, TopicMetadata]:
+        """Every topic, by name."""
+        self._check_open()
+        answers = self._metadata.fetch([], timeout_s)
+        return {n: t for n, t in sorted(answers.items()) if isinstance(t, TopicMetadata)}
+
+    def check_partition(self, topic: TopicBuffer, partition: int, *, blocking: bool) -> None:
+        """Refuses a partition that the topic does not have; asks the gateway before that."""
+        if 0 <= partition < topic.info.partition_count:
+            return
+        if partition >= 0:
+            if not blocking:
+                raise WouldBlock
+            topic.info = self.metadata_of(topic.name)
+            if partition < topic.info.partition_count:
+                return
+        raise UnknownPartitionError(
+            f"topic {topic.name} has no partition {partition}; it has partitions 0 to "
+            f"{topic.info.partition_count - 1}",
+            topic=topic.name,
+            partition=partition,
+        )
+
+    def place(self, topic: TopicBuffer, key: bytes | None, *, blocking: bool = True) -> int:
+        """Asks the caller's own partitioner; -1 when there is none."""
+        partitioner = self.settings.partitioner
+        if isinstance(partitioner, str):
+            return -1
+        partition = partitioner(key, topic.info.partition_count)
+        if type(partition) is not int:
+            raise TypeError(
+                f"the partitioner returned {partition!r}; it must return an int, the partition"
+            )
+        self.check_partition(topic, partition, blocking=blocking)
+        return partition
+
+    def look(self, topic: TopicBuffer) -> None:
+        """After an append that said LOOK: starts the linger clock, or ends the piece."""
+        with topic.lock:
+            row_count = len(topic.values)
+            if not row_count:
+                return
+            now_ns = topic.times_ns[-1]
+            if not topic.created_at:
+                topic.created_at = self._clock()
+                topic.flush_at_ns = now_ns + self._linger_ns
+                self._sender.wake_by(topic.created_at + self._policy.linger_s)
+            if topic.used >= topic.batch_bytes:
+                self._sender.cut(topic, ready=True)
+            elif row_count >= PIECE_ROWS_MAX:
+                self._sender.cut(topic, ready=False)
+            elif now_ns >= topic.flush_at_ns:
+                if not self._sender.slot_free(topic):
+                    topic.flush_at_ns = now_ns + _LOOK_AGAIN_NS
+                    return
+                self._sender.cut(topic, ready=True)
+            else:
+                return
+        self._sender.pump()
+
+    def make_room(self, topic: TopicBuffer, size: int, *, blocking: bool = True) -> TopicBuffer:
+        """After an append that said FULL: reserves memory for a record of `size` bytes.
+
+        Returns:
+            The topic, to try again: another thread may have been faster.
+
+        Raises:
+            RecordTooLargeError: It never fits.
+            QueueFullError: There was no room within max.block.ms.
+            WouldBlock: Not `blocking`, and there is no room now.
+        """
+        self._check_size(topic, size)
+        deadline: float | None = None
+        while True:
+            self._check_open()
+            if topic.stale:
+                return self.open(topic.name, blocking=blocking)
+            cut = False
+            with topic.lock:
+                if topic.closed:
+                    raise _closed_error()
+                if topic.values and topic.used + size > topic.batch_bytes:
+                    self._sender.cut(topic, ready=True)
+                    cut = True
+                room = self._reserve(topic, size)
+                if not room and topic.values:
+                    self._sender.cut(topic, ready=True)
+                    cut = True
+            if cut:
+                self._sender.pump()
+            if room:
+                return topic
+            if not blocking:
+                raise WouldBlock
+            if deadline is None:
+                deadline = self._clock() + self.settings.max_block_ms / 1000
+            self.wait_for_room(size, deadline)
+
+    def _check_size(self, topic: TopicBuffer, size: int) -> None:
+        record_bytes = size - RECORD_OVERHEAD_BYTES
+        if record_bytes > self.settings.max_request_size:
+            raise RecordTooLargeError(
+                f"a record of topic {topic.name} has {record_bytes} bytes; the limit is "
+                f"max.request.size ({self.settings.max_request_size} bytes)",
+                topic=topic.name,
+                size_bytes=record_bytes,
+                limit_bytes=self.settings.max_request_size,
+            )
+        if size > self.settings.buffer_memory:
+            raise RecordTooLargeError(
+                f"a record of topic {topic.name} has {record_bytes} bytes; the limit is "
+                f"buffer.memory ({self.settings.buffer_memory} bytes, {RECORD_OVERHEAD_BYTES} of "
+                "them for each record)",
+                topic=topic.name,
+                size_bytes=record_bytes,
+                limit_bytes=self.settings.buffer_memory,
+            )
+
+    def _reserve(self, topic: TopicBuffer, size: int) -> bool:
+        """Makes `limit` allow a record of `size` bytes; the caller holds the topic's lock."""
+        need = topic.used + size - topic.reserved
+        if need > 0:
+            budget = self._sender.budget
+            step = max(need, min(_RESERVE_BYTES, budget.total // 64))
+            with self._sender.lock:
+                if budget.reserve(step):
+                    topic.reserved += step
+                elif budget.reserve(need):
+                    topic.reserved += need
+                else:
+                    return False
+        topic.limit = min(topic.reserved, max(topic.batch_bytes, topic.used + size))
+        return True
+
+    def wait_for_room(self, size: int, deadline: float) -> None:
+        """Waits until `size` bytes may fit.
+
+        Raises:
+            QueueFullError: They did not by `deadline`, or will not unless somebody polls.
+        """
+        sender = self._sender
+        budget = sender.budget
+        with sender.lock:
+            while budget.used + size > budget.total:
+                self._check_open()
+                left_s = deadline - self._clock()
+                if budget.only_reports and not self._polled_elsewhere():
+                    raise QueueFullError(
+                        f"buffer.memory ({budget.total} bytes) is full of records whose delivery "
+                        "reports nobody has served: call poll() now and then, or flush()",
+                        limit_bytes=budget.total,
+                    )
+                if left_s <= 0:
+                    raise QueueFullError(
+                        f"buffer.memory ({budget.total} bytes) stayed full for max.block.ms "
+                        f"({self.settings.max_block_ms} ms): the gateway takes records more slowly "
+                        "than they come. Try again later, or raise buffer.memory",
+                        limit_bytes=budget.total,
+                    )
+                sender.progress.wait(min(left_s, _POLLED_RECENTLY_S / 2))
+
+    def _polled_elsewhere(self) -> bool:
+        thread, at = self._polled_by
+        return thread != threading.get_ident() and self._clock() - at < _POLLED_RECENTLY_S
+
+    @property
+    def sender(self) -> Sender:
+        """For `produce_batch`, which brings pieces of its own."""
+        return self._sender
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Monotonic seconds."""
+        return self._clock
+
+    # ------------------------------------------------------------------------------------- results
+
+    def _completed(
+        self,
+        topic: TopicBuffer,
+        piece: Piece,
+        base_offsets: Sequence[int] | None,
+        table_version: int,
+        error: MainstemError | None,
+    ) -> None:
+        """A piece left: tells everyone who asked, then gives its memory back."""
+        receipts = piece.receipts
+        reports: list[_Report] = []
+        silent_count = 0
+        try:
+            if piece.promise is not None:
+                if error is None:
+                    assert base_offsets is not None
+                    piece.promise.part_done(
+                        piece.part_index, piece.ranges, base_offsets, table_version
+                    )
+                else:
+                    piece.promise.part_failed(error)
+            else:
+                silent_count = piece.row_count
+                if receipts is not None:
+                    silent_count -= len(receipts.waiters)
+                    metadata = receipts.metadata(
+                        topic.name, piece.ranges, base_offsets, table_version
+                    )
+                    reports = _tell(receipts, metadata, error, piece)
+        finally:
+            report_bytes = sum(report[3] for report in reports)
+            sender = self._sender
+            with sender.lock:
+                sender.undone.pop(piece.number, None)
+                sender.budget.release(piece.memory_bytes - report_bytes)
+                sender.budget.to_reports(report_bytes)
+                self._reports.extend(reports)
+                if error is not None and silent_count:
+                    self._failure_count += silent_count
+                    self._failure = self._failure or error
+                sender.progress.notify_all()
+        if error is not None and silent_count:
+            _log.error(
+                "%d records of topic %s were not delivered: %s", silent_count, topic.name, error
+            )
+
+    def poll(self, timeout_s: float | None) -> int:
+        """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""
+        self._polled_by = (threading.get_ident(), self._clock())
+        if not self._reports and timeout_s != 0 and self._pid == os.getpid():
+            deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
+            with self._sender.lock:
+                while not self._reports and not self._closing.is_set():
+                    left_s = _POLLED_RECENTLY_S / 2
+                    if deadline is not None:
+                        left_s = min(left_s, deadline - self._clock())
+                    if left_s <= 0:
+                        break
+                    self._sender.progress.wait(left_s)
+                    self._polled_by = (threading.get_ident(), self._clock())
+        return self._serve()
+
+    def _serve(self) -> int:
+        served_count = 0
+        served_bytes = 0
+        try:
+            for _ in range(len(self._reports)):
+                try:
+                    callback, error, metadata, size = self._reports.popleft()
+                except IndexError:
+                    break  # another thread serves them too
+                served_count += 1
+                served_bytes += size
+                callback(error, metadata)
+        finally:
+            if served_count:
+                with self._sender.lock:
+                    self._sender.budget.release_reports(served_bytes)
+                    self._sender.progress.notify_all()
+        return served_count
+
+    def pending_count(self) -> int:
+        """Records that are not acknowledged, and delivery reports that are not served."""
+        with self._sender.lock:
+            count = sum(piece.row_count for piece in self._sender.undone.values())
+            count += sum(len(topic.values) for topic in self._sender.topics.values())
+            return count + len(self._reports)
+
+    def flush(self, timeout_s: float | None) -> int:
+        """Sends what is buffered and waits for it; see Producer.flush."""
+        left_count = self._drain(timeout_s)
+        self._raise_failure()
+        return left_count
+
+    def _drain(self, timeout_s: float | None) -> int:
+        self._check_process()
+        deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
+        sender = self._sender
+        with sender.lock:
+            topics = list(sender.topics.values())
+        for topic in topics:
+            with topic.lock:
+                if topic.values:
+                    sender.cut(topic, ready=True)
+        mark = sender.mark_ready()
+        while True:
+            self._polled_by = (threading.get_ident(), self._clock())
+            self._serve()
+            with sender.lock:
+                left = [piece for number, piece in sender.undone.items() if number < mark]
+                if not left and not self._reports:
+                    return 0
+                wait_s = _POLLED_RECENTLY_S / 2
+                if deadline is not None:
+                    wait_s = min(wait_s, deadline - self._clock())
+                    if wait_s <= 0:
+                        return sum(piece.row_count for piece in left) + len(self._reports)
+                if not self._reports:
+                    sender.progress.wait(wait_s)
+
+    def _raise_failure(self) -> None:
+        with self._sender.lock:
+            failure, self._failure = self._failure, None
+            count, self._failure_count = self._failure_count, 0
+        if failure is not None:
+            error = type(failure)(
+                f"{count} records were not delivered, and nobody had asked for their delivery "
+                f"report; the first failed with: {failure.message}"
+            )
+            error.facts = {**failure.facts, "record_count": str(count)}
+            raise error from failure
+
+    # --------------------------------------------------------------------------------------- close
+
+    def close(self, timeout_s: float | None) -> None:
+        """Flushes, fails what is left, and ends threads and connections. Again: does nothing."""
+        if self._pid != os.getpid():
+            return
+        with self._close_lock:
+            if self._closing.is_set():
+                return
+            self._closing.set()
+            self.topics.clear()
+            with self._sender.lock:
+                topics = list(self._sender.topics.values())
+                self._sender.progress.notify_all()
+        for topic in topics:
+            with topic.lock:
+                topic.closed = True
+                topic.limit = -1
+        try:
+            left_count = self._drain(timeout_s)
+            if left_count:
+                self._sender.abandon(
+                    ProducerClosedError(
+                        f"close() ended after {timeout_s} s before the record was acknowledged: "
+                        "it may be in the log if it was sent"
+                    )
+                )
+                self._serve()
+        finally:
+            self._sender.stop()
+            _engines.discard(self)
+        self._raise_failure()
+
+    @property
+    def closed(self) -> bool:
+        """close() was called."""
+        return self._closing.is_set()
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ProducerClosedError(
+                f"this producer belongs to process {self._pid}, and this is its forked child "
+                f"{os.getpid()}: threads and connections do not survive a fork. Make a producer "
+                "in the child, or start it with multiprocessing's 'spawn'"
+            )
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._closing.is_set():
+            raise _closed_error()
+
+    def forked(self) -> None:
+        """In a forked child: makes every later call take the slow way, which then refuses."""
+        self.topics.clear()
+
+
+def _closed_error() -> ProducerClosedError:
+    return ProducerClosedError("the producer is closed; make a new one")
+
+
+def _tell(
+    receipts: Receipts,
+    metadata: list[RecordMetadata],
+    error: MainstemError | None,
+    piece: Piece,
+) -> list[_Report]:
+    """Completes futures; returns the callbacks, which poll() will call."""
+    reports: list[_Report] = []
+    report_bytes = piece.memory_bytes // piece.row_count
+    by_loop: dict[
+        asyncio.AbstractEventLoop, list[tuple[asyncio.Future[RecordMetadata], RecordMetadata]]
+    ] = {}
+    for waiter, where in zip(receipts.waiters, metadata, strict=True):
+        if isinstance(waiter, Future):
+            if error is None:
+                waiter.set_result(where)
+            else:
+                waiter.set_exception(error)
+        elif isinstance(waiter, asyncio.Future):
+            by_loop.setdefault(waiter.get_loop(), []).append((waiter, where))
+        else:
+            reports.append((waiter, error, where, report_bytes))
+    for loop, told in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_tell_loop, told, error)
+        except RuntimeError:
+            _log.error("%d records ended after their event loop was closed", len(told))
+    return reports
+
+
+def _tell_loop(
+    told: list[tuple[asyncio.Future[RecordMetadata], RecordMetadata]], error: MainstemError | None
+) -> None:
+    for future, where in told:
+        if future.done():
+            continue  # cancelled by whoever waited
+        if error is None:
+            future.set_result(where)
+        else:
+            future.set_exception(error)
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

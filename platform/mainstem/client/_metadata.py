@@ -1,0 +1,109 @@
+"""Asking gateways which topics exist, how many partitions they have, and who leads them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from mainstem.client._channels import Channels
+from mainstem.client._results import TopicMetadata
+from mainstem.errors import (
+    GatewayUnavailableError,
+    InternalError,
+    MainstemError,
+    OutcomeUnknownError,
+)
+from mainstem.protocol import error_from_message, error_from_rpc
+from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
+
+_log = logging.getLogger("mainstem.client")
+
+#: What a gateway says of one topic.
+TopicAnswer = TopicMetadata | MainstemError
+
+
+class MetadataClient:
+    """Metadata calls to whichever gateway answers. Thread-safe; remembers which one did.
+
+    Args:
+        servers: bootstrap.servers.
+        channels: Where its connections come from.
+    """
+
+    def __init__(self, servers: Sequence[str], channels: Channels) -> None:
+        self._servers = tuple(servers)
+        self._channels = channels
+        self._first = 0
+
+    def fetch(self, topics: Sequence[str], timeout_s: float) -> dict[str, TopicAnswer]:
+        """Asks the gateways one after the other, within `timeout_s` each. No topics: all of them.
+
+        Raises:
+            GatewayUnavailableError: None answered.
+            MainstemError: One answered with an error.
+        """
+        failure: MainstemError | None = None
+        for turn in range(len(self._servers)):
+            index = (self._first + turn) % len(self._servers)
+            server = self._servers[index]
+            stub = log_pb2_grpc.LogStub(self._channels.get(server))
+            try:
+                answer = stub.Metadata(log_pb2.MetadataRequest(topics=topics), timeout=timeout_s)
+            except grpc.RpcError as error:
+                failure = error_from_rpc(error)
+                if not failure.retriable:
+                    raise failure from None
+                if isinstance(failure, OutcomeUnknownError):
+                    failure = GatewayUnavailableError(
+                        f"{server} did not answer within {timeout_s:.1f} s"
+                    )
+                continue
+            self._first = index
+            return _read(answer, server)
+        assert failure is not None
+        raise failure
+
+    def refresh(
+        self,
+        topics: Sequence[str],
+        timeout_s: float,
+        done: Callable[[dict[str, TopicAnswer]], None],
+    ) -> None:
+        """Asks one gateway without waiting; another thread calls `done`, on failure with nothing.
+
+        A failure makes the next call ask the next gateway.
+        """
+        index = self._first
+        server = self._servers[index]
+        stub = log_pb2_grpc.LogStub(self._channels.get(server))
+        call = stub.Metadata.future(log_pb2.MetadataRequest(topics=topics), timeout=timeout_s)
+
+        def ended(call: grpc.Future[log_pb2.MetadataResponse]) -> None:
+            try:
+                answers = _read(call.result(), server)
+            except (grpc.RpcError, grpc.FutureCancelledError) as error:
+                _log.debug("metadata from %s failed: %s", server, error)
+                self._first = (index + 1) % len(self._servers)
+                answers = {}
+            done(answers)
+
+        call.add_done_callback(ended)
+
+
+def _read(answer: log_pb2.MetadataResponse, server: str) -> dict[str, TopicAnswer]:
+    found: dict[str, TopicAnswer] = {}
+    for topic in answer.topics:
+        if topic.HasField("error"):
+            found[topic.topic] = error_from_message(topic.error)
+        elif topic.partition_count < 1:
+            found[topic.topic] = InternalError(
+                f"the gateway {server} says that topic {topic.topic} has "
+                f"{topic.partition_count} partitions"
+            )
+        else:
+            found[topic.topic] = TopicMetadata(
+                topic.topic, topic.topic_id, topic.partition_count, topic.leader or server
+            )
+    return found

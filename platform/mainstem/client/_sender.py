@@ -1,0 +1,466 @@
+"""Moves pieces to the leaders and answers back: the I/O around the pure TopicQueue.
+
+Three kinds of threads come here. Callers of produce() send what they have just filled. Each
+stream's receiving thread sends on when an answer frees a slot. One background thread looks after
+what is overdue: lingering records, retries, timeouts, old metadata. All share one lock; nobody
+takes a topic's lock while holding it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from mainstem.client._accumulator import TopicBuffer
+from mainstem.client._budget import Budget
+from mainstem.client._channels import Channels
+from mainstem.client._connection import Link, ProduceStream
+from mainstem.client._metadata import MetadataClient, TopicAnswer
+from mainstem.client._pending import Failure, QueuePolicy, Request, backoff_s
+from mainstem.client._pieces import Piece
+from mainstem.client._results import TopicMetadata
+from mainstem.client._settings import ProducerSettings
+from mainstem.errors import InternalError, MainstemError, OutcomeUnknownError, UnknownTopicError
+from mainstem.protocol import error_from_message
+from mainstem.protocol.v1 import log_pb2
+
+_log = logging.getLogger("mainstem.client")
+
+#: Records that linger are made a piece after this even when no slot is free, so that they expire.
+_CUT_AFTER_S = 1.0
+
+#: The background thread looks at everything at least so often.
+_LOOK_EVERY_S = 10.0
+
+#: Threads end at once when they are told to; one that does not is left behind as a daemon.
+_JOIN_S = 5.0
+
+#: `complete(topic, piece, base_offsets, table_version, error)`: a piece left; called unlocked.
+Complete = Callable[[TopicBuffer, Piece, Sequence[int] | None, int, MainstemError | None], None]
+_Outcome = tuple[Piece, Sequence[int] | None, int, MainstemError | None]
+
+
+class Sender:
+    """Sends the pieces of all topics of one producer.
+
+    Attributes:
+        lock: Guards everything here, and the engine's accounts.
+        progress: Notified when a piece left: flush(), poll() and a full produce() wait for it.
+        topics: Every topic that was used.
+        undone: The pieces that were enqueued and have not left, by number, oldest first.
+        budget: The account of buffer.memory.
+    """
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        policy: QueuePolicy,
+        channels: Channels,
+        metadata: MetadataClient,
+        complete: Complete,
+        clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.progress = threading.Condition(self.lock)
+        self.topics: dict[str, TopicBuffer] = {}
+        self.undone: dict[int, Piece] = {}
+        self.budget = Budget(settings.buffer_memory)
+        self._wake = threading.Condition(self.lock)
+        self._planned = 0.0
+        self._settings = settings
+        self._policy = policy
+        self._channels = channels
+        self._metadata = metadata
+        self._complete = complete
+        self._clock = clock
+        self._rng = rng
+        self._links: dict[str, Link] = {}
+        self._active: dict[TopicBuffer, None] = {}
+        self._last_number = 0
+        self._ready_before = 0
+        self._request_timeout_s = settings.request_timeout_ms / 1000
+        self._metadata_age_s = settings.metadata_max_age_ms / 1000
+        self._refresh_at = clock() + self._metadata_age_s
+        self._refreshing = False
+        self._stopped = False
+        self._compression = (
+            grpc.Compression.Gzip
+            if settings.compression_type == "gzip"
+            else grpc.Compression.NoCompression
+        )
+        self._thread = threading.Thread(target=self._run, name="mainstem-producer", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------ called by producing threads
+
+    def cut(self, topic: TopicBuffer, *, ready: bool) -> None:
+        """Makes a piece of the open records and queues it; the caller holds the topic's lock."""
+        if not topic.created_at:
+            topic.created_at = self._clock()
+        piece = topic.cut(ready=ready)
+        unused = topic.reserved - piece.memory_bytes
+        topic.reserved = 0
+        topic.limit = min(topic.limit, 0)
+        with self.lock:
+            self.budget.release(unused)
+        self.enqueue(topic, piece)
+
+    def enqueue(self, topic: TopicBuffer, piece: Piece) -> None:
+        """Queues a piece; the caller holds the topic's lock, which keeps the order."""
+        with self.lock:
+            self._last_number += 1
+            piece.number = self._last_number
+            self.undone[piece.number] = piece
+            topic.queue.add(piece)
+            self._active[topic] = None
+            self._plan(min(piece.deadline, piece.created_at + self._policy.linger_s))
+
+    def pump(self) -> None:
+        """Sends what may be sent now."""
+        now = self._clock()
+        with self.lock:
+            self._pump(now)
+
+    def mark_ready(self) -> int:
+        """What was enqueued so far no longer waits for linger.ms; returns the number after it."""
+        now = self._clock()
+        with self.lock:
+            self._ready_before = self._last_number + 1
+            self._pump(now)
+            return self._ready_before
+
+    def slot_free(self, topic: TopicBuffer) -> bool:
+        """Whether a request of the topic could go out now. A guess without the lock."""
+        if topic.queue.waiting or topic.queue.retrying:
+            return False
+        link = self._links.get(topic.info.leader)
+        return link is None or (
+            len(link.slots) < self._settings.max_in_flight and link.retry_at <= self._clock()
+        )
+
+    def wake_by(self, at: float) -> None:
+        """Makes the background thread look at the latest at `at` (monotonic seconds)."""
+        if at < self._planned:
+            with self.lock:
+                self._plan(at)
+
+    def abandon(self, error: MainstemError) -> None:
+        """Fails everything that has not left."""
+        with self.lock:
+            lost = [(t, t.queue.abandon(error)) for t in self.topics.values()]
+            for link in self._links.values():
+                link.slots.clear()
+            self._active.clear()
+        for topic, failures in lost:
+            self._report(topic, _failed(failures))
+
+    def stop(self) -> None:
+        """Ends threads and connections. What is still queued is lost: abandon() it first."""
+        with self.lock:
+            self._stopped = True
+            self._wake.notify_all()
+            self.progress.notify_all()
+            streams = [link.stream for link in self._links.values() if link.stream is not None]
+            for link in self._links.values():
+                link.stream = None
+        for stream in streams:
+            stream.cancel()
+        for stream in streams:
+            stream.join(_JOIN_S)
+        if self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_S)
+        self._channels.close()
+
+    # -------------------------------------------------------------------------- sending (lock held)
+
+    def _pump(self, now: float) -> None:
+        """Gives free slots to the topics in turn."""
+        sent = True
+        while sent and self._active:
+            sent = False
+            for topic in list(self._active):
+                if self._send_one(topic, now):
+                    sent = True
+        # Whoever was first is last the next time: no topic starves while slots are few.
+        if len(self._active) > 1:
+            first = next(iter(self._active))
+            del self._active[first]
+            self._active[first] = None
+
+    def _send_one(self, topic: TopicBuffer, now: float) -> bool:
+        link = self._link(topic.info.leader)
+        if self._stopped or len(link.slots) >= self._settings.max_in_flight or now < link.retry_at:
+            return False
+        request = topic.queue.take(now, link.token, link.next_id, self._ready_before)
+        if request is None:
+            return False
+        link.next_id += 1
+        link.slots[request.correlation_id] = topic
+        if link.stream is None:
+            link.stream = ProduceStream(
+                self._channels.get(link.address),
+                self._settings.acks,
+                self._compression,
+                functools.partial(self._on_answer, link),
+                functools.partial(self._on_end, link),
+                f"mainstem-producer {link.address}",
+            )
+        link.stream.send(topic, request)
+        if not topic.queue.sendable:
+            del self._active[topic]
+        self._plan(now + self._request_timeout_s)
+        return True
+
+    def _link(self, address: str) -> Link:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = Link(address)
+        return link
+
+    def _break(
+        self, link: Link, error: MainstemError, now: float
+    ) -> list[tuple[TopicBuffer, list[Failure[Piece]]]]:
+        """The link's stream is over: puts back what was unanswered, and waits before the next."""
+        topics = dict.fromkeys(link.slots.values())
+        token, link.token = link.token, object()
+        link.stream = None
+        link.slots.clear()
+        link.retry_at = now + backoff_s(self._policy, link.failures, self._rng.random())
+        link.failures += 1
+        if topics or link.failures > 1:
+            level = logging.WARNING if link.failures == 1 else logging.DEBUG
+            _log.log(level, "the stream to %s broke, trying again: %s", link.address, error)
+        failures = []
+        for topic in topics:
+            failures.append((topic, topic.queue.broken(token, error)))
+            if topic.queue.sendable:
+                self._active[topic] = None
+        # The leader may have moved.
+        self._refresh_at = min(self._refresh_at, now)
+        self._plan(now)
+        return failures
+
+    # ------------------------------------------------------------------------ the streams' threads
+
+    def _on_answer(
+        self, link: Link, stream: ProduceStream, answer: log_pb2.ProduceResponse
+    ) -> None:
+        now = self._clock()
+        with self.lock:
+            if link.stream is not stream:
+                return
+            topic = link.slots.pop(answer.correlation_id, None)
+            if topic is None:
+                _log.error(
+                    "%s answered an unknown request: %d", link.address, answer.correlation_id
+                )
+                return
+            link.failures = 0
+            if answer.HasField("error"):
+                outcomes = self._on_refusal(topic, answer, now)
+            else:
+                outcomes = _accepted(topic, topic.queue.answered(answer.correlation_id), answer)
+            if topic.queue.sendable:
+                self._active[topic] = None
+            self._pump(now)
+        self._report(topic, outcomes)
+        self._cut_overdue(now)
+
+    def _on_refusal(
+        self, topic: TopicBuffer, answer: log_pb2.ProduceResponse, now: float
+    ) -> list[_Outcome]:
+        error = error_from_message(answer.error)
+        # The wire's word counts: a newer gateway may have codes that this client does not know.
+        retriable = answer.error.retriable or error.retriable
+        failures = topic.queue.refused(answer.correlation_id, error, now, retriable=retriable)
+        _log.debug("a request of topic %s was refused: %s", topic.name, error)
+        if error.code == "NOT_LEADER":
+            self._refresh_at = min(self._refresh_at, now)
+        self._plan(now)
+        return _failed(failures)
+
+    def _on_end(self, link: Link, stream: ProduceStream, error: MainstemError) -> None:
+        now = self._clock()
+        with self.lock:
+            if link.stream is not stream or self._stopped:
+                return
+            broken = self._break(link, error, now)
+        for topic, failures in broken:
+            self._report(topic, _failed(failures))
+
+    def _report(self, topic: TopicBuffer, outcomes: list[_Outcome]) -> None:
+        """Hands on what left; called without a lock."""
+        for piece, base_offsets, table_version, error in outcomes:
+            if isinstance(error, UnknownTopicError):
+                self.mark_stale(topic)
+            self._complete(topic, piece, base_offsets, table_version, error)
+
+    def mark_stale(self, topic: TopicBuffer) -> None:
+        """The next record of the topic asks the gateway again whether it exists."""
+        with topic.lock:
+            topic.stale = True
+            topic.limit = -1
+
+    # -------------------------------------------------------------------------- background thread
+
+    def _plan(self, at: float) -> None:
+        if at < self._planned:
+            self._planned = at
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self.lock:
+                if self._stopped:
+                    return
+                now = self._clock()
+                self._planned = self._next_look(now)
+                if self._planned > now:
+                    self._wake.wait(self._planned - now)
+                if self._stopped:
+                    return
+                # While it is awake, nobody needs to wake it.
+                self._planned = 0.0
+            try:
+                self._look()
+            except Exception:
+                _log.exception("the producer's background thread failed, and goes on")
+                threading.Event().wait(_CUT_AFTER_S)
+
+    def _next_look(self, now: float) -> float:
+        at = now + _LOOK_EVERY_S
+        if not self._refreshing and self.topics:
+            at = min(at, self._refresh_at)
+        for topic in self.topics.values():
+            free = self.slot_free(topic)
+            if topic.created_at:
+                wait_s = self._policy.linger_s if free else _CUT_AFTER_S
+                at = min(at, topic.created_at + wait_s)
+            queue = topic.queue
+            if queue.idle:
+                continue
+            at = min(at, queue.next_deadline())
+            link = self._link(topic.info.leader)
+            if len(link.slots) < self._settings.max_in_flight:
+                at = min(at, max(queue.next_send(), link.retry_at))
+        for link in self._links.values():
+            for correlation_id, topic in link.slots.items():
+                sent_at = topic.queue.in_flight[correlation_id].sent_at
+                at = min(at, sent_at + self._request_timeout_s)
+                break
+        # Waking up for something that turns out to be blocked must not become a busy loop.
+        return max(at, now + 0.0005)
+
+    def _look(self) -> None:
+        now = self._clock()
+        broken = []
+        streams = []
+        with self.lock:
+            expired = [(topic, topic.queue.expire(now)) for topic in self.topics.values()]
+            for link in self._links.values():
+                oldest = next(iter(link.slots.items()), None)
+                if oldest is None or link.stream is None:
+                    continue
+                sent_at = oldest[1].queue.in_flight[oldest[0]].sent_at
+                if now - sent_at >= self._request_timeout_s:
+                    streams.append(link.stream)
+                    broken += self._break(link, self._no_answer(link), now)
+            for topic in list(self._active):
+                if not topic.queue.sendable:
+                    del self._active[topic]
+            self._pump(now)
+            refresh = now >= self._refresh_at and not self._refreshing and bool(self.topics)
+            if refresh:
+                self._refreshing = True
+            names = list(self.topics)
+        for stream in streams:
+            stream.cancel()
+        for topic, failures in expired + broken:
+            self._report(topic, _failed(failures))
+        self._cut_overdue(now)
+        if refresh:
+            self._metadata.refresh(names, self._request_timeout_s, self._refreshed)
+
+    def _no_answer(self, link: Link) -> MainstemError:
+        return OutcomeUnknownError(
+            f"{link.address} did not answer within request.timeout.ms "
+            f"({self._settings.request_timeout_ms} ms)"
+        )
+
+    def _cut_overdue(self, now: float) -> None:
+        """Makes pieces of records that have waited for linger.ms, where their request could go."""
+        cut = False
+        for topic in list(self.topics.values()):
+            created_at = topic.created_at
+            if not created_at or now - created_at < self._policy.linger_s:
+                continue
+            if now - created_at < _CUT_AFTER_S and not self.slot_free(topic):
+                continue
+            with topic.lock:
+                if topic.values and topic.created_at == created_at:
+                    self.cut(topic, ready=True)
+                    cut = True
+        if cut:
+            self.pump()
+
+    def _refreshed(self, answers: dict[str, TopicAnswer]) -> None:
+        """Takes over new metadata; called by one of gRPC's threads."""
+        gone = []
+        now = self._clock()
+        with self.lock:
+            self._refreshing = False
+            wait_s = self._metadata_age_s if answers else self._policy.backoff_max_s
+            self._refresh_at = now + wait_s
+            for name, answer in answers.items():
+                topic = self.topics.get(name)
+                if topic is None:
+                    continue
+                if isinstance(answer, TopicMetadata):
+                    topic.info = answer
+                elif isinstance(answer, UnknownTopicError):
+                    gone.append(topic)
+            self._pump(now)
+            self._plan(now)
+        for topic in gone:
+            self.mark_stale(topic)
+
+
+def _accepted(
+    topic: TopicBuffer, request: Request[Piece], answer: log_pb2.ProduceResponse
+) -> list[_Outcome]:
+    """The base offset of each range of each piece, out of one base offset a partition."""
+    following = {result.partition: result.base_offset for result in answer.results}
+    outcomes: list[_Outcome] = []
+    for piece in request.pieces:
+        base_offsets = []
+        missing = None
+        for partition, row_count in piece.ranges:
+            base = following.get(partition)
+            if base is None:
+                missing = partition
+                break
+            base_offsets.append(base)
+            if base >= 0:
+                following[partition] = base + row_count
+        if piece.done:
+            continue
+        piece.done = True
+        if missing is None:
+            outcomes.append((piece, base_offsets, answer.table_version, None))
+        else:
+            error = InternalError(
+                f"the gateway accepted a request of topic {topic.name} without an offset for "
+                f"partition {missing}; the records may be in the log"
+            )
+            outcomes.append((piece, None, -1, error))
+    return outcomes
+
+
+def _failed(failures: list[Failure[Piece]]) -> list[_Outcome]:
+    return [(piece, None, -1, error) for piece, error in failures]
