@@ -1,4 +1,4 @@
-"""The Arrow schemas of records: as they travel (`WIRE_SCHEMA`) and as they lie in a file (`TABLE_SCHEMA`)."""
+"""The Arrow schemas of records: on their way (`WIRE_SCHEMA`) and in a file (`TABLE_SCHEMA`)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,18 @@ TABLE_SCHEMA = pa.schema(
     ]
 )
 
-_BINARY_LIKE = {pa.binary(), pa.string()}
-_CAST_TO_BINARY = {
+_TEXT_OR_BINARY = {
+    pa.binary(),
+    pa.string(),
     pa.large_binary(),
     pa.large_string(),
     pa.binary_view(),
     pa.string_view(),
     pa.null(),
 }
+
+#: Names come from outside, and a gRPC status has room for some kilobytes.
+_NAME_SHOWN_MAX = 60
 
 
 def empty_wire_batch() -> pa.RecordBatch:
@@ -66,9 +70,11 @@ def normalise_wire_batch(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
     names = batch.schema.names
     for name in names:
         if name not in WIRE_SCHEMA.names:
+            shown = _shown(name)
             raise InvalidRecordError(
-                f"the batch has a column {name!r}; a batch has key, value and, if wanted, headers and timestamp",
-                column=name,
+                f"the batch has a column {shown!r}; "
+                "a batch has key, value and, if wanted, headers and timestamp",
+                column=shown,
             )
         if names.count(name) > 1:
             raise InvalidRecordError(f"the batch has the column {name!r} twice", column=name)
@@ -90,10 +96,11 @@ def _binary_column(batch: pa.RecordBatch, name: str, rows: int) -> pa.Array:
     column = batch.column(name)
     if column.type == pa.binary():
         return column
-    if column.type in _BINARY_LIKE or column.type in _CAST_TO_BINARY:
-        return column.cast(pa.binary())
+    if column.type in _TEXT_OR_BINARY:
+        return _cast(column, pa.binary(), name)
     raise InvalidRecordError(
-        f"the column {name!r} has the Arrow type {column.type}; it must be binary or string",
+        f"the column {name!r} has the Arrow type {_shown(str(column.type))}; "
+        "it must be binary or string",
         column=name,
     )
 
@@ -102,35 +109,40 @@ def _headers_column(batch: pa.RecordBatch, rows: int) -> pa.Array:
     if "headers" not in batch.schema.names:
         return pa.nulls(rows, HEADERS_TYPE)
     column = batch.column("headers")
-    if column.type == HEADERS_TYPE:
-        cast = column
-    else:
-        if pa.types.is_null(column.type):
-            return pa.nulls(rows, HEADERS_TYPE)
-        shape = column.type
-        if not (
-            (pa.types.is_list(shape) or pa.types.is_large_list(shape))
-            and pa.types.is_struct(shape.value_type)
-            and [field.name for field in shape.value_type] == ["key", "value"]
-        ):
-            raise InvalidRecordError(
-                f"the column 'headers' has the Arrow type {shape}; "
-                "it must be list<struct<key: string, value: binary>>",
-                column="headers",
-            )
-        try:
-            cast = column.cast(HEADERS_TYPE)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidRecordError(
-                f"the column 'headers' cannot be read as list<struct<key: string, value: binary>>: {error}",
-                column="headers",
-            ) from error
+    shape = column.type
+    if pa.types.is_null(shape):
+        return pa.nulls(rows, HEADERS_TYPE)
+    if not (
+        (pa.types.is_list(shape) or pa.types.is_large_list(shape))
+        and pa.types.is_struct(shape.value_type)
+        and [field.name for field in shape.value_type] == ["key", "value"]
+        and all(field.type in _TEXT_OR_BINARY for field in shape.value_type)
+    ):
+        raise InvalidRecordError(
+            f"the column 'headers' has the Arrow type {_shown(str(shape))}; "
+            "it must be list<struct<key: string, value: binary>>",
+            column="headers",
+        )
+    cast = column if shape == HEADERS_TYPE else _cast(column, HEADERS_TYPE, "headers")
     entries = cast.flatten()
     if entries.null_count or entries.field("key").null_count:
         raise InvalidRecordError(
             "a header has no key; only its value may be null", column="headers"
         )
     return cast
+
+
+def _cast(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
+    try:
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRecordError(
+            f"the column {name!r} cannot be read as {wanted}: {_shown(str(error))}", column=name
+        ) from error
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _NAME_SHOWN_MAX else text[: _NAME_SHOWN_MAX - 3] + "..."
 
 
 def _timestamp_column(batch: pa.RecordBatch, rows: int, now_ms: int) -> pa.Array:
@@ -147,7 +159,7 @@ def _timestamp_column(batch: pa.RecordBatch, rows: int, now_ms: int) -> pa.Array
             column = _floor_to_ms(column).view(wanted)
         else:
             raise InvalidRecordError(
-                f"the column 'timestamp' has the Arrow type {column.type}; "
+                f"the column 'timestamp' has the Arrow type {_shown(str(column.type))}; "
                 "it must be timestamp[ms, UTC] or int64 in milliseconds",
                 column="timestamp",
             )
@@ -157,20 +169,24 @@ def _timestamp_column(batch: pa.RecordBatch, rows: int, now_ms: int) -> pa.Array
 
 
 def _floor_to_ms(column: pa.Array) -> pa.Array:
-    per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
+    """As int64 milliseconds. Downwards, not to zero: what is before 1970 must not become 1970."""
     ticks = column.view(pa.int64())
-    if per_ms == 0:
+    if column.type.unit == "ms":
+        return ticks
+    if column.type.unit == "s":
         try:
             return pc.multiply_checked(ticks, 1_000)
         except pa.ArrowInvalid as error:
             raise InvalidRecordError(
                 "a timestamp in seconds lies outside what milliseconds can say", column="timestamp"
             ) from error
-    return ticks if per_ms == 1 else pc.cast(pc.floor(pc.divide(ticks, per_ms)), pa.int64())
+    per_ms = 1_000 if column.type.unit == "us" else 1_000_000
+    values = ticks.fill_null(0).to_numpy() // per_ms
+    return pa.array(values, mask=np.asarray(ticks.is_null()) if ticks.null_count else None)
 
 
 def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of each record of a wire batch: key + value + headers, each header with a little overhead."""
+    """Bytes of each record of a wire batch: key, value and headers, with an overhead for each header."""
     sizes = _lengths(batch.column("key")) + _lengths(batch.column("value"))
     headers = batch.column("headers")
     if headers.null_count < len(headers):
@@ -228,19 +244,14 @@ def records_to_wire_batch(
 
 
 def bytes_column(values: Sequence[bytes | None]) -> pa.Array:
-    """A binary column of Python bytes. Joining beats `pa.array` by a factor of two or three."""
-    count = len(values)
-    try:
-        data = b"".join(values)  # type: ignore[arg-type]
-    except TypeError:
-        return pa.array(values, type=pa.binary())
-    lengths = np.fromiter(map(len, values), dtype=np.int32, count=count)  # type: ignore[arg-type]
-    if len(data) > 0x7FFFFFFF:
+    """A binary column of Python bytes.
+
+    Raises:
+        InvalidRecordError: Together they are more than 2 GiB.
+    """
+    column = pa.array(values, type=pa.binary())
+    if isinstance(column, pa.ChunkedArray):
         raise InvalidRecordError(
-            f"a batch holds {len(data)} bytes in one column; the limit is 2 GiB"
+            f"a batch holds {column.nbytes} bytes in one column; the limit is 2 GiB"
         )
-    offsets = np.zeros(count + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    return column

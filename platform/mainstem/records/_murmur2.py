@@ -45,7 +45,13 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 def murmur2_column(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
-    """The hashes of a binary column, unsigned. A null hashes as empty: callers place nulls otherwise."""
+    """The hashes of a binary column, unsigned. A null hashes as empty: callers place nulls otherwise.
+
+    Raises:
+        TypeError: The column is not of Arrow's type `binary`.
+    """
+    if keys.type != pa.binary():
+        raise TypeError(f"keys have the Arrow type {keys.type}; it must be binary")
     count = len(keys)
     _, offsets_buffer, data_buffer = keys.buffers()
     if count == 0 or offsets_buffer is None:
@@ -53,6 +59,8 @@ def murmur2_column(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
     offsets = np.frombuffer(offsets_buffer, dtype=np.int32)[keys.offset : keys.offset + count + 1]
     starts = offsets[:-1].astype(np.int64)
     lengths = (offsets[1:] - offsets[:-1]).astype(np.int64)
+    if keys.null_count:  # there may be bytes under a null
+        lengths[np.asarray(keys.is_null())] = 0
     data = (
         np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else np.zeros(0, dtype=np.uint8)
     )
@@ -126,6 +134,6 @@ def _words_at(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDA
 
 
 def partitions_for_keys(keys: pa.BinaryArray, partition_count: int) -> npt.NDArray[np.int32]:
-    """`partition_for_key` for a column. Null keys get whatever an empty key gets: place them yourself."""
+    """`partition_for_key` for a column. A null key gets what an empty one gets: place it yourself."""
     positive = murmur2_column(keys) & np.uint32(0x7FFFFFFF)
     return (positive % np.uint32(partition_count)).astype(np.int32)

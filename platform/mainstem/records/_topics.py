@@ -10,8 +10,8 @@ from mainstem.limits import TOPIC_NAME_LENGTH_MAX
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 RULE = (
-    f"a topic name has 1 to {TOPIC_NAME_LENGTH_MAX} characters out of letters, digits, '.', '_' and '-', "
-    "and is neither '.' nor '..'"
+    f"a topic name has 1 to {TOPIC_NAME_LENGTH_MAX} characters "
+    "out of letters, digits, '.', '_' and '-', and is neither '.' nor '..'"
 )
 
 
