@@ -32,11 +32,7 @@ from mainstem.records import check_topic_name
 TOPICS = "topics"
 
 #: Properties that every topic table gets beside its settings.
-_TABLE_PROPERTIES = {
-    "delta.dataSkippingStatsColumns": "offset,timestamp",
-    # How long readers that have an older version open find the log files that they need.
-    "delta.logRetentionDuration": "interval 1 hours",
-}
+_TABLE_PROPERTIES = {"delta.dataSkippingStatsColumns": "offset,timestamp"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from mainstem.config._keys import ConfigKey, ConfigValue, format_value, parse_value, unknown_setting
+from mainstem.errors import InvalidConfigError
 from mainstem.limits import COMMIT_BYTES_MAX, MIB
 
 PROPERTY_PREFIX: Final = "mainstem."
@@ -27,7 +28,8 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "commit.bytes",
             "int",
             16 * MIB,
-            "A table commit starts as soon as this many bytes of records wait, before commit.interval.ms has passed.",
+            "A table commit starts as soon as this many bytes of records wait, "
+            "before commit.interval.ms has passed.",
             unit="bytes",
             minimum=1,
             maximum=COMMIT_BYTES_MAX,
@@ -61,17 +63,18 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "max.message.bytes",
             "int",
             MIB,
-            "The largest record: key, value and headers together. Cannot exceed the gateway's message.max.bytes. "
-            "Kafka: max.message.bytes.",
+            "The largest record: key, value and headers together. "
+            "Cannot exceed the gateway's message.max.bytes. Kafka: max.message.bytes.",
             unit="bytes",
             minimum=1,
+            maximum=COMMIT_BYTES_MAX,
         ),
         ConfigKey(
             "message.timestamp.after.max.ms",
             "int",
             3_600_000,
-            "A record whose timestamp is further in the future is refused, which catches microseconds and nanoseconds. "
-            "Kafka: message.timestamp.after.max.ms.",
+            "A record whose timestamp is further in the future is refused, "
+            "which catches microseconds and nanoseconds. Kafka: message.timestamp.after.max.ms.",
             unit="ms",
             minimum=0,
             maximum=_LONG_MAX,
@@ -80,8 +83,8 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "message.timestamp.before.max.ms",
             "int",
             _LONG_MAX,
-            "A record whose timestamp is further in the past is refused; 100 years or less catches seconds. "
-            "Kafka: message.timestamp.before.max.ms.",
+            "A record whose timestamp is further in the past is refused; "
+            "50 years or less catches seconds. Kafka: message.timestamp.before.max.ms.",
             unit="ms",
             minimum=0,
             maximum=_LONG_MAX,
@@ -90,15 +93,16 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "message.timestamp.type",
             "enum",
             "CreateTime",
-            "CreateTime keeps the producer's timestamp, LogAppendTime sets the gateway's. Kafka: message.timestamp.type.",
+            "CreateTime keeps the producer's timestamp, LogAppendTime sets the gateway's. "
+            "Kafka: message.timestamp.type.",
             choices=("CreateTime", "LogAppendTime"),
         ),
         ConfigKey(
             "retention.ms",
             "int",
             604_800_000,
-            "How long records are kept; -1 for ever. Stored; the job that enforces it does not exist yet. "
-            "Kafka: retention.ms.",
+            "How long records are kept; -1 for ever. "
+            "Stored; the job that enforces it does not exist yet. Kafka: retention.ms.",
             unit="ms",
             minimum=-1,
             maximum=_LONG_MAX,
@@ -107,8 +111,8 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "retention.bytes",
             "int",
             -1,
-            "How many bytes of a partition are kept; -1 all. Stored; the job that enforces it does not exist yet. "
-            "Kafka: retention.bytes.",
+            "How many bytes of a partition are kept; -1 all. "
+            "Stored; the job that enforces it does not exist yet. Kafka: retention.bytes.",
             unit="bytes",
             minimum=-1,
             maximum=_LONG_MAX,
@@ -182,6 +186,10 @@ class TopicConfig:
             InvalidConfigError: As `parse`; also for a name in both.
         """
         changed = dict(self.overrides)
+        reset = list(reset)
+        for name in set_to:
+            if name in reset:
+                raise InvalidConfigError(f"{name} is to be set and reset at once", name=name)
         for name in reset:
             changed.pop(_topic_key(name).name, None)
         changed.update(type(self).parse(set_to).overrides)

@@ -1,4 +1,4 @@
-"""One table maps our errors to gRPC statuses; both directions use it, and a test checks it for completeness."""
+"""One table maps our errors to gRPC statuses, in both directions; a test checks that it is complete."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from mainstem.errors import (
 from mainstem.protocol.v1 import log_pb2
 
 DOMAIN: Final = "mainstem"
+
+#: Of a message or a fact. Percent-encoded in `grpc-message` three times as long, in base64 a third longer.
+_TEXT_BYTES_MAX: Final = 600
 
 _CODES: Final[dict[str, grpc.StatusCode]] = {
     "INTERNAL": grpc.StatusCode.INTERNAL,
@@ -53,9 +56,11 @@ def status_code_for(code: str) -> grpc.StatusCode:
 
 
 def error_to_status(error: MainstemError) -> grpc.Status:
-    """The status for `context.abort_with_status`, with ErrorInfo and, where waiting helps, RetryInfo."""
+    """The status for `context.abort_with_status`: with ErrorInfo, and RetryInfo where waiting helps."""
+    facts = {_sendable(name): _sendable(value) for name, value in error.facts.items()}
+    message = _sendable(error.message)
     details = [
-        _packed(error_details_pb2.ErrorInfo(reason=error.code, domain=DOMAIN, metadata=error.facts))
+        _packed(error_details_pb2.ErrorInfo(reason=error.code, domain=DOMAIN, metadata=facts))
     ]
     if error.retry_delay_ms > 0:
         delay = duration_pb2.Duration()
@@ -63,17 +68,15 @@ def error_to_status(error: MainstemError) -> grpc.Status:
         details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     number: int = status_code_for(error.code).value[0]
     assert number != code_pb2.OK
-    return rpc_status.to_status(
-        status_pb2.Status(code=number, message=error.message, details=details)
-    )
+    return rpc_status.to_status(status_pb2.Status(code=number, message=message, details=details))
 
 
 def error_to_message(error: MainstemError) -> log_pb2.Error:
     """The same error inside an answer of a stream."""
     return log_pb2.Error(
         code=error.code,
-        message=error.message,
-        facts=error.facts,
+        message=_sendable(error.message),
+        facts={_sendable(name): _sendable(value) for name, value in error.facts.items()},
         retriable=error.retriable,
         retry_delay_ms=error.retry_delay_ms,
     )
@@ -81,16 +84,29 @@ def error_to_message(error: MainstemError) -> log_pb2.Error:
 
 def error_from_message(message: log_pb2.Error) -> MainstemError:
     """The exception for an error inside an answer of a stream."""
-    return _rebuild(message.code, message.message, dict(message.facts), message.retry_delay_ms)
+    return _rebuild(
+        message.code,
+        message.message,
+        dict(message.facts),
+        message.retry_delay_ms,
+        retriable=message.retriable,
+    )
 
 
 def error_from_rpc(failure: grpc.RpcError) -> MainstemError:
     """The exception for a failed call: ours where the server said so, else by the gRPC status.
 
     A deadline or a cancelled call is OutcomeUnknownError: it may have taken effect.
+
+    Args:
+        failure: What a call raised, through a blocking or an asyncio channel.
     """
-    assert isinstance(failure, grpc.Call)
-    status = rpc_status.from_call(failure)
+    # AioRpcError has the methods of Call that are used here, but is no Call.
+    assert isinstance(failure, (grpc.Call, grpc.aio.AioRpcError))
+    try:
+        status = rpc_status.from_call(failure)
+    except ValueError:  # the details contradict the status: somebody in between changed it
+        status = None
     if status is not None:
         info = error_details_pb2.ErrorInfo()
         retry = error_details_pb2.RetryInfo()
@@ -104,7 +120,9 @@ def error_from_rpc(failure: grpc.RpcError) -> MainstemError:
                 detail.Unpack(retry)
                 delay_ms = retry.retry_delay.ToMilliseconds()
         if found:
-            return _rebuild(info.reason, status.message, dict(info.metadata), delay_ms)
+            return _rebuild(
+                info.reason, status.message, dict(info.metadata), delay_ms, retriable=delay_ms > 0
+            )
     code = failure.code()
     text = failure.details() or ""
     if code == grpc.StatusCode.UNAVAILABLE:
@@ -120,11 +138,23 @@ def error_from_rpc(failure: grpc.RpcError) -> MainstemError:
     return InternalError(f"the call failed with {code.name}: {text}")
 
 
-def _rebuild(code: str, text: str, facts: dict[str, str], delay_ms: int) -> MainstemError:
-    cls = error_classes().get(code, InternalError)
-    error = cls(text, retry_delay_ms=int(delay_ms))
+def _rebuild(
+    code: str, text: str, facts: dict[str, str], delay_ms: int, *, retriable: bool
+) -> MainstemError:
+    cls = error_classes().get(code)
+    error = (cls or InternalError)(text, retry_delay_ms=int(delay_ms))
     error.facts = facts
+    if cls is None:  # of a newer gateway: what it says still counts
+        vars(error).update(code=code, retriable=retriable)
     return error
+
+
+def _sendable(text: str) -> str:
+    """`text` as UTF-8 that fits into a status: headers hold 8 KiB, in which a message is there twice."""
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) > _TEXT_BYTES_MAX:
+        data = data[: _TEXT_BYTES_MAX - 3] + b"..."
+    return data.decode("utf-8", "ignore")
 
 
 def _packed(message: object) -> any_pb2.Any:
