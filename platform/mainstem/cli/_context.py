@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mainstem.config import GatewayConfig, load_gateway_config
 from mainstem.errors import MainstemError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+#: What a shell expects of a process that SIGINT ended.
+EXIT_INTERRUPTED: Final = 130
 
 #: Data goes to stdout, everything else to stderr.
 out = Console(highlight=False, soft_wrap=True)
@@ -40,6 +44,17 @@ class Settings:
 
 pass_settings = click.make_pass_decorator(Settings)
 
+bootstrap_servers = click.option(
+    "-b",
+    "--bootstrap-servers",
+    envvar="MAINSTEM_BOOTSTRAP_SERVERS",
+    default="127.0.0.1:9490",
+    show_default=True,
+    show_envvar=True,
+    metavar="HOST:PORT,...",
+    help="Gateways to ask; any one that answers is enough.",
+)
+
 
 def fail(message: str) -> NoReturn:
     """Ends with `message` on stderr and exit code 1."""
@@ -48,7 +63,7 @@ def fail(message: str) -> NoReturn:
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Turns our errors into one line on stderr and exit code 1."""
+    """Turns our errors into one line on stderr and exit code 1, and Ctrl-C into exit code 130."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -56,8 +71,89 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except MainstemError as error:
             fail(f"{error.code}: {error.message}")
+        except (KeyboardInterrupt, click.Abort):
+            err.print("interrupted")
+            raise SystemExit(EXIT_INTERRUPTED) from None
 
     return run
+
+
+def say(message: str) -> None:
+    """A message for people, on stderr."""
+    err.print(escape(message))
+
+
+def confirm(question: str) -> bool:
+    """Asks before something is destroyed. False: the answer was no.
+
+    Raises:
+        click.UsageError: Nobody is there to answer.
+    """
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as abort:
+        if isinstance(abort.__context__, EOFError):
+            raise click.UsageError("there is nobody to ask; say --no-confirm") from None
+        raise
+
+
+def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """Reads KEY=VALUE arguments.
+
+    Raises:
+        click.BadParameter: One has no `=`.
+    """
+    found = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name.strip():
+            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=option)
+        found[name.strip()] = value
+    return found
+
+
+def run_each(
+    settings: Settings,
+    noun: str,
+    targets: Iterable[str],
+    action: Callable[[str], Mapping[str, object]],
+    *,
+    columns: Sequence[str] = (),
+) -> None:
+    """Does one thing to each target and prints a row for each; exit code 1 if one failed.
+
+    Args:
+        noun: The name of the first column.
+        action: Gives the values of `columns`; raises MainstemError.
+    """
+    rows: list[list[object]] = []
+    failed = False
+    for target in targets:
+        values: Mapping[str, object] = {}
+        error: MainstemError | None = None
+        try:
+            values = action(target)
+        except MainstemError as failure:
+            error = failure
+            failed = True
+        rows.append([target, *map(values.get, columns), *status_of(settings, error)])
+    print_rows(settings, [noun, *columns, *status_columns(settings)], rows, numbers=columns)
+    if failed:
+        raise SystemExit(1)
+
+
+def status_columns(settings: Settings) -> list[str]:
+    """The last columns of a row that says how something went; JSON has code and message apart."""
+    return ["status", "message"] if settings.format == "json" else ["status"]
+
+
+def status_of(settings: Settings, error: MainstemError | None) -> list[object]:
+    """Their values: OK, or the error's code and message."""
+    if error is None:
+        return ["OK", ""] if settings.format == "json" else ["OK"]
+    if settings.format == "json":
+        return [error.code, error.message]
+    return [f"{error.code}: {error.message}"]
 
 
 def escape(text: str) -> str:
@@ -74,26 +170,39 @@ def print_rows(
 ) -> None:
     """Prints rows as a table, or with `--format json` as one object a line.
 
+    A terminal's table is folded to its width. In a pipe, and with `--format wide`, a row is always
+    one line.
+
     Args:
         numbers: The columns to set flush right.
     """
     if settings.format == "json":
         for row in rows:
-            out.print_json(
-                json.dumps(dict(zip(columns, row, strict=True)), default=str), indent=None
-            )
+            print_object(settings, dict(zip(columns, row, strict=True)))
+        return
+    titles = [column.upper().replace("_", " ") for column in columns]
+    texts = [["" if value is None else str(value) for value in row] for row in rows]
+    if settings.format == "wide" or not out.is_terminal:
+        _print_lines(titles, texts, [column in numbers for column in columns])
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(
-            column.upper().replace("_", " "),
-            justify="right" if column in numbers else "left",
-            overflow="fold",
-            no_wrap=settings.format == "wide",
-        )
-    for row in rows:
-        table.add_row(*(escape("" if value is None else str(value)) for value in row))
+    for column, title in zip(columns, titles, strict=True):
+        table.add_column(title, justify="right" if column in numbers else "left", overflow="fold")
+    for line in texts:
+        table.add_row(*map(escape, line))
     out.print(table)
+
+
+def _print_lines(
+    titles: Sequence[str], texts: Sequence[Sequence[str]], right: Sequence[bool]
+) -> None:
+    widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
+    for index, line in enumerate([titles, *texts]):
+        cells = [
+            text.rjust(width) if flush_right else text.ljust(width)
+            for text, width, flush_right in zip(line, widths, right, strict=True)
+        ]
+        out.print(Text("  ".join(cells).rstrip(), style="bold" if index == 0 else ""))
 
 
 def print_object(settings: Settings, value: Mapping[str, Any]) -> None:

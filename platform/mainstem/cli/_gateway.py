@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli._context import Settings, pass_settings, reports_errors
+from mainstem.cli._context import (
+    Settings,
+    bootstrap_servers,
+    pass_settings,
+    print_rows,
+    reports_errors,
+    status_columns,
+    status_of,
+)
+from mainstem.cli._help import ExampleGroup
 
 
-@click.group()
+@click.group(cls=ExampleGroup)
 def gateway() -> None:
-    """Run a gateway, and ask one how it is."""
+    """Run a gateway, and ask one how it is.
+
+    \b
+    EXAMPLES
+      mainstem gateway run --warehouse ./warehouse
+      mainstem gateway status -b 127.0.0.1:9490
+    """
 
 
 @gateway.command()
@@ -41,3 +56,34 @@ def run(settings: Settings, warehouse: str | None, listeners: str | None) -> Non
     )
     configure_logging(config)
     uvloop.run(serve(config, lambda address: click.echo(f"listening on {address}")))
+
+
+@gateway.command()
+@bootstrap_servers
+@pass_settings
+@reports_errors
+def status(settings: Settings, bootstrap_servers: str) -> None:
+    """Ask each of the given gateways whether it serves, and what.
+
+    STATUS is OK, or the reason why it is not; then the exit code is 1. The check is the standard
+    health service of gRPC, so any load balancer can ask the same.
+
+    \b
+    EXAMPLES
+      mainstem gateway status
+      mainstem gateway status -b 10.0.0.1:9490,10.0.0.2:9490
+      mainstem --timeout 2 --format json gateway status
+    """
+    from mainstem.cli._gateway_status import gateway_status
+
+    servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
+    columns = ["address", "gateway_id", "topics_led", "version", "warehouse"]
+    rows: list[list[object]] = []
+    failed = False
+    for server in servers:
+        facts, error = gateway_status(server, settings.timeout_s)
+        failed = failed or error is not None
+        rows.append([server, *map(facts.get, columns[1:]), *status_of(settings, error)])
+    print_rows(settings, [*columns, *status_columns(settings)], rows, numbers=["topics_led"])
+    if failed:
+        raise SystemExit(1)

@@ -1,0 +1,10 @@
+"""`mainstem bench ...`"""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group()
+def bench() -> None:
+    """Measure."""
