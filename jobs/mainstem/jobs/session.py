@@ -1,0 +1,212 @@
+"""One way to a Spark session that is set up right: Delta's jars, extension and catalog, and a quiet
+small machine.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mainstem.jobs._delta_jars import delta_jars
+from mainstem.jobs._java import SparkUnavailableError, java_command
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkUnavailableError", "session_settings", "spark_session"]
+
+_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+#: The JVM says this on every start, before any logging is set up, and nothing turns it off.
+_CHATTER: Final = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
+
+
+def spark_session(
+    app_name: str = "mainstem",
+    *,
+    master: str | None = None,
+    warehouse: str | os.PathLike[str] | None = None,
+    **conf: object,
+) -> SparkSession:
+    """The running Spark session, or a new one that reads Delta tables and the source `mainstem`.
+
+    The first call on a machine fetches Delta's jars (13 MB). `PYSPARK_PYTHON` is set to this
+    interpreter unless it is set, so that workers find mainstem; on a cluster, install mainstem on
+    every node.
+
+    Args:
+        app_name: What Spark calls the application.
+        master: Where it runs. Default: `SPARK_MASTER`, else `local[*]`.
+        warehouse: Also make every topic of this warehouse a SQL table, see `register_topics`.
+        conf: Spark settings, as `**{"spark.driver.memory": "4g"}`. They win over ours; `spark.jars`
+            is added to ours, unless it names a delta-spark jar itself.
+
+    Raises:
+        SparkUnavailableError: Java 17 is missing, Delta's jars cannot be fetched, or the session
+            that runs already was started without Delta.
+    """
+    from pyspark.sql import SparkSession
+
+    wanted = {name: _text(value) for name, value in conf.items()}
+    running = SparkSession.getActiveSession()
+    if running is None:
+        session = _start(app_name, master, wanted)
+    else:
+        if _EXTENSION not in (running.conf.get("spark.sql.extensions", "") or ""):
+            raise SparkUnavailableError(
+                "a Spark session without Delta is running in this process; stop it before calling "
+                "spark_session"
+            )
+        session = running
+        for name, value in wanted.items():
+            if running.conf.isModifiable(name):
+                running.conf.set(name, value)
+    if warehouse is not None:
+        from mainstem.jobs.tables import register_topics
+
+        register_topics(session, warehouse)
+    return session
+
+
+def session_settings(
+    conf: Mapping[str, str], *, master: str | None = None, core_count: int | None = None
+) -> dict[str, str]:
+    """The Spark settings of `spark_session`, without starting anything: ours, then the caller's
+    `conf`.
+    """
+    cores = str(core_count or os.cpu_count() or 1)
+    chosen_master = (
+        conf.get("spark.master") or master or os.environ.get("SPARK_MASTER") or "local[*]"
+    )
+    settings = {
+        "spark.master": chosen_master,
+        "spark.sql.extensions": _EXTENSION,
+        "spark.sql.catalog.spark_catalog": _CATALOG,
+        # Timestamps are UTC instants; a session in another zone would print and truncate them
+        # otherwise.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        # It draws over whatever else is on the terminal.
+        "spark.ui.showConsoleProgress": "false",
+        # An entry in the table's log for each VACUUM: only the committer writes there.
+        "spark.databricks.delta.vacuum.logging.enabled": "false",
+    }
+    if chosen_master.startswith("local"):
+        settings |= {
+            # The driver's ports are for its own worker threads; a host name that does not resolve
+            # would stop it.
+            "spark.driver.host": "localhost",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # The defaults (200, 50, 10000) are made for clusters: a small machine does nothing but
+            # start tasks.
+            "spark.sql.shuffle.partitions": cores,
+            "spark.databricks.delta.snapshotPartitions": cores,
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": cores,
+        }
+    settings.update(conf)
+    options = settings.get(_JAVA_OPTIONS, "")
+    if "log4j2.configurationFile" not in options:
+        quiet = Path(__file__).with_name("log4j2.properties").as_uri()
+        settings[_JAVA_OPTIONS] = f"{options} -Dlog4j2.configurationFile={quiet}".strip()
+    return settings
+
+
+def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    settings = session_settings(conf, master=master)
+    java_command()
+    _quiet_python()
+    jars = settings.get("spark.jars", "")
+    if "delta-spark" not in jars:
+        ours = delta_jars(settings)
+        settings["spark.jars"] = ",".join([*filter(None, [jars]), *ours])
+    settings.setdefault("spark.sql.warehouse.dir", _scratch_directory())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
+    spark_conf = SparkConf(loadDefaults=False).setAppName(app_name).setAll(list(settings.items()))
+    try:
+        # A stopped session leaves its JVM behind, and the next one lives in it.
+        if SparkContext._gateway is None:
+            with _QuietStderr() as stderr:
+                gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                    spark_conf, {"stderr": stderr.write_end}
+                )
+            context = SparkContext(conf=spark_conf, gateway=gateway)
+        else:
+            context = SparkContext.getOrCreate(spark_conf)
+            jvm = context._jvm
+            assert jvm is not None
+            if not jvm.org.apache.spark.util.Utils.classIsLoadable(_EXTENSION):
+                context.stop()
+                raise SparkUnavailableError(
+                    "Spark ran in this process without Delta before; start a new process for "
+                    "spark_session"
+                )
+    except PySparkRuntimeError as error:
+        raise SparkUnavailableError(
+            f"Java started, but Spark did not ({error}); what it said is above. "
+            "A cut-down Java lacks the module jdk.incubator.vector: use a full JDK or JRE, 17 or "
+            "newer"
+        ) from error
+    return SparkSession(context)
+
+
+class _QuietStderr:
+    """A pipe for the JVM's standard error, passed on to ours line by line but for the chatter."""
+
+    def __enter__(self) -> _QuietStderr:
+        read_end, self.write_end = os.pipe()
+        threading.Thread(
+            target=_pass_on, args=(read_end,), name="spark stderr", daemon=True
+        ).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.write_end)  # the JVM has its own copy: the thread ends when that one closes
+
+
+def _pass_on(read_end: int) -> None:
+    with open(read_end, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_CHATTER):
+                with_end = line if line.endswith(b"\n") else line + b"\n"
+                with contextlib.suppress(OSError):  # it is closed: nobody listens
+                    os.write(2, with_end)
+
+
+def _quiet_python() -> None:
+    """Keeps pyspark from printing each exception that it raises, stack trace and all, as a line of
+    JSON.
+    """
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _scratch_directory() -> str:
+    """Where managed tables would go, which nobody makes here: Spark creates it in any case, by
+    default in the
+    current directory."""
+    directory = tempfile.mkdtemp(prefix="mainstem-spark-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
