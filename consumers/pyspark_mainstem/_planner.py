@@ -1,0 +1,418 @@
+"""Where a query starts, how far a batch goes, and which files it reads. No Spark in it.
+
+One planner lives as long as its query. What a checkpoint asks for and the log cannot give is data
+loss: an error, or with `failOnDataLoss=false` a warning and the first offset that is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+
+from mainstem.delta_log import TableState
+from mainstem.delta_log.offset_lookup import offset_for_timestamp
+from mainstem.errors import (
+    MainstemError,
+    OffsetOutOfRangeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from pyspark_mainstem._offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Offsets,
+    TopicPartition,
+    check_all_named,
+    limit_rate,
+    split_ranges,
+)
+from pyspark_mainstem._options import Position, SourceOptions
+from pyspark_mainstem._range_plan import RangePlan, plan_range
+from pyspark_mainstem._topic_tables import TopicTables
+
+log = logging.getLogger(__name__)
+
+
+class Planner:
+    """Plans the batches of one query.
+
+    Args:
+        options: Of `for_batch` or `for_stream`.
+        monotonic: Clock of `maxTriggerDelay`, in seconds.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        tables: TopicTables | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._tables = tables or TopicTables(options.warehouse)
+        self._monotonic = monotonic
+        self._states: dict[str, TableState] = {}
+        self._topic_ids: dict[str, str] = {}
+        #: Topics just found to have a new id, and the offsets that belong to the earlier topic of
+        #: the same name.
+        self._recreated: set[str] = set()
+        self._outdated: Offsets = {}
+        self._initial: Offsets | None = None
+        self._initial_moves = False
+        self._empty_batch_due = False
+        self._target: Offsets | None = None
+        self._triggered_at: float | None = None
+        self._warned: set[str] = set()
+
+    def close(self) -> None:
+        """Closes the tables."""
+        self._tables.close()
+
+    # -- streams ---------------------------------------------------------------------------------
+
+    def initial(self) -> Offsets:
+        """Where a new query starts. The same answer for the life of the planner: Spark asks several
+        times.
+        """
+        if self._initial is None:
+            self._refresh(must_exist=True)
+            position = self._options.starting
+            assert position is not None
+            self._initial_moves = position.kind == "latest" or LATEST in position.offsets.values()
+            self._initial = self._resolve(position, ending=False)
+            self._empty_batch_due = self._initial_moves
+        return dict(self._initial)
+
+    def prepare_available_now(self) -> None:
+        """Fixes the end of the query: what is in the log now."""
+        self._refresh(must_exist=False)
+        self._target = self._ends()
+
+    def latest(self, start: Offsets, *, limit: int | None, may_wait: bool) -> Offsets:
+        """Where a batch that begins at `start` ends; `start` itself where there is nothing to do.
+
+        Args:
+            limit: About how many records at most.
+            may_wait: Honour `minOffsetsPerTrigger`.
+        """
+        if self._empty_batch_due and start == self._initial:
+            # The first batch of a query that starts at "latest" is empty, so that its starting
+            # point is in the checkpoint before any record is read. Otherwise a crash before the end
+            # of the first batch would ask for "latest" once more, and pass over what came in
+            # between.
+            self._empty_batch_due = False
+            return start
+        self._refresh(must_exist=False)
+        self._note_recreated(start)
+        for where in sorted(start.keys() - self._ends().keys()):
+            self._lose(self._gone(where))
+        ends = self._ends() if self._target is None else self._target
+        begins = {where: self._begin(where, start.get(where)) for where in ends if self._has(where)}
+        ends = {where: max(ends[where], begin) for where, begin in begins.items()}
+        if may_wait and self._target is None and self._should_wait(begins, ends):
+            return start
+        return ends if limit is None else limit_rate(limit, begins, ends)
+
+    def ends(self) -> Offsets:
+        """The log end offsets as of the last look."""
+        return self._ends()
+
+    def plan(self, start: Offsets, end: Offsets) -> list[RangePlan]:
+        """What to read for a batch from `start` to `end`, in order of topic, partition and offset.
+
+        Raises:
+            MainstemError: The range is not there in full; the message says what is missing.
+        """
+        self._refresh(must_exist=False)
+        self._note_recreated(start)
+        for where in sorted(start.keys() - end.keys()):
+            if not self._has(where):
+                self._lose(self._gone(where))
+        ranges = []
+        for where, last in sorted(end.items()):
+            if not self._has(where):
+                self._lose(self._gone(where))
+                continue
+            first = start.get(where)
+            if (
+                self._initial_moves
+                and start == self._initial
+                and first is not None
+                and first > last
+            ):
+                # The first batch is planned anew after a restart. It was empty, see `latest`; only
+                # its end counts.
+                continue
+            ranges.append(self._range(where, self._begin(where, first), last))
+        return self._plan_ranges(ranges)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def plan_batch(self) -> list[RangePlan]:
+        """What to read for `spark.read`: from the starting to the ending position as of now."""
+        options = self._options
+        assert options.starting is not None
+        assert options.ending is not None
+        self._refresh(must_exist=True)
+        start = self._resolve(options.starting, ending=False)
+        end = self._resolve(options.ending, ending=True)
+        return self._plan_ranges(
+            [OffsetRange(where, start[where], end[where]) for where in sorted(start)]
+        )
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    def _refresh(self, *, must_exist: bool) -> None:
+        """Takes the newest state of every topic of the query."""
+        options = self._options
+        if options.pattern is None:
+            topics = sorted({*options.topics, *(where.topic for where in options.assigned)})
+        else:
+            pattern = re.compile(options.pattern)
+            topics = [name for name in self._tables.names() if pattern.fullmatch(name)]
+        self._states = {}
+        for topic in topics:
+            state = self._tables.get(topic)
+            if state is not None:
+                self._states[topic] = state
+                if self._topic_ids.setdefault(topic, state.topic_id) != state.topic_id:
+                    self._topic_ids[topic] = state.topic_id
+                    self._recreated.add(topic)
+            elif options.pattern is None:
+                missing = UnknownTopicError(
+                    f"there is no topic {topic!r} in the warehouse {options.warehouse}", topic=topic
+                )
+                if must_exist:
+                    raise missing
+                self._lose(missing)
+        for where in options.assigned:
+            state = self._states.get(where.topic)
+            if state is not None and where.partition >= state.partition_count:
+                raise UnknownPartitionError(
+                    f"assign names partition {where.partition} of topic {where.topic!r}, which has "
+                    f"{state.partition_count}",
+                    topic=where.topic,
+                    partition=where.partition,
+                )
+
+    def _partitions(self) -> list[TopicPartition]:
+        if self._options.assigned:
+            return [where for where in self._options.assigned if where.topic in self._states]
+        return [
+            TopicPartition(topic, partition)
+            for topic, state in self._states.items()
+            for partition in range(state.partition_count)
+        ]
+
+    def _ends(self) -> Offsets:
+        return {
+            where: self._states[where.topic].log_end_offset(where.partition)
+            for where in self._partitions()
+        }
+
+    def _has(self, where: TopicPartition) -> bool:
+        state = self._states.get(where.topic)
+        return state is not None and where.partition < state.partition_count
+
+    def _bounds(self, where: TopicPartition) -> tuple[int, int]:
+        """Log start and log end offset."""
+        state = self._states[where.topic]
+        return state.log_start_offset(where.partition), state.log_end_offset(where.partition)
+
+    # -- positions -------------------------------------------------------------------------------
+
+    def _resolve(self, position: Position, *, ending: bool) -> Offsets:
+        """The offset of each partition at a position that the options name."""
+        partitions = self._partitions()
+        if position.kind in ("offsets", "timestamps"):
+            check_all_named(position.option, position.offsets, partitions)
+        found: Offsets = {}
+        for where in partitions:
+            first, last = self._bounds(where)
+            match position.kind:
+                case "earliest":
+                    found[where] = first
+                case "latest":
+                    found[where] = self._latest(where, last)
+                case "timestamp":
+                    found[where] = self._at(where, position.timestamp_ms, position.option, ending)
+                case "timestamps":
+                    found[where] = self._at(where, position.offsets[where], position.option, ending)
+                case "offsets":
+                    found[where] = self._named(where, position.offsets[where], position.option)
+        return found
+
+    def _latest(self, where: TopicPartition, last: int) -> int:
+        return last if self._target is None else self._target.get(where, last)
+
+    def _at(self, where: TopicPartition, timestamp_ms: int, option: str, ending: bool) -> int:
+        offset = offset_for_timestamp(
+            self._tables.store(where.topic),
+            self._states[where.topic],
+            where.partition,
+            timestamp_ms,
+        )
+        if offset is not None:
+            return offset
+        if not ending and not self._options.latest_without_match:
+            raise OffsetOutOfRangeError(
+                f"{option}: {where} has no record with a timestamp of {timestamp_ms} ms or later; "
+                "startingOffsetsByTimestampStrategy=latest starts at its end instead",
+                topic=where.topic,
+                partition=where.partition,
+                timestamp_ms=timestamp_ms,
+            )
+        if not ending:
+            self._initial_moves = True
+        return self._latest(where, self._bounds(where)[1])
+
+    def _named(self, where: TopicPartition, offset: int, option: str) -> int:
+        first, last = self._bounds(where)
+        if offset == EARLIEST:
+            return first
+        if offset == LATEST:
+            return self._latest(where, last)
+        if not first <= offset <= last:
+            nearest = min(max(offset, first), last)
+            self._lose(
+                _out_of_range(
+                    where,
+                    f"{option} names offset {offset} of {where}, which has the offsets {first} to "
+                    f"{last} (exclusive)",
+                    nearest,
+                )
+            )
+            return nearest
+        return offset
+
+    def _begin(self, where: TopicPartition, start: int | None) -> int:
+        """The first offset to read of a partition whose checkpoint says `start`; None: it was not
+        there yet.
+        """
+        first, last = self._bounds(where)
+        if start is None:
+            if first > 0:
+                self._lose(
+                    _out_of_range(
+                        where,
+                        f"{where} is new to the query, and begins at offset {first} instead of 0: "
+                        "what was before has been removed unread",
+                        first,
+                    )
+                )
+            return first
+        if self._outdated.get(where) == start:
+            self._lose(
+                _out_of_range(
+                    where,
+                    f"topic {where.topic!r} was deleted and created again while the query ran: "
+                    f"offset {start} of "
+                    f"{where} belongs to the old one",
+                    first,
+                )
+            )
+            return first
+        if start < first:
+            self._lose(
+                _out_of_range(
+                    where,
+                    f"the query is at offset {start} of {where}, but its log now starts at "
+                    f"{first}: "
+                    f"{first - start} records have been removed unread",
+                    first,
+                )
+            )
+            return first
+        if start > last:
+            self._lose(
+                _out_of_range(
+                    where,
+                    f"the query is at offset {start} of {where}, but its log ends at {last}: "
+                    "the topic was deleted and created again, or the checkpoint is of another "
+                    "warehouse",
+                    first,
+                )
+            )
+            return first
+        return start
+
+    def _note_recreated(self, start: Offsets) -> None:
+        """Remembers that `start` counts in topics as they were before they were made again."""
+        for topic in self._recreated:
+            self._outdated = {w: o for w, o in self._outdated.items() if w.topic != topic}
+            self._outdated |= {w: o for w, o in start.items() if w.topic == topic}
+        self._recreated.clear()
+
+    def _should_wait(self, begins: Offsets, ends: Offsets) -> bool:
+        least = self._options.offsets_per_trigger_min
+        if least is None:
+            return False
+        now = self._monotonic()
+        waited_ms = None if self._triggered_at is None else (now - self._triggered_at) * 1000
+        waiting = sum(ends[where] - begins[where] for where in ends)
+        may_wait = waited_ms is not None and waited_ms < self._options.trigger_delay_ms_max
+        if may_wait and waiting < least:
+            return True
+        self._triggered_at = now
+        return False
+
+    # -- ranges ----------------------------------------------------------------------------------
+
+    def _range(self, where: TopicPartition, begin: int, end: int) -> OffsetRange:
+        last = self._bounds(where)[1]
+        if end > last:
+            self._lose(
+                _out_of_range(
+                    where,
+                    f"the batch ends at offset {end} of {where}, but its log ends at {last}: "
+                    "the topic was deleted and created again, or the checkpoint is of another "
+                    "warehouse",
+                    last,
+                )
+            )
+            end = last
+        return OffsetRange(where, begin, end)
+
+    def _plan_ranges(self, ranges: list[OffsetRange]) -> list[RangePlan]:
+        boundaries = {}
+        if self._options.partition_count_min is not None:
+            boundaries = {
+                one.topic_partition: [
+                    file.base_offset
+                    for file in self._states[one.topic_partition.topic]
+                    .files(one.topic_partition.partition)
+                    .between(one.start, one.end)
+                ]
+                for one in ranges
+            }
+        pieces = split_ranges(ranges, self._options.partition_count_min, boundaries)
+        return [plan_range(self._states[one.topic_partition.topic], one) for one in pieces]
+
+    # -- data loss -------------------------------------------------------------------------------
+
+    def _gone(self, where: TopicPartition) -> UnknownTopicError:
+        return UnknownTopicError(
+            f"the query was reading {where}, which is gone, or is not among the topics of the "
+            "query any more",
+            topic=where.topic,
+            partition=where.partition,
+        )
+
+    def _lose(self, error: MainstemError) -> None:
+        """Raises, or warns once and lets the query go on."""
+        if self._options.fail_on_data_loss:
+            raise error
+        if error.message not in self._warned:
+            self._warned.add(error.message)
+            log.warning("failOnDataLoss is false, the query goes on: %s", error.message)
+
+
+def _out_of_range(where: TopicPartition, what: str, go_on: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"{what}. failOnDataLoss=false goes on from offset {go_on}",
+        topic=where.topic,
+        partition=where.partition,
+        offset=go_on,
+    )

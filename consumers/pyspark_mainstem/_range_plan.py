@@ -1,0 +1,86 @@
+"""The plan of one task: which data files hold the offsets of its range. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mainstem.delta_log import TableState
+from mainstem.errors import LogDamagedError
+from pyspark_mainstem._offsets import OffsetRange
+
+
+class FilePart(NamedTuple):
+    """A data file that holds a part of a range. `dense`: it has every offset from base to last."""
+
+    path: str
+    base_offset: int
+    last_offset: int
+    dense: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlan:
+    """All that reading the offsets [start, end) of a partition takes: small, since every task
+    carries one.
+    """
+
+    table_uri: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    files: tuple[FilePart, ...]
+
+
+def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
+    """The files of a range.
+
+    Raises:
+        LogDamagedError: They do not hold every offset of it exactly once. After keyed compaction
+            they need not hold every offset.
+    """
+    (topic, partition), start, end = wanted
+    files = state.files(partition).between(start, end)
+    may_have_gaps = "compact" in str(state.config.get("cleanup.policy"))
+    next_offset = start
+    for index, file in enumerate(files):
+        if file.base_offset > next_offset and not may_have_gaps:
+            break
+        if index > 0 and file.base_offset < next_offset:
+            raise LogDamagedError(
+                f"offset {file.base_offset} of topic {topic!r}, partition {partition}, is in two "
+                "data files of version "
+                f"{state.version}; one is {state.table}/{file.path}",
+                file=file.path,
+                topic=topic,
+                partition=partition,
+                offset=file.base_offset,
+            )
+        next_offset = file.last_offset + 1
+    if next_offset < end and not may_have_gaps:
+        raise LogDamagedError(
+            f"offset {next_offset} of topic {topic!r}, partition {partition}, is in no data file "
+            "of version "
+            f"{state.version} of {state.table}, which should have the offsets {start} to {end} "
+            "(exclusive)",
+            topic=topic,
+            partition=partition,
+            offset=next_offset,
+        )
+    return RangePlan(
+        table_uri=state.table,
+        topic=topic,
+        partition=partition,
+        start=start,
+        end=end,
+        files=tuple(
+            FilePart(
+                file.path,
+                file.base_offset,
+                file.last_offset,
+                file.record_count == file.last_offset - file.base_offset + 1,
+            )
+            for file in files
+        ),
+    )

@@ -1,0 +1,142 @@
+"""Reading a planned range on an executor: data files to Arrow batches, with nothing of the log
+loaded.
+
+A range is read in full or not at all: what is missing is an error, never a shorter answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from mainstem.delta_log import read_data_file
+from mainstem.delta_log.actions import DataFile
+from mainstem.delta_log.store_uri import open_store
+from mainstem.errors import LogDamagedError
+from mainstem.records import HEADERS_TYPE
+from pyspark_mainstem._range_plan import FilePart, RangePlan
+
+#: Rows that small files are gathered into before they go to Spark: a batch costs the same whatever
+#: is in it.
+_BATCH_ROWS: Final = 16 * 1024
+
+#: The column of the data file behind each column of the source; the others are the same for a whole
+#: range.
+_FILE_COLUMNS: Final = {
+    "key": "key",
+    "value": "value",
+    "offset": "offset",
+    "timestamp": "timestamp",
+    "timestampType": "timestamp_type",
+    "headers": "headers",
+}
+
+_ARROW_TYPES: Final = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS_TYPE,
+}
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The schema of the batches, which is what Spark makes of `spark_schema(columns)`."""
+    return pa.schema([pa.field(name, _ARROW_TYPES[name]) for name in columns])
+
+
+def read_range(plan: RangePlan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The records of the range in offset order.
+
+    Raises:
+        LogDamagedError: A file is missing, damaged, or does not hold what the table's log says.
+        StoreUnavailableError: The table's directory is gone, or cannot be read.
+    """
+    schema = arrow_schema(columns)
+    gathered: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in _read_files(plan, columns):
+        if batch.num_rows >= _BATCH_ROWS and not gathered:
+            yield _shape(batch, plan, schema)
+            continue
+        gathered.append(batch)
+        rows += batch.num_rows
+        if rows >= _BATCH_ROWS:
+            yield _shape(pa.concat_batches(gathered), plan, schema)
+            gathered, rows = [], 0
+    if gathered:
+        yield _shape(pa.concat_batches(gathered), plan, schema)
+
+
+def _read_files(plan: RangePlan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    wanted = [_FILE_COLUMNS[name] for name in columns if name in _FILE_COLUMNS]
+    store = open_store(plan.table_uri)
+    try:
+        for part in plan.files:
+            start = max(plan.start, part.base_offset)
+            end = min(plan.end, part.last_offset + 1)
+            expected = start
+            for batch in read_data_file(store, _data_file(plan, part), start, end, wanted):
+                if part.dense:
+                    offsets = batch.column("offset")
+                    first, last = offsets[0].as_py(), offsets[-1].as_py()
+                    if first != expected or last - first + 1 != batch.num_rows:
+                        raise _short(plan, part, expected)
+                    expected = last + 1
+                yield batch
+            if part.dense and expected != end:
+                raise _short(plan, part, expected)
+    finally:
+        store.close()
+
+
+def _short(plan: RangePlan, part: FilePart, offset: int) -> LogDamagedError:
+    return LogDamagedError(
+        f"the data file {plan.table_uri}/{part.path} lacks offset {offset} of topic "
+        f"{plan.topic!r}, partition "
+        f"{plan.partition}: the table's log says that it holds {part.base_offset} to "
+        f"{part.last_offset}",
+        file=part.path,
+        topic=plan.topic,
+        partition=plan.partition,
+        offset=offset,
+    )
+
+
+def _data_file(plan: RangePlan, part: FilePart) -> DataFile:
+    return DataFile(
+        path=part.path,
+        partition=plan.partition,
+        base_offset=part.base_offset,
+        last_offset=part.last_offset,
+        record_count=0,
+        size_bytes=0,
+        timestamp_ms_min=0,
+        timestamp_ms_max=0,
+        modified_ms=0,
+    )
+
+
+def _shape(batch: pa.RecordBatch, plan: RangePlan, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns of the source."""
+    arrays = []
+    for name in schema.names:
+        if name == "topic":
+            arrays.append(_constant(plan.topic, batch.num_rows))
+        elif name == "partition":
+            arrays.append(_constant(plan.partition, batch.num_rows))
+        else:
+            arrays.append(batch.column(_FILE_COLUMNS[name]))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@lru_cache(maxsize=8)
+def _constant(value: str | int, rows: int) -> pa.Array:
+    type_ = pa.string() if isinstance(value, str) else pa.int32()
+    return pa.repeat(pa.scalar(value, type_), rows)

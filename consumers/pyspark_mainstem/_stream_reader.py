@@ -1,0 +1,87 @@
+"""`spark.readStream.format("mainstem")`: Spark's calls, translated for the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_mainstem._input_partition import RangePartition
+from pyspark_mainstem._offsets import from_checkpoint, to_checkpoint
+from pyspark_mainstem._options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_mainstem._planner import Planner
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One lives in the query's planning process; copies of it go to the tasks, which only call
+    `read`.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._planner_made: Planner | None = None
+
+    @property
+    def _planner(self) -> Planner:
+        if self._planner_made is None:
+            from pyspark_mainstem._planner import Planner
+
+            self._planner_made = Planner(self._options)
+        return self._planner_made
+
+    def initialOffset(self) -> dict[str, Any]:
+        return to_checkpoint(self._planner.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.offsets_per_trigger_max
+        # Without a limit the engine may still be told to wait: any number that no log reaches.
+        if limit is None and self._options.offsets_per_trigger_min is not None:
+            return ReadMaxRows(_NO_LIMIT)
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        # With ReadAllAvailable the trigger wants everything, whatever the options say.
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = self._planner.latest(
+            from_checkpoint(start),
+            limit=None if rows == _NO_LIMIT else rows,
+            may_wait=rows is not None,
+        )
+        return to_checkpoint(end)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._planner.prepare_available_now()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return to_checkpoint(self._planner.ends())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        plans = self._planner.plan(from_checkpoint(start), from_checkpoint(end))
+        return [RangePartition(plan) for plan in plans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from pyspark_mainstem._range_reader import read_range
+
+        assert isinstance(partition, RangePartition)
+        return read_range(partition.plan, self._options.columns)
+
+    def stop(self) -> None:
+        if self._planner_made is not None:
+            self._planner_made.close()
+            self._planner_made = None
+
+
+#: Stands for "no limit" on its way through the engine, which knows a limit or none, but no minimum
+#: with one.
+_NO_LIMIT = 2**63 - 1
