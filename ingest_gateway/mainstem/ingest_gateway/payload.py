@@ -1,4 +1,4 @@
-"""Reads the payload of a produce request into slices for the appender, or says what is wrong with it. Pure."""
+"""Reads a produce request's payload into slices for the appender, or says what is wrong. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from mainstem.errors import (
     RequestTooLargeError,
     UnknownPartitionError,
 )
+from mainstem.ingest_gateway.ipc_bounds import unpacked_sizes
 from mainstem.ingest_gateway.placement import StickyPlacement
+from mainstem.limits import REQUEST_RECORDS_MAX
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import (
     WIRE_SCHEMA,
@@ -30,6 +32,9 @@ from mainstem.records import (
 
 #: What a record costs in memory beside its bytes: offsets, timestamp, header list.
 _RECORD_OVERHEAD_BYTES = 24
+
+#: More record batches or slices than this are copied together: each costs far more than its bytes.
+_PIECES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,80 +56,112 @@ class Payload:
         slices: In the order of the request within each partition.
         record_count: Of all slices.
         record_bytes: Key, value and headers of all records.
+        buffer_bytes: What the slices keep in memory. More than the records need where the request
+            came with buffers that they do not use.
         placed: The partition of each record where the gateway chose it, else None.
     """
 
     slices: tuple[Slice, ...]
     record_count: int
     record_bytes: int
+    buffer_bytes: int
     placed: npt.NDArray[np.int32] | None
 
     @property
     def queue_bytes(self) -> int:
         """What the payload counts for in queues."""
-        return self.record_bytes + _RECORD_OVERHEAD_BYTES * self.record_count
+        needed = self.record_bytes + _RECORD_OVERHEAD_BYTES * self.record_count
+        return max(needed, self.buffer_bytes)
 
 
 def read_payload(
     request: log_pb2.ProduceRequest, rules: PayloadRules, sticky: StickyPlacement, now_ms: int
 ) -> Payload:
-    """Checks a request's records and sorts them to their partitions. The large buffers are not copied.
+    """Checks a request's records and sorts them to their partitions. Large buffers are not copied.
 
     Raises:
-        InvalidRecordError: Malformed Arrow, a wrong schema, ranges that do not fit, a bad timestamp.
+        InvalidRecordError: Malformed Arrow, a wrong schema, ranges that do not fit, a timestamp out
+            of range.
         RecordTooLargeError, RequestTooLargeError: A record or the whole is too large.
         UnknownPartitionError: A partition that the topic does not have.
     """
     if request.WhichOneof("payload") == "arrow":
-        batches = _read_ipc(request.arrow.ipc_stream, rules, now_ms)
+        stream = request.arrow.ipc_stream
+        batches = _read_ipc(stream, rules, now_ms)
+        # Columns that are not compressed refer to the stream, and keep all of it.
+        buffer_bytes = max(len(stream), _buffer_bytes(batches))
         ranges = request.arrow.ranges
         given = None
     else:
         batches, given = _read_records(request.records.records, rules, now_ms)
+        buffer_bytes = _buffer_bytes(batches)
         ranges = None
     if rules.config.log_append_time:
         batches = [_stamped(batch, now_ms) for batch in batches]
     sizes = _checked_sizes(batches, rules, now_ms)
-    record_bytes = int(sizes.sum())
     if ranges:
         slices = _slices_of_ranges(batches, ranges, rules)
-        return Payload(slices, len(sizes), record_bytes, None)
-    batch = batches[0] if len(batches) == 1 else _concatenated(batches)
-    placed = sticky.place(batch.column("key"), sizes, given, rules.partition_count)
-    return Payload(_slices_of_places(batch, placed), len(sizes), record_bytes, placed)
+        placed = None
+    else:
+        batch = _joined(batches)
+        placed = sticky.place(batch.column("key"), sizes, given, rules.partition_count)
+        slices = _slices_of_places(batch, placed)
+    return Payload(slices, len(sizes), int(sizes.sum()), buffer_bytes, placed)
 
 
 def _read_ipc(stream: bytes, rules: PayloadRules, now_ms: int) -> list[pa.RecordBatch]:
+    data = pa.py_buffer(stream)
     batches = []
-    size_bytes = 0
     try:
-        with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
+        _check_unpacked_size(data, rules)
+        with pa.ipc.open_stream(data) as reader:
             for batch in reader:
                 # Offsets and lengths come from outside: reading through a wrong one would crash.
                 batch.validate(full=True)
-                size_bytes += batch.nbytes
-                if size_bytes > rules.request_bytes_max:
-                    raise RequestTooLargeError(
-                        f"the request unpacks to more than socket.request.max.bytes "
-                        f"({rules.request_bytes_max} bytes); send less at a time",
-                        limit_bytes=rules.request_bytes_max,
-                    )
                 if batch.num_rows:
                     batches.append(normalise_wire_batch(batch, now_ms))
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+    except (pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError) as error:
         raise InvalidRecordError(
             f"the payload is no valid Arrow IPC stream: {str(error)[:300]}", topic=rules.topic
         ) from error
     if not batches:
-        raise InvalidRecordError("the request has no records", topic=rules.topic)
+        raise _no_records(rules)
+    if len(batches) > _PIECES_MAX:
+        batches = [_joined(batches)]
     return batches
+
+
+def _check_unpacked_size(data: pa.Buffer, rules: PayloadRules) -> None:
+    record_count = 0
+    size_bytes = 0
+    for batch_rows, batch_bytes in unpacked_sizes(data):
+        record_count += batch_rows
+        size_bytes += batch_bytes
+        _check_record_count(record_count, rules)
+        if size_bytes > rules.request_bytes_max:
+            raise RequestTooLargeError(
+                f"the request unpacks to more than socket.request.max.bytes "
+                f"({rules.request_bytes_max} bytes); send less at a time",
+                topic=rules.topic,
+                limit_bytes=rules.request_bytes_max,
+            )
+
+
+def _check_record_count(record_count: int, rules: PayloadRules) -> None:
+    if record_count > REQUEST_RECORDS_MAX:
+        raise RequestTooLargeError(
+            f"the request has more than {REQUEST_RECORDS_MAX} records; send fewer at a time",
+            topic=rules.topic,
+            limit_records=REQUEST_RECORDS_MAX,
+        )
 
 
 def _read_records(
     records: Sequence[log_pb2.Record], rules: PayloadRules, now_ms: int
 ) -> tuple[list[pa.RecordBatch], npt.NDArray[np.int32]]:
     if not records:
-        raise InvalidRecordError("the request has no records", topic=rules.topic)
+        raise _no_records(rules)
+    _check_record_count(len(records), rules)
     given = np.full(len(records), -1, dtype=np.int32)
     for index, record in enumerate(records):
         if record.HasField("partition"):
@@ -161,8 +198,9 @@ def _checked_sizes(
     if int(sizes.max()) > limit:
         index = int(np.argmax(sizes > limit))
         raise RecordTooLargeError(
-            f"record {index} has {int(sizes[index])} bytes; topic {rules.topic!r} takes at most {limit} "
-            "(max.message.bytes of the topic, message.max.bytes of the gateway)",
+            f"record {index} has {int(sizes[index])} bytes; topic {rules.topic!r} takes at most "
+            f"{limit} (max.message.bytes of the topic, message.max.bytes of the gateway)",
+            topic=rules.topic,
             record_index=index,
             record_bytes=int(sizes[index]),
             limit_bytes=limit,
@@ -195,8 +233,8 @@ def _slices_of_ranges(
             raise _unknown_partition(range_.partition, rules)
         if range_.first_row != at or range_.row_count <= 0:
             raise InvalidRecordError(
-                f"the ranges must cover every row once, in order: one begins at row {range_.first_row} "
-                f"with {range_.row_count} rows where row {at} comes next",
+                f"the ranges must cover every row once, in order: one begins at row "
+                f"{range_.first_row} with {range_.row_count} rows where row {at} comes next",
                 topic=rules.topic,
             )
         at += range_.row_count
@@ -215,6 +253,12 @@ def _slices_of_ranges(
     rows = sum(batch.num_rows for batch in batches)
     if at != rows:
         raise _uncovered(at, rows, rules)
+    if len(slices) > _PIECES_MAX:
+        batch = _joined(batches)
+        counts = [range_.row_count for range_ in ranges]
+        return _slices_of_places(
+            batch, np.repeat(np.array([r.partition for r in ranges], dtype=np.int32), counts)
+        )
     return tuple(slices)
 
 
@@ -231,8 +275,18 @@ def _slices_of_places(batch: pa.RecordBatch, placed: npt.NDArray[np.int32]) -> t
     )
 
 
-def _concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _buffer_bytes(batches: Sequence[pa.RecordBatch]) -> int:
+    return sum(batch.get_total_buffer_size() for batch in batches)
+
+
+def _no_records(rules: PayloadRules) -> InvalidRecordError:
+    return InvalidRecordError("the request has no records", topic=rules.topic)
 
 
 def _uncovered(covered: int, rows: int, rules: PayloadRules) -> InvalidRecordError:
@@ -243,7 +297,8 @@ def _uncovered(covered: int, rows: int, rules: PayloadRules) -> InvalidRecordErr
 
 def _unknown_partition(partition: int, rules: PayloadRules) -> UnknownPartitionError:
     return UnknownPartitionError(
-        f"topic {rules.topic!r} has no partition {partition}; it has 0 to {rules.partition_count - 1}",
+        f"topic {rules.topic!r} has no partition {partition}; "
+        f"it has 0 to {rules.partition_count - 1}",
         topic=rules.topic,
         partition=partition,
         partition_count=rules.partition_count,

@@ -1,4 +1,4 @@
-"""Where a record goes that names no partition: by murmur2 of its key, else sticky. Pure but for the dice."""
+"""Where a record goes that names no partition: by murmur2 of its key, or sticky without a key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mainstem.records import partitions_for_keys
 
-#: Records without a key stay on one partition for this many bytes, as with Kafka's sticky partitioner.
+#: Records without a key stay on one partition for this many bytes: Kafka's sticky partitioner.
 STICKY_BYTES = 16 * 1024
 
 
