@@ -167,6 +167,7 @@ def print_rows(
     rows: Sequence[Sequence[object]],
     *,
     numbers: Sequence[str] = (),
+    titles: Sequence[str] | None = None,
 ) -> None:
     """Prints rows as a table, or with `--format json` as one object a line.
 
@@ -175,12 +176,14 @@ def print_rows(
 
     Args:
         numbers: The columns to set flush right.
+        titles: The heads of the columns; by default their names in capitals.
     """
     if settings.format == "json":
         for row in rows:
             print_object(settings, dict(zip(columns, row, strict=True)))
         return
-    titles = [column.upper().replace("_", " ") for column in columns]
+    if titles is None:
+        titles = [column.upper().replace("_", " ") for column in columns]
     texts = [["" if value is None else str(value) for value in row] for row in rows]
     if settings.format == "wide" or not out.is_terminal:
         _print_lines(titles, texts, [column in numbers for column in columns])
