@@ -253,8 +253,10 @@ class CommitInfo:
     """Who made the commit and why.
 
     Attributes:
-        commit_id: Unique to the commit; tells our own commit from another's when an outcome is unknown.
+        commit_id: Unique to the commit; tells our own commit from another's when the outcome is unknown.
         batches: The records that the commit added, by partition and offset.
+        action_count: Of the whole commit, this one included: a file that was cut between two lines is
+            otherwise as good as any. 0: the writer did not say.
     """
 
     commit_id: str
@@ -262,6 +264,7 @@ class CommitInfo:
     timestamp_ms: int
     batches: tuple[Batch, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
+    action_count: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -273,6 +276,7 @@ class CommitInfo:
                 "engineInfo": "mainstem",
                 "mainstem": {
                     "commitId": self.commit_id,
+                    "actionCount": self.action_count,
                     "batches": [batch.to_json() for batch in self.batches],
                 },
             }
@@ -290,6 +294,7 @@ class CommitInfo:
                 for batch in ours.get("batches", ())
             ),
             parameters=body.get("operationParameters") or {},
+            action_count=ours.get("actionCount", 0),
         )
 
 
@@ -307,23 +312,25 @@ def decode_commit(data: bytes, path: str) -> list[Action]:
     """The actions of a commit file.
 
     Raises:
-        LogDamagedError: It is empty or a line is no action: the file is torn.
+        LogDamagedError: It is empty, a line is no action, or lines are missing: the file is torn.
     """
     if not data.endswith(b"\n"):
         raise _torn(path, "its last line has no end")
     actions: list[Action] = []
-    for number, line in enumerate(data.splitlines(), start=1):
-        if not line.strip():
-            continue
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    for number, line in enumerate(lines, start=1):
         try:
             parsed = json.loads(line)
             action = action_from_json(parsed)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise _torn(path, f"line {number}: {error!r}") from error
         if action is not None:
             actions.append(action)
     if not actions:
         raise _torn(path, "it has no action")
+    for action in actions:
+        if isinstance(action, CommitInfo) and action.action_count not in (0, len(lines)):
+            raise _torn(path, f"it has {len(lines)} of {action.action_count} actions")
     return actions
 
 

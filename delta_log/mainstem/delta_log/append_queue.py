@@ -109,17 +109,21 @@ class AppendQueue(Generic[Token]):
     def accept(self, slices: Sequence[Slice], size_bytes: int, token: Token) -> Pending[Token]:
         """Gives the records their offsets and queues them, all or nothing.
 
+        Args:
+            slices: Each of one or more records. Where a partition has several, they follow each other.
+
         Raises:
             BackPressureError: This topic's queue, or all queues together, are full. Nothing was taken.
         """
+        assert all(slice_.records.num_rows for slice_ in slices), "a slice has no records"
         if self.used_bytes and self.used_bytes + size_bytes > self._limit_bytes:
-            raise self._full(self.used_bytes, self._limit_bytes, size_bytes, "the topic's queue")
+            raise self._full(self.used_bytes, self._limit_bytes, size_bytes, "the topic's queue holds")
         if not self._budget.has_room(size_bytes):
             raise self._full(
                 self._budget.used_bytes,
                 self._budget.limit_bytes,
                 size_bytes,
-                "the gateway's queues",
+                "the gateway's queues hold",
             )
         batches = []
         for slice_ in slices:
@@ -155,7 +159,7 @@ class AppendQueue(Generic[Token]):
 
     def _full(self, used: int, limit: int, size: int, which: str) -> BackPressureError:
         return BackPressureError(
-            f"{which} hold {used} bytes of at most {limit}: a batch of {size} bytes was not accepted; "
+            f"{which} {used} bytes of at most {limit}: a batch of {size} bytes was not accepted; "
             f"send it again in {RETRY_DELAY_MS} ms",
             retry_delay_ms=RETRY_DELAY_MS,
             queued_bytes=used,

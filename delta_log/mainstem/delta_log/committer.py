@@ -77,8 +77,15 @@ class TableCommit:
         batches: Sequence[Batch] = (),
     ) -> TableCommit:
         """A commit of `actions`, which get a commit info with a new id in front."""
-        info = CommitInfo(uuid.uuid4().hex, operation, timestamp_ms, tuple(batches))
-        return cls(info, (info, *actions))
+        rest = tuple(actions)
+        info = CommitInfo(
+            uuid.uuid4().hex,
+            operation,
+            timestamp_ms,
+            tuple(batches),
+            action_count=1 + len(rest),
+        )
+        return cls(info, (info, *rest))
 
 
 class Committer:

@@ -23,6 +23,9 @@ from mainstem.errors import LogDamagedError, UnknownTopicError
 LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
 
+#: Attempts to load a table whose files are removed while it is read. Clean-ups are minutes apart.
+_LOAD_ATTEMPTS_MAX: Final = 5
+
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
@@ -51,35 +54,54 @@ def load_table(store: Store) -> TableState:
         UnsupportedTableError: It has a feature that we do not know.
         LogDamagedError: A commit file or checkpoint is missing or torn; the message names it.
     """
-    state = TableState(store.uri)
+    for _ in range(_LOAD_ATTEMPTS_MAX - 1):
+        try:
+            return _load_once(store)
+        except _Overtaken:
+            continue
+    return _load_once(store)
+
+
+class _Overtaken(LogDamagedError):
+    """A file that was listed is not there any more: log clean-up came in between, or it was lost."""
+
+
+def _load_once(store: Store) -> TableState:
     names = [info.name for info in store.list_files(LOG)]
     commits = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
     checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
     if not commits and not checkpoints:
         raise UnknownTopicError(f"there is no topic table at {store.uri}", table=store.uri)
+    state = TableState(store.uri)
+    damage: LogDamagedError | None = None
     for version in reversed(checkpoints):
         try:
             actions = _read_checkpoint(store, version)
-        except (LogDamagedError, NotFound):
-            if 0 in commits:
-                continue  # the commit files say the same, only slower
-            if version == checkpoints[0]:
-                raise
-            continue
+        except LogDamagedError as error:
+            damage = damage or error
+            continue  # an older one, or the commit files alone, may say the same, only slower
         state.apply(version, actions)
         state.checkpoint_version = version
         break
-    newest = commits[-1] if commits else state.version
+    newest = max(commits[-1:] + checkpoints[-1:])
+    present = set(commits)
     for version in range(state.version + 1, newest + 1):
+        if version not in present:
+            raise damage or _missing(store, version, newest)
         try:
-            state.apply(version, read_commit(store, version))
+            actions = read_commit(store, version)
         except NotFound as error:
-            raise LogDamagedError(
-                f"the log {store.uri}/{LOG} has version {newest} but the file of version {version} is missing",
-                file=f"{store.uri}/{commit_path(version)}",
-            ) from error
+            raise _missing(store, version, newest) from error
+        state.apply(version, actions)
     state.check_complete()
     return state
+
+
+def _missing(store: Store, version: int, newest: int) -> _Overtaken:
+    path = f"{store.uri}/{commit_path(version)}"
+    return _Overtaken(
+        f"the log {store.uri}/{LOG} has version {newest}, but {path} is missing", file=path
+    )
 
 
 def refresh_table(store: Store, state: TableState) -> TableState:
@@ -97,8 +119,15 @@ def refresh_table(store: Store, state: TableState) -> TableState:
             break
         state.apply(state.version + 1, actions)
         advanced = True
-    if not advanced and _last_checkpoint_version(store) > state.version:
+    checkpoint = _last_checkpoint_version(store)
+    if checkpoint > state.version:
         return load_table(store)
+    if not advanced and checkpoint < state.version:
+        # No checkpoint covers the version that we have, so nothing has removed its file unless all is gone.
+        try:
+            store.open(commit_path(state.version)).close()
+        except NotFound:
+            return load_table(store)
     return state
 
 
@@ -113,7 +142,11 @@ def _last_checkpoint_version(store: Store) -> int:
 def _read_checkpoint(store: Store, version: int) -> list[Action]:
     path = checkpoint_path(version)
     try:
-        with pq.ParquetFile(pa.BufferReader(store.read(path))) as file:
+        data = store.read(path)
+    except NotFound as error:
+        raise _Overtaken(f"{store.uri}/{path} is missing", file=f"{store.uri}/{path}") from error
+    try:
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
             wanted = [
                 name
                 for name in ("protocol", "metaData", "txn", "add")
@@ -125,9 +158,9 @@ def _read_checkpoint(store: Store, version: int) -> list[Action]:
                 for row in _rows(file, name)
                 if (action := action_from_json({name: row}))
             ]
-    except (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError) as error:
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise LogDamagedError(
-            f"the checkpoint {store.uri}/{path} is damaged: {error}", file=path
+            f"the checkpoint {store.uri}/{path} is damaged: {error}", file=f"{store.uri}/{path}"
         ) from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -18,7 +18,7 @@ from mainstem.delta_log.actions import (
     Register,
     Remove,
 )
-from mainstem.errors import LogDamagedError
+from mainstem.errors import InvalidConfigError, LogDamagedError, UnsupportedTableError
 
 PARTITIONS_PROPERTY = "mainstem.partitions"
 
@@ -57,15 +57,14 @@ class PartitionFiles:
 
     def between(self, start_offset: int, end_offset: int) -> list[DataFile]:
         """The files with a record in [start_offset, end_offset), by base offset."""
+        if start_offset >= end_offset:
+            return []
         files = self.sorted()
         first = max(self._index(start_offset), 0)
-        found = []
-        for file in files[first:]:
-            if file.base_offset >= end_offset:
-                break
-            if file.last_offset >= start_offset:
-                found.append(file)
-        return found
+        last = bisect_left(files, end_offset, lo=first, key=_base_offset)
+        found = files[first:last]
+        # Files do not overlap, so only the first can end before the start.
+        return found[1:] if found and found[0].last_offset < start_offset else found
 
     def _index(self, offset: int) -> int:
         """The index of the last file whose base offset is at most `offset`; -1 when there is none."""
@@ -106,7 +105,7 @@ class TableState:
         """Takes the actions of `version`, which must follow the present one unless they are a checkpoint's.
 
         Raises:
-            UnsupportedTableError: The protocol has become one that we do not know.
+            UnsupportedTableError: The protocol or a setting has become one that we do not know.
         """
         assert self.version in (-1, version - 1), (
             f"version {version} does not follow {self.version}"
@@ -120,8 +119,8 @@ class TableState:
                 case Remove():
                     self._remove(action.path)
                 case Metadata():
+                    self.config = self._config_of(action)
                     self.metadata = action
-                    self.config = TopicConfig.from_properties(action.configuration)
                 case Protocol():
                     action.check_supported(self.table)
                     self.protocol = action
@@ -130,7 +129,7 @@ class TableState:
         self.version = version
 
     def check_complete(self) -> None:
-        """Raises LogDamagedError unless there is a protocol and a metadata action."""
+        """Raises LogDamagedError unless there is a protocol and a metadata action of a topic."""
         if self.protocol is None or self.metadata is None:
             missing = "protocol" if self.protocol is None else "metaData"
             raise LogDamagedError(
@@ -180,6 +179,23 @@ class TableState:
     @property
     def file_count(self) -> int:
         return len(self._paths)
+
+    def _config_of(self, metadata: Metadata) -> TopicConfig:
+        partitions = metadata.configuration.get(PARTITIONS_PROPERTY, "")
+        if not partitions.isdecimal() or int(partitions) < 1:
+            raise UnsupportedTableError(
+                f"the table {self.table} is no topic: its property {PARTITIONS_PROPERTY} "
+                f"is {partitions!r}",
+                table=self.table,
+            )
+        try:
+            return TopicConfig.from_properties(metadata.configuration)
+        except InvalidConfigError as error:
+            raise UnsupportedTableError(
+                f"the table {self.table} has a setting that this version of mainstem does not know: "
+                f"{error.message}; open it with a newer version",
+                table=self.table,
+            ) from error
 
     def _register(self, name: str) -> int:
         register = self.registers.get(name)

@@ -1,0 +1,154 @@
+"""The append queue against a model: offsets are dense, bytes bounded, requests whole and in order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from mainstem.delta_log import ByteBudget, Slice
+from mainstem.delta_log.append_queue import AppendQueue, Group
+from mainstem.errors import BackPressureError
+from mainstem.records import records_to_wire_batch
+
+PARTITIONS = 3
+START = {0: 0, 1: 100, 2: 7}
+LIMIT = 100
+BUDGET = 150
+
+
+def _records(count: int) -> pa.RecordBatch:
+    return records_to_wire_batch([None] * count, [b""] * count, None, [0] * count)
+
+
+#: Slices of a request: partition and number of records.
+REQUESTS = st.lists(
+    st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 4)), min_size=1, max_size=4
+)
+
+
+class Queues(RuleBasedStateMachine):
+    """Two topics that share one budget."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budget = ByteBudget(BUDGET)
+        self.queues = [AppendQueue[int](LIMIT, self.budget, START.__getitem__) for _ in range(2)]
+        self.waiting: list[list[tuple[int, list[tuple[int, int]], int]]] = [[], []]
+        self.in_commit = [0, 0]
+        self.ends = [dict(START) for _ in range(2)]
+        self.tokens = 0
+
+    groups = Bundle("groups")
+
+    @rule(topic=st.integers(0, 1), slices=REQUESTS, size=st.integers(0, 120))
+    def accept(self, topic: int, slices: list[tuple[int, int]], size: int) -> None:
+        queue = self.queues[topic]
+        mine = self.in_commit[topic] + sum(request[2] for request in self.waiting[topic])
+        everything = sum(self.in_commit) + sum(
+            request[2] for waiting in self.waiting for request in waiting
+        )
+        fits = (not mine or mine + size <= LIMIT) and (
+            not everything or everything + size <= BUDGET
+        )
+        request = tuple(Slice(partition, _records(count)) for partition, count in slices)
+        if not fits:
+            with pytest.raises(BackPressureError) as caught:
+                queue.accept(request, size, self.tokens)
+            assert caught.value.retry_delay_ms > 0
+            return
+        pending = queue.accept(request, size, self.tokens)
+        for (partition, count), batch in zip(slices, pending.batches, strict=True):
+            assert batch.partition == partition
+            assert batch.base_offset == self.ends[topic][partition]
+            assert batch.record_count == count
+            self.ends[topic][partition] += count
+        self.waiting[topic].append((self.tokens, slices, size))
+        self.tokens += 1
+
+    @rule(target=groups, topic=st.integers(0, 1), bytes_max=st.integers(0, 150))
+    def take(self, topic: int, bytes_max: int) -> tuple[int, Group[int]]:
+        group = self.queues[topic].take(bytes_max)
+        waiting = self.waiting[topic]
+        expected = waiting[:1]
+        for request in waiting[1:]:
+            if sum(one[2] for one in expected) + request[2] > bytes_max:
+                break
+            expected.append(request)
+        del waiting[: len(expected)]
+        assert [request.token for request in group.requests] == [one[0] for one in expected]
+        assert group.size_bytes == sum(one[2] for one in expected)
+        assert group.record_count == sum(count for one in expected for _, count in one[1])
+        self.in_commit[topic] += group.size_bytes
+        counts: dict[int, int] = {}
+        for _, slices, _ in expected:
+            for partition, count in slices:
+                counts[partition] = counts.get(partition, 0) + count
+        assert {batch.partition: batch.record_count for batch in group.batches()} == counts
+        for partition, (base_offset, batches) in group.by_partition().items():
+            first = next(
+                batch.base_offset
+                for request in group.requests
+                for batch in request.batches
+                if batch.partition == partition
+            )
+            assert base_offset == first
+            assert sum(batch.num_rows for batch in batches) == counts[partition]
+        return topic, group
+
+    @rule(taken=consumes(groups))
+    def done(self, taken: tuple[int, Group[int]]) -> None:
+        topic, group = taken
+        self.queues[topic].done(group)
+        self.in_commit[topic] -= group.size_bytes
+
+    @invariant()
+    def bytes_are_accounted_for(self) -> None:
+        for topic, queue in enumerate(self.queues):
+            waiting = sum(request[2] for request in self.waiting[topic])
+            assert queue.waiting_bytes == waiting
+            assert queue.used_bytes == waiting + self.in_commit[topic]
+            assert len(queue) == len(self.waiting[topic])
+            for partition in range(PARTITIONS):
+                assert queue.log_end_offset(partition) == self.ends[topic][partition]
+        assert self.budget.used_bytes == sum(queue.used_bytes for queue in self.queues)
+
+
+TestQueues = Queues.TestCase
+
+
+@given(st.lists(REQUESTS, min_size=1, max_size=10), st.integers(1, 60))
+def test_every_record_leaves_once_at_the_offset_it_was_given(
+    requests: list[list[tuple[int, int]]], bytes_max: int
+) -> None:
+    queue = AppendQueue[int](10**9, ByteBudget(10**9), lambda _: 0)
+    for number, slices in enumerate(requests):
+        queue.accept([Slice(p, _records(count)) for p, count in slices], 10, number)
+    next_offsets = dict.fromkeys(range(PARTITIONS), 0)
+    while len(queue):
+        group = queue.take(bytes_max)
+        for partition, (base_offset, batches) in group.by_partition().items():
+            assert base_offset == next_offsets[partition]
+            next_offsets[partition] += sum(batch.num_rows for batch in batches)
+        queue.done(group)
+    for partition in range(PARTITIONS):
+        total = sum(count for slices in requests for p, count in slices if p == partition)
+        assert next_offsets[partition] == total
+    assert queue.used_bytes == 0
+
+
+def test_a_request_larger_than_the_queue_is_taken_when_the_queue_is_empty() -> None:
+    queue = AppendQueue[None](10, ByteBudget(10), lambda _: 0)
+    queue.accept([Slice(0, _records(1))], 1_000, None)
+    with pytest.raises(BackPressureError, match="the topic's queue holds 1000 bytes of at most 10"):
+        queue.accept([Slice(0, _records(1))], 1, None)
+
+
+def test_a_slice_without_records_is_a_fault_of_the_caller_and_takes_nothing() -> None:
+    """It would make a data file without rows, and stop the topic for everybody."""
+    queue = AppendQueue[None](10, ByteBudget(10), lambda _: 0)
+    with pytest.raises(AssertionError):
+        queue.accept([Slice(0, _records(2)), Slice(1, _records(0))], 1, None)
+    assert (len(queue), queue.used_bytes, queue.log_end_offset(0)) == (0, 0, 0)

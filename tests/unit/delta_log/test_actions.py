@@ -1,0 +1,196 @@
+"""Actions: their JSON, torn commit files, and tables that this version must not touch."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from mainstem.delta_log.actions import (
+    WRITER_FEATURES,
+    Action,
+    Batch,
+    CommitInfo,
+    DataFile,
+    Metadata,
+    Protocol,
+    Register,
+    Remove,
+    decode_commit,
+    encode_commit,
+    register_value,
+    same_table,
+)
+from mainstem.delta_log.committer import TableCommit
+from mainstem.delta_log.data_file import encode_data_file
+from mainstem.errors import LogDamagedError, UnsupportedTableError
+from mainstem.limits import TIMESTAMP_MS_MAX
+from mainstem.records import records_to_wire_batch
+
+FILE = DataFile(
+    path="partition=3/00000000000000000042-ab c%d.parquet",
+    partition=3,
+    base_offset=42,
+    last_offset=2**63 - 2,
+    record_count=7,
+    size_bytes=1234,
+    timestamp_ms_min=0,
+    timestamp_ms_max=TIMESTAMP_MS_MAX,
+    modified_ms=1_700_000_000_000,
+)
+ACTIONS: list[Action] = [
+    CommitInfo("id-1", "APPEND", 5, (Batch(3, 42, 7), Batch(4, 0, 1)), {"mode": "x"}),
+    Protocol(),
+    Metadata("table-id", 9, {"mainstem.partitions": "6", "k": 'ü"\n'}, name="t\u2028opic"),
+    FILE,
+    Remove("partition=1/a b.parquet", 1, 99, 77, data_change=False),
+    Register("mainstem/leo/3", 49),
+    Register("mainstem/producer/5/0", 4, updated_ms=123),
+]
+
+
+def test_a_commit_is_read_as_it_was_written() -> None:
+    data = encode_commit(ACTIONS)
+    assert data.count(b"\n") == len(ACTIONS)
+    assert decode_commit(data, "path") == ACTIONS
+
+
+def test_the_statistics_of_a_file_are_exact() -> None:
+    stats = json.loads(FILE.to_json()["add"]["stats"])
+    assert stats == {
+        "numRecords": 7,
+        "minValues": {"offset": 42, "timestamp": "1970-01-01T00:00:00.000Z"},
+        "maxValues": {"offset": 2**63 - 2, "timestamp": "9999-12-31T23:59:59.999Z"},
+        "nullCount": {"offset": 0, "timestamp": 0},
+    }
+
+
+def test_a_path_is_encoded_as_a_url_once() -> None:
+    path = FILE.to_json()["add"]["path"]
+    assert path == "partition=3/00000000000000000042-ab%20c%25d.parquet"
+
+
+def test_kinds_of_actions_that_we_do_not_use_are_passed_over() -> None:
+    data = b'{"cdc":{"path":"x"}}\n' + encode_commit([Register("r", 1)]) + b"\n"
+    assert decode_commit(data, "p") == [Register("r", 1)]
+
+
+COMMIT = encode_commit(
+    TableCommit.of("APPEND", [FILE, Register("mainstem/leo/3", 49)], timestamp_ms=1).actions
+)
+
+
+def test_a_commit_file_that_was_cut_anywhere_is_damaged() -> None:
+    """Also between two lines, where nothing but the number of actions tells."""
+    for length in range(len(COMMIT)):
+        with pytest.raises(LogDamagedError, match=r"/log/7\.json is damaged") as caught:
+            decode_commit(COMMIT[:length], "/log/7.json")
+        assert caught.value.facts == {"file": "/log/7.json"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n",
+        b"\n\n",
+        b"\0" * 512,
+        b"\0" * 511 + b"\n",
+        b"nonsense\n",
+        b"[]\n",
+        b"3\n",
+        b'{"add":{}}\n',
+        b'{"add":3}\n',
+        b'{"txn":{"appId":"x"}}\n',
+        b'{"metaData":{"id":"x"}}\n',
+        b'{"add":{"path":"p","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true,'
+        b'"stats":null}}\n',
+        COMMIT.replace(b'"actionCount":3', b'"actionCount":4'),
+    ],
+    ids=range(14),
+)
+def test_a_commit_file_with_other_content_is_damaged(data: bytes) -> None:
+    with pytest.raises(LogDamagedError, match="p is damaged"):
+        decode_commit(data, "p")
+
+
+def test_a_foreign_commit_without_a_number_of_actions_is_read() -> None:
+    data = b'{"commitInfo":{"operation":"WRITE"}}\n{"txn":{"appId":"x","version":1}}\n'
+    info, register = decode_commit(data, "p")
+    assert isinstance(info, CommitInfo)
+    assert (info.commit_id, info.batches) == ("", ())
+    assert register == Register("x", 1)
+
+
+def test_a_commit_of_large_random_values_has_little_json() -> None:
+    """No value reaches the log: statistics on values would fill it."""
+    values = [os.urandom(1024 * 1024) for _ in range(100)]
+    file, data = encode_data_file(
+        0,
+        0,
+        [
+            records_to_wire_batch(
+                [None] * 100, values, [[("h", values[0])]] + [None] * 99, [5] * 100
+            )
+        ],
+        timestamp_type=0,
+        compression_type="none",
+        now_ms=5,
+    )
+    commit = TableCommit.of(
+        "APPEND",
+        [file, Register("mainstem/leo/0", 100)],
+        timestamp_ms=5,
+        batches=[Batch(0, 0, 100)],
+    )
+    assert data.size > 100 * 1024 * 1024
+    assert len(encode_commit(commit.actions)) < 64 * 1024
+
+
+@pytest.mark.parametrize(
+    ("protocol", "message"),
+    [
+        (Protocol(writer_features=(*WRITER_FEATURES, "rowTracking")), "the feature rowTracking,"),
+        (
+            Protocol(3, 7, ("deletionVectors",), (*WRITER_FEATURES, "deletionVectors", "b")),
+            "the feature b, deletionVectors,",
+        ),
+        (Protocol(3, 7, ("mainstemLog2",)), "the feature mainstemLog2,"),
+        (Protocol(1, 7, (), ("appendOnly",)), "lacks the writer feature mainstemLog"),
+        (Protocol(1, 2, (), ()), "not a mainstem topic"),
+        (Protocol(2, 7), "asks for reader version 2 and writer version 7"),
+        (Protocol(1, 8), "asks for reader version 1 and writer version 8"),
+    ],
+)
+def test_a_table_with_something_that_we_do_not_know_is_refused_by_its_name(
+    protocol: Protocol, message: str
+) -> None:
+    with pytest.raises(UnsupportedTableError, match=message):
+        protocol.check_supported("/w/topics/t")
+
+
+def test_our_own_protocol_is_supported_and_says_so_in_json() -> None:
+    Protocol().check_supported("t")
+    assert Protocol().to_json() == {
+        "protocol": {
+            "minReaderVersion": 1,
+            "minWriterVersion": 7,
+            "writerFeatures": ["appendOnly", "invariants", "mainstemLog"],
+        }
+    }
+
+
+def test_two_metadata_actions_are_of_one_table_when_only_settings_differ() -> None:
+    one = Metadata("a", 1, {"x": "1"})
+    assert same_table(one, Metadata("a", 1, {"x": "2"}, name="other"))
+    assert not same_table(one, Metadata("b", 1, {"x": "1"}))
+    assert not same_table(one, Metadata("a", 1, {"x": "1"}, schema_string="{}"))
+    assert not same_table(one, Metadata("a", 1, {"x": "1"}, partition_columns=()))
+
+
+def test_the_value_of_a_register_is_found_among_actions() -> None:
+    actions: list[Any] = [FILE, Register("a", 1), Register("b", 2)]
+    assert register_value(actions, "b") == 2
+    assert register_value(actions, "c") is None

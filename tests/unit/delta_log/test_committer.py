@@ -1,0 +1,207 @@
+"""The committer: three outcomes, whatever the store does in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mainstem.delta_log import (
+    Committed,
+    Committer,
+    Conflict,
+    LocalStore,
+    OutcomeUnknown,
+    load_table,
+)
+from mainstem.delta_log.actions import CommitInfo, Register
+from mainstem.delta_log.committer import TableCommit, commit_until_decided
+from mainstem.delta_log.snapshot import commit_path, read_commit
+from mainstem.delta_log.store import StoreGone
+from mainstem.errors import (
+    LogDamagedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+    UnknownTopicError,
+)
+from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
+from tests.unit.delta_log.tables import commit, create_table
+
+pytestmark = pytest.mark.fault
+
+
+def _one(value: int = 1) -> TableCommit:
+    return TableCommit.of("TEST", [Register("r", value)], timestamp_ms=5)
+
+
+def test_a_commit_at_the_next_version_is_committed(store: LocalStore) -> None:
+    create_table(store)
+    one = _one()
+    assert Committer(store).commit(1, one) == Committed(1)
+    assert tuple(read_commit(store, 1)) == one.actions
+    assert one.info.action_count == 2
+
+
+def test_a_commit_at_a_version_that_is_taken_gets_the_winners_actions(store: LocalStore) -> None:
+    create_table(store)
+    winner = commit(store, 1, [Register("r", 7)])
+    outcome = Committer(store).commit(1, _one())
+    assert outcome == Conflict(1, winner.actions)
+    assert load_table(store).registers["r"].value == 7
+
+
+def test_a_commit_that_landed_but_was_reported_as_failed_is_told_by_its_id(
+    store: LocalStore,
+) -> None:
+    create_table(store)
+    faulty = FaultyStore(store, after=times(1, "put_if_absent", unknown()))
+    committer = Committer(faulty)
+    one = _one()
+    assert committer.commit(1, one) == OutcomeUnknown(1, one.info.commit_id)
+    assert committer.commit(1, one) == Committed(1)
+    assert load_table(store).version == 1
+    # What can be seen need not survive a loss of power: it is synced before it is called committed.
+    assert faulty.calls[-1] == ("make_durable", commit_path(1))
+
+
+def test_a_commit_of_unknown_outcome_that_did_not_land_lands_at_the_second_attempt(
+    store: LocalStore,
+) -> None:
+    create_table(store)
+    committer = Committer(FaultyStore(store, times(1, "put_if_absent", unknown())))
+    one = _one()
+    assert isinstance(committer.commit(1, one), OutcomeUnknown)
+    assert committer.commit(1, one) == Committed(1)
+    assert load_table(store).version == 1
+
+
+def test_a_commit_of_unknown_outcome_whose_version_another_has_is_a_conflict(
+    store: LocalStore,
+) -> None:
+    create_table(store)
+    committer = Committer(FaultyStore(store, times(1, "put_if_absent", unknown())))
+    one = _one()
+    assert isinstance(committer.commit(1, one), OutcomeUnknown)
+    winner = commit(store, 1, [Register("r", 7)])
+    assert committer.commit(1, one) == Conflict(1, winner.actions)
+
+
+def test_a_failure_before_the_commit_could_be_there_is_raised_and_can_be_tried_again(
+    store: LocalStore,
+) -> None:
+    create_table(store)
+    committer = Committer(FaultyStore(store, times(1, "put_if_absent", unavailable())))
+    one = _one()
+    with pytest.raises(StoreUnavailableError):
+        committer.commit(1, one)
+    assert load_table(store).version == 0
+    assert committer.commit(1, one) == Committed(1)
+
+
+@pytest.mark.parametrize("call", ["read", "make_durable"])
+def test_a_store_that_fails_while_the_outcome_is_found_out_leaves_it_unknown(
+    store: LocalStore, call: str
+) -> None:
+    """Our own commit may be there: "nothing was done" would be a lie."""
+    create_table(store)
+    one = _one()
+    Committer(store).commit(1, one)
+    committer = Committer(FaultyStore(store, times(1, call, unavailable())))
+    assert committer.commit(1, one) == OutcomeUnknown(1, one.info.commit_id)
+    assert committer.commit(1, one) == Committed(1)
+
+
+def test_a_torn_file_in_the_place_of_the_commit_is_named(store: LocalStore) -> None:
+    create_table(store)
+    Path(store.uri, commit_path(1)).write_bytes(b'{"commitInfo"')
+    with pytest.raises(LogDamagedError, match=commit_path(1)):
+        Committer(store).commit(1, _one())
+
+
+def test_a_version_that_was_taken_and_cleaned_up_is_not_free_for_us(store: LocalStore) -> None:
+    create_table(store)
+    commit(store, 1, [Register("r", 7)])
+
+    def clean_up(call: str, path: str) -> None:
+        if (call, path) == ("read", commit_path(1)):
+            Path(store.uri, path).unlink()
+
+    with pytest.raises(LogDamagedError, match="fallen behind"):
+        Committer(FaultyStore(store, clean_up)).commit(1, _one())
+
+
+def test_a_foreign_commit_without_an_id_is_a_conflict(store: LocalStore) -> None:
+    create_table(store)
+    store.put(commit_path(1), b'{"commitInfo":{"operation":"WRITE"}}\n')
+    outcome = Committer(store).commit(1, _one())
+    assert isinstance(outcome, Conflict)
+    assert isinstance(outcome.actions[0], CommitInfo)
+
+
+def _no_conflict(conflict: Conflict) -> None:
+    raise AssertionError(conflict)
+
+
+def test_an_administrative_commit_passes_those_of_others(store: LocalStore) -> None:
+    create_table(store)
+    for version in (1, 2, 3):
+        commit(store, version, [Register("r", version)])
+    lost: list[int] = []
+    version = commit_until_decided(
+        Committer(store), 1, _one(9), lambda conflict: lost.append(conflict.version)
+    )
+    assert (version, lost) == (4, [1, 2, 3])
+
+
+def test_an_administrative_commit_ends_when_the_winner_forbids_it(store: LocalStore) -> None:
+    create_table(store)
+    commit(store, 1, [Register("mainstem/deleted", 1)])
+
+    def stop(conflict: Conflict) -> None:
+        raise UnknownTopicError("deleted")
+
+    with pytest.raises(UnknownTopicError):
+        commit_until_decided(Committer(store), 1, _one(), stop)
+    assert load_table(store).version == 1
+
+
+def test_an_administrative_commit_of_unknown_outcome_is_found_out(store: LocalStore) -> None:
+    create_table(store)
+    faulty = FaultyStore(store, after=times(3, "put_if_absent", unknown()))
+    waits: list[float] = []
+    assert commit_until_decided(Committer(faulty), 1, _one(), _no_conflict, sleep=waits.append) == 1
+    assert load_table(store).version == 1
+    assert waits
+
+
+def test_an_administrative_commit_that_nobody_knows_of_says_so(store: LocalStore) -> None:
+    create_table(store)
+    faulty = FaultyStore(store, after=times(999, "put_if_absent", unknown()))
+    faulty.before = times(999, "read", unavailable())
+    with pytest.raises(OutcomeUnknownError, match="look before you try again"):
+        commit_until_decided(Committer(faulty), 1, _one(), _no_conflict, sleep=lambda _: None)
+    assert load_table(store).version == 1
+
+
+def test_an_administrative_commit_that_did_not_land_for_certain_says_so(store: LocalStore) -> None:
+    create_table(store)
+    faulty = FaultyStore(store, times(1, "put_if_absent", unavailable()))
+    with pytest.raises(StoreUnavailableError):
+        commit_until_decided(Committer(faulty), 1, _one(), _no_conflict)
+
+
+def test_an_administrative_commit_gives_up_when_it_always_loses(store: LocalStore) -> None:
+    create_table(store)
+    for version in range(1, 9):
+        commit(store, version, [Register("r", version)])
+    with pytest.raises(StoreUnavailableError, match="5 attempts to commit were lost"):
+        commit_until_decided(Committer(store), 1, _one(), lambda _: None, attempts_max=5)
+
+
+def test_a_commit_into_a_removed_table_is_gone(store: LocalStore) -> None:
+    bound = store.bind("topics/t", create=True)
+    create_table(bound)
+    store.remove_directory("topics/t", bound)
+    with pytest.raises(StoreGone):
+        commit_until_decided(Committer(bound), 1, _one(), _no_conflict)
+    bound.close()

@@ -1,0 +1,90 @@
+"""`TableState`: what it refuses, and what it answers about a table with little in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainstem.delta_log import TableState
+from mainstem.delta_log.actions import Metadata, Protocol, Register
+from mainstem.errors import LogDamagedError, UnsupportedTableError
+
+METADATA = Metadata("id", 0, {"mainstem.partitions": "3", "mainstem.retention.ms": "5"})
+
+
+def test_a_table_without_data_begins_at_zero_everywhere() -> None:
+    state = TableState("t")
+    state.apply(0, [Protocol(), METADATA])
+    state.check_complete()
+    assert (state.topic_id, state.partition_count, state.epoch, state.deleted) == (
+        "id",
+        3,
+        0,
+        False,
+    )
+    assert (state.log_end_offset(1), state.log_start_offset(1)) == (0, 0)
+    assert state.files(1).between(0, 10) == []
+    assert state.config.get("retention.ms") == 5
+    assert list(state) == []
+
+
+def test_the_registers_are_read_by_their_meaning() -> None:
+    state = TableState("t")
+    state.apply(0, [Protocol(), METADATA])
+    state.apply(
+        1,
+        [
+            Register("mainstem/leo/1", 10),
+            Register("mainstem/lso/1", 4),
+            Register("mainstem/epoch", 7),
+            Register("mainstem/deleted", 1),
+        ],
+    )
+    assert (state.log_end_offset(1), state.log_start_offset(1)) == (10, 4)
+    assert (state.epoch, state.deleted) == (7, True)
+    assert (state.log_end_offset(11), state.log_end_offset(0)) == (0, 0)
+
+
+def test_a_version_that_does_not_follow_is_a_fault_of_the_caller() -> None:
+    state = TableState("t")
+    state.apply(0, [Protocol(), METADATA])
+    for version in (0, 2):
+        with pytest.raises(AssertionError, match="does not follow"):
+            state.apply(version, [])
+
+
+@pytest.mark.parametrize(("actions", "missing"), [([METADATA], "protocol"), ([Protocol()], "meta")])
+def test_a_log_without_protocol_or_metadata_is_damaged(
+    actions: list[Metadata | Protocol], missing: str
+) -> None:
+    state = TableState("/w/t")
+    state.apply(0, actions)
+    with pytest.raises(LogDamagedError, match=f"/w/t has no {missing}"):
+        state.check_complete()
+
+
+@pytest.mark.parametrize(
+    ("configuration", "message"),
+    [
+        ({}, "property mainstem.partitions is ''"),
+        ({"mainstem.partitions": "0"}, "property mainstem.partitions is '0'"),
+        ({"mainstem.partitions": "-1"}, "property mainstem.partitions is '-1'"),
+        ({"mainstem.partitions": "many"}, "property mainstem.partitions is 'many'"),
+        (
+            {"mainstem.partitions": "1", "mainstem.compression.type": "future"},
+            "a setting that this version of mainstem does not know: compression.type is 'future'",
+        ),
+    ],
+)
+def test_a_table_whose_properties_make_no_topic_is_unsupported(
+    configuration: dict[str, str], message: str
+) -> None:
+    state = TableState("/w/t")
+    with pytest.raises(UnsupportedTableError, match=message):
+        state.apply(0, [Protocol(), Metadata("id", 0, configuration)])
+
+
+def test_a_protocol_that_changes_to_one_that_we_do_not_know_is_refused() -> None:
+    state = TableState("/w/t")
+    state.apply(0, [Protocol(), METADATA])
+    with pytest.raises(UnsupportedTableError, match="rowTracking"):
+        state.apply(1, [Protocol(writer_features=("mainstemLog", "rowTracking"))])
