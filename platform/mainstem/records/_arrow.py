@@ -209,7 +209,7 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     buffers = column.buffers()
     if count == 0 or column.null_count == count or buffers[1] is None:
         return np.zeros(count, dtype=np.int64)
-    offsets = np.frombuffer(buffers[1], dtype=np.int32)[column.offset : column.offset + count + 1]
+    offsets = np.frombuffer(buffers[1], np.int32, count + 1, 4 * column.offset)
     lengths = np.diff(offsets).astype(np.int64)
     if column.null_count:
         lengths[np.asarray(column.is_null())] = 0

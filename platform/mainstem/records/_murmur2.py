@@ -56,7 +56,7 @@ def murmur2_column(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
     _, offsets_buffer, data_buffer = keys.buffers()
     if count == 0 or offsets_buffer is None:
         return np.zeros(count, dtype=np.uint32)
-    offsets = np.frombuffer(offsets_buffer, dtype=np.int32)[keys.offset : keys.offset + count + 1]
+    offsets = np.frombuffer(offsets_buffer, np.int32, count + 1, 4 * keys.offset)
     starts = offsets[:-1].astype(np.int64)
     lengths = (offsets[1:] - offsets[:-1]).astype(np.int64)
     if keys.null_count:  # there may be bytes under a null

@@ -271,6 +271,13 @@ def test_headers_that_take_no_bytes_on_the_way_are_counted_before_they_take_memo
         read(request)
 
 
+def test_an_offsets_buffer_with_bytes_too_many_is_read_as_far_as_it_counts() -> None:
+    offsets = pa.py_buffer(np.array([0, 1, 2], dtype=np.int32).tobytes() + b"x")
+    column = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(b"ab")])
+    payload = read(arrow_request(batch_of(key=column, value=column)))
+    assert payload.record_bytes == 4
+
+
 def test_buffers_that_no_record_uses_count_for_the_queue() -> None:
     data = pa.py_buffer(b"\0" * MIB)
     offsets = pa.py_buffer(np.array([0, 1], dtype=np.int32))
