@@ -379,6 +379,13 @@ class Engine:
                         topic.name, piece.ranges, base_offsets, table_version
                     )
                     reports = _tell(receipts, metadata, error, piece)
+                if error is not None and silent_count:
+                    _log.error(
+                        "%d records of topic %s were not delivered: %s",
+                        silent_count,
+                        topic.name,
+                        error,
+                    )
         finally:
             report_bytes = sum(report[3] for report in reports)
             sender = self._sender
@@ -391,10 +398,6 @@ class Engine:
                     self._failure_count += silent_count
                     self._failure = self._failure or error
                 sender.progress.notify_all()
-        if error is not None and silent_count:
-            _log.error(
-                "%d records of topic %s were not delivered: %s", silent_count, topic.name, error
-            )
 
     def poll(self, timeout_s: float | None) -> int:
         """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""

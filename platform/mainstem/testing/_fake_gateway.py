@@ -117,6 +117,7 @@ class FakeGateway:
         self._lock = threading.Lock()
         self._port = 0
         self._server: Any = None
+        self._threads: ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
 
     @property
@@ -132,7 +133,7 @@ class FakeGateway:
         deadline = time.monotonic() + _BIND_TIMEOUT_S
         while True:
             server = grpc.server(
-                ThreadPoolExecutor(_THREADS, "fake-gateway"),
+                threads := ThreadPoolExecutor(_THREADS, "fake-gateway"),
                 options=[
                     ("grpc.so_reuseport", 0),
                     ("grpc.max_receive_message_length", -1),
@@ -145,11 +146,13 @@ class FakeGateway:
                 self._port = server.add_insecure_port(f"127.0.0.1:{self._port}")
                 break
             except RuntimeError:
+                threads.shutdown()
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
         server.start()
         self._server = server
+        self._threads = threads
         return self
 
     def stop(self) -> None:
@@ -158,6 +161,9 @@ class FakeGateway:
         if server is not None:
             self._stopping.set()
             server.stop(grace=0).wait()
+            assert self._threads is not None
+            # Not waiting: a hook of the test may hold one.
+            self._threads.shutdown(wait=False)
 
     def records(self, topic: str) -> list[list[StoredRecord]]:
         """A copy of what is stored, by partition."""

@@ -1,0 +1,150 @@
+"""The asyncio producer: futures of records, and a loop that is never blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mainstem.client import AsyncProducer
+from mainstem.errors import InvalidRecordError, QueueFullError, UnknownTopicError
+from mainstem.testing import FakeGateway
+
+
+async def reached(condition: Callable[[], bool]) -> None:
+    """Waits, in the loop, until the gateway's threads have got there."""
+    while not condition():  # noqa: ASYNC110 - what is waited for happens in another thread
+        await asyncio.sleep(0.001)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def test_send_returns_a_future_of_the_records_own_offset(gateway: FakeGateway) -> None:
+    async def work() -> None:
+        async with AsyncProducer({"bootstrap.servers": gateway.address}) as producer:
+            futures = [
+                await producer.send("t", b"%d" % number, key=b"%d" % (number % 5))
+                for number in range(3_000)
+            ]
+            found = await asyncio.gather(*futures)
+            assert len(producer) == 0
+        stored = gateway.values("t")
+        for number, where in enumerate(found):
+            assert stored[where.partition][where.offset] == b"%d" % number
+
+    run(work())
+
+
+def test_send_and_wait_flush_and_batches_work(gateway: FakeGateway) -> None:
+    async def work() -> None:
+        async with AsyncProducer({"bootstrap.servers": gateway.address}) as producer:
+            where = await producer.send_and_wait("one", "a", headers={"h": "1"}, timestamp_ms=5)
+            assert (where.offset, where.timestamp) == (0, 5)
+            future = await producer.send("one", b"b")
+            assert await producer.flush() == 0
+            assert (await future).offset == 1
+            batch = await producer.send_batch("one", pa.record_batch({"value": [b"c"]}))
+            assert (await batch).offsets == ((0, 2, 1),)
+            assert await producer.partitions_for("t") == 3
+            assert sorted(await producer.list_topics()) == ["one", "t"]
+
+    run(work())
+
+
+def test_errors_come_out_of_send_or_of_its_future(gateway: FakeGateway) -> None:
+    async def work() -> None:
+        async with AsyncProducer({"bootstrap.servers": gateway.address}) as producer:
+            with pytest.raises(UnknownTopicError):
+                await producer.send("nowhere", b"")
+            with pytest.raises(TypeError):
+                await producer.send("one", 7)  # type: ignore[arg-type]
+            gateway.on_produce = lambda request: InvalidRecordError("bad")
+            with pytest.raises(InvalidRecordError):
+                await producer.send_and_wait("one", b"")
+
+    run(work())
+
+
+def test_the_loop_runs_on_while_send_waits_for_metadata(gateway: FakeGateway) -> None:
+    answer = threading.Event()
+
+    def wait(request: object) -> None:
+        assert answer.wait(60)
+
+    gateway.on_metadata = wait
+
+    async def work() -> None:
+        async with AsyncProducer({"bootstrap.servers": gateway.address}) as producer:
+            sending = asyncio.create_task(producer.send("one", b"a"))
+            await reached(lambda: gateway.metadata_count > 0)
+            assert not sending.done()
+            # Only because this line is reached does the gateway ever answer.
+            answer.set()
+            assert (await (await sending)).offset == 0
+
+    run(work())
+
+
+def test_the_loop_runs_on_while_the_buffer_is_full_and_order_is_kept(gateway: FakeGateway) -> None:
+    answer = threading.Event()
+
+    def wait(request: object) -> None:
+        assert answer.wait(60)
+
+    gateway.on_produce = wait
+
+    async def work() -> None:
+        config = {"bootstrap.servers": gateway.address, "buffer.memory": 3_000}
+        async with AsyncProducer(config) as producer:
+            sending = [
+                asyncio.create_task(producer.send("one", b"%04d" % number * 200))
+                for number in range(20)
+            ]
+            await reached(lambda: bool(gateway.requests))
+            assert not sending[-1].done()
+            answer.set()
+            futures = await asyncio.gather(*sending)
+            found = await asyncio.gather(*futures)
+        assert [where.offset for where in found] == list(range(20))
+
+    run(work())
+
+
+def test_a_buffer_that_stays_full_is_an_error(gateway: FakeGateway) -> None:
+    answer = threading.Event()
+
+    def wait(request: object) -> None:
+        assert answer.wait(60)
+
+    gateway.on_produce = wait
+
+    async def work() -> None:
+        config = {
+            "bootstrap.servers": gateway.address,
+            "buffer.memory": 1_000,
+            "max.block.ms": 20,
+        }
+        async with AsyncProducer(config) as producer:
+            await producer.send("one", bytes(900))
+            with pytest.raises(QueueFullError):
+                await producer.send("one", bytes(900))
+            answer.set()
+
+    run(work())
+
+
+def test_a_future_that_was_cancelled_does_not_disturb_the_others(gateway: FakeGateway) -> None:
+    async def work() -> None:
+        async with AsyncProducer({"bootstrap.servers": gateway.address}) as producer:
+            first = await producer.send("one", b"a")
+            second = await producer.send("one", b"b")
+            first.cancel()
+            assert (await second).offset == 1
+
+    run(work())

@@ -1,0 +1,142 @@
+"""The producer's settings: Kafka's names, their checks, and what a wrong one says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mainstem.client import PRODUCER_KEYS, PRODUCER_KEYS_UNSUPPORTED, AdminClient, ProducerSettings
+from mainstem.errors import ConfigError
+from mainstem.protocol.v1 import log_pb2
+
+SERVERS = {"bootstrap.servers": "127.0.0.1:9490"}
+
+
+def parse(**settings: object) -> ProducerSettings:
+    return ProducerSettings.parse(
+        {**SERVERS, **{name.replace("_", "."): value for name, value in settings.items()}}
+    )
+
+
+def refusal(settings: dict[str, object]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        ProducerSettings.parse({**SERVERS, **settings})
+    assert caught.value.facts["name"] in settings
+    return str(caught.value)
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    found = parse()
+    assert found.acks == log_pb2.ACKS_ALL
+    assert (found.linger_ms, found.batch_size, found.buffer_memory) == (5, 1 << 20, 64 << 20)
+    assert (found.delivery_timeout_ms, found.request_timeout_ms) == (120_000, 30_000)
+    assert (found.max_in_flight, found.retries, found.partitioner) == (5, 2**31 - 1, "default")
+
+
+@pytest.mark.parametrize(
+    ("given", "acks"),
+    [
+        (0, log_pb2.ACKS_NONE),
+        ("1", log_pb2.ACKS_LEADER),
+        (-1, log_pb2.ACKS_ALL),
+        ("all", log_pb2.ACKS_ALL),
+    ],
+)
+def test_acks_takes_kafkas_words(given: object, acks: int) -> None:
+    assert parse(acks=given).acks == acks
+
+
+def test_values_given_as_text_are_read() -> None:
+    assert parse(linger_ms="20").linger_ms == 20
+
+
+def test_an_unknown_setting_names_its_nearest() -> None:
+    assert "did you mean linger.ms?" in refusal({"linger.msec": 5})
+
+
+@pytest.mark.parametrize("name", sorted(PRODUCER_KEYS_UNSUPPORTED))
+def test_a_setting_of_kafka_that_does_not_exist_here_is_refused_with_its_reason(name: str) -> None:
+    assert PRODUCER_KEYS_UNSUPPORTED[name] in refusal({name: "x"})
+
+
+@pytest.mark.parametrize("name", ["ssl.ca.location", "sasl.username", "sasl.mechanism"])
+def test_every_setting_of_a_family_that_does_not_exist_is_refused_with_its_reason(
+    name: str,
+) -> None:
+    assert "trusted network" in refusal({name: "x"})
+
+
+def test_no_setting_is_both_supported_and_refused() -> None:
+    assert PRODUCER_KEYS.keys() & PRODUCER_KEYS_UNSUPPORTED.keys() == set()
+
+
+def test_a_delivery_timeout_shorter_than_linger_and_request_timeout_is_refused() -> None:
+    message = refusal({"delivery.timeout.ms": 30_004})
+    assert "at least linger.ms + request.timeout.ms (5 + 30000 ms)" in message
+    assert parse(delivery_timeout_ms=30_005).delivery_timeout_ms == 30_005
+
+
+def test_a_batch_larger_than_a_request_is_refused_but_a_small_request_shrinks_the_default() -> None:
+    assert "max.request.size" in refusal({"batch.size": 2000, "max.request.size": 1000})
+    assert parse(max_request_size=1000).batch_size == 1000
+
+
+def test_a_value_out_of_range_says_the_range_and_the_unit() -> None:
+    assert "linger.ms is -1 ms; it must be at least 0" in refusal({"linger.ms": -1})
+
+
+def test_idempotence_is_refused_until_it_exists() -> None:
+    assert "may be stored twice" in refusal({"enable.idempotence": True})
+    parse(enable_idempotence="false")
+
+
+def test_transactions_are_refused() -> None:
+    assert "do not exist yet" in refusal({"transactional.id": "x"})
+
+
+def test_snappy_is_refused_with_what_to_use() -> None:
+    assert "lz4" in refusal({"compression.type": "snappy"})
+
+
+@pytest.mark.parametrize("name", ["consistent", "consistent_random", "murmur2", "fnv1a", "random"])
+def test_a_partitioner_of_librdkafka_that_differs_is_refused_with_its_reason(name: str) -> None:
+    assert "use default" in refusal({"partitioner": name})
+
+
+def test_an_unknown_partitioner_names_the_nearest() -> None:
+    assert "did you mean round_robin?" in refusal({"partitioner": "roundrobin"})
+
+
+def test_murmur2_random_is_the_default_partitioner() -> None:
+    assert parse(partitioner="murmur2_random").partitioner == "default"
+
+
+@pytest.mark.parametrize("servers", ["", "localhost", "localhost:", "localhost:x", ":9490", "a:0"])
+def test_a_bootstrap_server_that_is_no_address_is_refused_with_an_example(servers: str) -> None:
+    assert "127.0.0.1:9490" in refusal({"bootstrap.servers": servers})
+
+
+def test_several_bootstrap_servers_are_taken_as_text_or_list() -> None:
+    wanted = ("a:1", "b:2")
+    assert parse(bootstrap_servers="a:1, b:2").bootstrap_servers == wanted
+    assert parse(bootstrap_servers=["a:1", "b:2"]).bootstrap_servers == wanted
+
+
+def test_missing_bootstrap_servers_say_what_to_give() -> None:
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:9490"):
+        ProducerSettings.parse({})
+
+
+def test_the_admin_client_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean client\.id"):
+        AdminClient({**SERVERS, "client_id": "x"})
+
+
+def test_every_setting_names_kafkas_and_is_in_the_reference(repo_root: Path) -> None:
+    page = (repo_root / "docs/reference/client.md").read_text()
+    for key in PRODUCER_KEYS.values():
+        assert "Kafka: " in key.doc
+        assert f"`{key.name}`" in page
+    for name in PRODUCER_KEYS_UNSUPPORTED:
+        assert f"`{name}`" in page
