@@ -26,6 +26,7 @@ from mainstem.client._pieces import (
     serialise,
 )
 from mainstem.client._results import TopicMetadata
+from mainstem.limits import HEADER_OVERHEAD_BYTES
 from mainstem.records import bytes_column, partitions_for_keys
 
 #: Records of one piece: large enough that NumPy and Arrow cost nothing a record, small enough that
@@ -290,5 +291,5 @@ def record_bytes(value: bytes | None, key: bytes | None, headers: Headers | None
     if key is not None:
         size += len(key)
     for name, content in headers or ():
-        size += 8 + len(name) + (len(content) if content is not None else 0)
+        size += HEADER_OVERHEAD_BYTES + len(name) + (0 if content is None else len(content))
     return size

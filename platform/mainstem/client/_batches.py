@@ -16,6 +16,7 @@ from mainstem.client._engine import Engine
 from mainstem.client._pieces import RECORD_OVERHEAD_BYTES
 from mainstem.client._results import BatchMetadata
 from mainstem.errors import InvalidRecordError, QueueFullError, RecordTooLargeError
+from mainstem.limits import REQUEST_RECORDS_MAX
 from mainstem.records import normalise_wire_batch, record_sizes
 
 _PARTITION: Final = "partition"
@@ -146,5 +147,5 @@ def _part_bounds(sizes: npt.NDArray[np.int64], part_bytes_max: int) -> list[int]
         before = int(ends[start - 1]) if start else 0
         end = int(np.searchsorted(ends, before + part_bytes_max, side="right"))
         # A single row may be over by its overhead.
-        bounds.append(max(end, start + 1))
+        bounds.append(min(max(end, start + 1), start + REQUEST_RECORDS_MAX))
     return bounds

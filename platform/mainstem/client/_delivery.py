@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -58,12 +59,15 @@ class Receipts:
             bases = np.array(base_offsets, dtype=np.int64)[at]
             starts = np.concatenate([[0], ends[:-1]])[at]
             offsets = np.where(bases < 0, -1, bases + self.rows - starts)
-        return [
-            RecordMetadata(topic, partition, offset, timestamp, table_version)
-            for partition, offset, timestamp in zip(
-                partitions[at].tolist(), offsets.tolist(), self.timestamps_ms.tolist(), strict=True
-            )
-        ]
+        fields = zip(
+            repeat(topic),
+            partitions[at].tolist(),
+            offsets.tolist(),
+            self.timestamps_ms.tolist(),
+            repeat(table_version),
+        )
+        # Half the time of calling the class for each.
+        return list(map(RecordMetadata._make, fields))
 
 
 @dataclass(slots=True, eq=False)

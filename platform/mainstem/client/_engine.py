@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import random
@@ -12,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import repeat
 from typing import Final
 
 from mainstem.client._accumulator import PIECE_ROWS_MAX, TopicBuffer
@@ -32,7 +34,7 @@ from mainstem.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from mainstem.limits import KIB
+from mainstem.limits import KIB, REQUEST_RECORDS_MAX
 from mainstem.records import check_topic_name
 
 _log = logging.getLogger("mainstem.client")
@@ -77,6 +79,7 @@ class Engine:
             linger_s=settings.linger_ms / 1000,
             batch_bytes=settings.batch_size,
             request_bytes_max=settings.max_request_size,
+            request_records_max=REQUEST_RECORDS_MAX,
             retries=settings.retries,
             backoff_s=settings.retry_backoff_ms / 1000,
             backoff_max_s=settings.retry_backoff_max_ms / 1000,
@@ -387,7 +390,8 @@ class Engine:
                         error,
                     )
         finally:
-            report_bytes = sum(report[3] for report in reports)
+            # All reports of a piece have the same share.
+            report_bytes = len(reports) * reports[0][3] if reports else 0
             sender = self._sender
             with sender.lock:
                 sender.undone.pop(piece.number, None)
@@ -552,8 +556,13 @@ def _tell(
     piece: Piece,
 ) -> list[_Report]:
     """Completes futures; returns the callbacks, which poll() will call."""
-    reports: list[_Report] = []
     report_bytes = piece.memory_bytes // piece.row_count
+    kinds = set(map(type, receipts.waiters))
+    if not any(issubclass(kind, (Future, asyncio.Future)) for kind in kinds):
+        return list(
+            zip(receipts.waiters, repeat(error), metadata, repeat(report_bytes))  # type: ignore[arg-type]
+        )
+    reports: list[_Report] = []
     by_loop: dict[
         asyncio.AbstractEventLoop, list[tuple[asyncio.Future[RecordMetadata], RecordMetadata]]
     ] = {}
@@ -593,6 +602,19 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 def _after_fork() -> None:
     for engine in list(_engines):
         engine.forked()
+    _engines.clear()
+
+
+def _at_exit() -> None:
+    for engine in list(_engines):
+        count = engine.pending_count()
+        if count:
+            _log.error(
+                "a producer was not closed, and %d of its records were not acknowledged: they are "
+                "lost unless they had been sent; call close(), or use it as a context manager",
+                count,
+            )
 
 
 os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -27,6 +27,7 @@ class Sendable(Protocol):
 
     number: int
     size: int
+    row_count: int
     created_at: float
     deadline: float
     layout: bytes
@@ -46,6 +47,7 @@ class QueuePolicy:
     linger_s: float
     batch_bytes: int
     request_bytes_max: int
+    request_records_max: int
     retries: int
     backoff_s: float
     backoff_max_s: float
@@ -245,11 +247,14 @@ class TopicQueue(Generic[P]):
         first = self._pop()
         pieces = [first]
         size = first.size
+        row_count = first.row_count
         while self.waiting and not first.alone:
             following = self.waiting[0]
             size += following.size
+            row_count += following.row_count
             if (
                 size > self.policy.request_bytes_max
+                or row_count > self.policy.request_records_max
                 or following.alone
                 or following.layout != first.layout
             ):

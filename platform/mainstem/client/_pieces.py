@@ -34,6 +34,7 @@ class Piece:
 
     Attributes:
         message: One encapsulated Arrow IPC record batch.
+        size: Bytes that count for a request's limit: unpacked, since the gateway limits that too.
         layout: The encapsulated schema message; pieces of one request share it.
         ranges: (partition, row count), in row order.
         row_count: Rows of all ranges.
@@ -64,7 +65,7 @@ class Piece:
     part_index: int = 0
 
     def __post_init__(self) -> None:
-        self.size = self.message.size
+        self.size = max(self.message.size, self.memory_bytes)
 
 
 def order_by_partition(

@@ -23,6 +23,7 @@ POLICY = QueuePolicy(
     linger_s=0.005,
     batch_bytes=100,
     request_bytes_max=300,
+    request_records_max=100,
     retries=2**31,
     backoff_s=0.1,
     backoff_max_s=1.0,
@@ -35,6 +36,7 @@ class Block:
     number: int
     created_at: float = 0.0
     size: int = 50
+    row_count: int = 1
     deadline: float = 60.0
     layout: bytes = b"plain"
     alone: bool = False
@@ -73,6 +75,24 @@ def test_a_request_grows_up_to_its_limit_and_leaves_the_rest() -> None:
     queue = queue_of(*(Block(number) for number in range(1, 9)))
     assert numbers(queue.take(0.0, "s", 1)) == [1, 2, 3, 4, 5, 6]
     assert numbers(queue.take(0.0, "s", 2)) == [7, 8]
+
+
+def test_a_request_holds_no_more_records_than_the_gateway_takes() -> None:
+    queue = queue_of(Block(1, row_count=60), Block(2, row_count=40), Block(3, ready=True))
+    assert numbers(queue.take(0.0, "s", 1)) == [1, 2]
+    assert numbers(queue.take(0.0, "s", 2)) == [3]
+
+
+def test_a_request_whose_pieces_all_expired_in_flight_is_never_sent_again() -> None:
+    for refused in (True, False):
+        queue = queue_of(Block(1, deadline=1.0))
+        queue.take(0.5, "s", 1)
+        assert len(queue.expire(1.0)) == 1
+        if refused:
+            queue.refused(1, BackPressureError("full"), 1.0, retriable=True)
+        else:
+            queue.broken("s", GatewayUnavailableError("gone"))
+        assert queue.idle
 
 
 def test_a_request_holds_pieces_of_one_layout_only() -> None:
@@ -217,7 +237,7 @@ class QueueMachine(RuleBasedStateMachine):
     def add(self, size: int, wait: float, ready: bool) -> None:
         number = len(self.pieces) + 1
         deadline = max(self.now + wait, self.pieces[-1].deadline if self.pieces else 0.0)
-        piece = Block(number, self.now, size, deadline, alone=size > 300, ready=ready)
+        piece = Block(number, self.now, size, deadline=deadline, alone=size > 300, ready=ready)
         self.pieces.append(piece)
         self.queue.add(piece)
 
@@ -229,6 +249,7 @@ class QueueMachine(RuleBasedStateMachine):
     def send(self) -> None:
         request = self.queue.take(self.now, self.stream, self.next_id)
         if request is not None:
+            assert request.pieces
             assert all(not piece.done for piece in request.pieces)
             self.next_id += 1
             self.wire.append(request)

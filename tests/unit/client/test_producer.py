@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from mainstem.errors import (
 )
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import partition_for_key
-from mainstem.testing import FakeGateway
+from mainstem.testing import FakeGateway, Fault
 
 MakeProducer = Callable[..., Producer]
 Report = tuple[MainstemError | None, RecordMetadata]
@@ -380,6 +382,30 @@ def test_every_compression_arrives_the_same(
     assert records[999].headers == (("n", b"999"),)
 
 
+def test_a_request_that_compresses_well_stays_small_unpacked(
+    gateway: FakeGateway, make_producer: MakeProducer
+) -> None:
+    answer = threading.Event()
+
+    def wait(request: object) -> None:
+        assert answer.wait(60)
+
+    gateway.on_produce = wait
+    producer = make_producer(
+        compression_type="zstd",
+        batch_size=10_000,
+        max_request_size=50_000,
+        max_in_flight_requests_per_connection=1,
+    )
+    for _ in range(400):
+        producer.produce("one", bytes(984))
+    answer.set()
+    producer.flush()
+    counts = [sum(r.row_count for r in request.arrow.ranges) for request in gateway.requests]
+    assert sum(counts) == 400
+    assert max(counts) <= 50, "the gateway limits what a request unpacks to"
+
+
 def test_records_with_and_without_headers_keep_their_order(
     gateway: FakeGateway, make_producer: MakeProducer
 ) -> None:
@@ -564,6 +590,20 @@ def test_topics_can_be_listed(gateway: FakeGateway, make_producer: MakeProducer)
     topics = make_producer().list_topics()
     assert sorted(topics) == ["one", "t"]
     assert topics["t"] == TopicMetadata("t", gateway.topics["t"].topic_id, 3, gateway.address)
+
+
+def test_a_program_that_ends_without_close_is_told_what_it_loses(gateway: FakeGateway) -> None:
+    gateway.on_produce = lambda request: Fault.SILENCE
+    program = (
+        "from mainstem.client import Producer\n"
+        f"producer = Producer({{'bootstrap.servers': '{gateway.address}'}})\n"
+        "producer.produce('one', b'')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0
+    assert "1 of its records were not acknowledged" in ended.stderr
 
 
 def test_a_forked_child_is_refused_clearly_and_may_close(
