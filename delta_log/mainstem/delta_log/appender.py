@@ -54,6 +54,9 @@ T = TypeVar("T")
 #: Waits between attempts while the store fails: short at first, then as long as operators wait anyway.
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
+#: Attempts to commit a leader epoch; each loss means that another writer got on.
+_LEAD_ATTEMPTS_MAX = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Appended:
@@ -146,23 +149,35 @@ class Appender:
         state = opened.state
         loop = asyncio.get_running_loop()
         committer = Committer(opened.store)
-        for _ in range(100):
+        claim: TableCommit | None = None
+        unknown = 0
+        for _ in range(_LEAD_ATTEMPTS_MAX):
             epoch = state.epoch + 1
-            claim = TableCommit.of(
-                "LEADER EPOCH", [Register(registers.EPOCH, epoch)], timestamp_ms=wall_clock_ms()
-            )
-            outcome = await loop.run_in_executor(pool, committer.commit, state.version + 1, claim)
+            if claim is None:
+                claim = TableCommit.of(
+                    "LEADER EPOCH", [Register(registers.EPOCH, epoch)], timestamp_ms=wall_clock_ms()
+                )
+            try:
+                outcome = await loop.run_in_executor(
+                    pool, committer.commit, state.version + 1, claim
+                )
+            except StoreGone as error:
+                raise _deleted(opened.topic) from error
+            if isinstance(outcome, Committed):
+                state.apply(outcome.version, claim.actions)
+                return cls(opened, epoch, pool, **options)
             if isinstance(outcome, Conflict):
                 state.apply(outcome.version, outcome.actions)
                 if state.deleted:
-                    raise UnknownTopicError(
-                        f"topic {opened.topic!r} was deleted", topic=opened.topic
-                    )
-            elif isinstance(outcome, Committed):
-                state.apply(outcome.version, claim.actions)
-                return cls(opened, epoch, pool, **options)
+                    raise _deleted(opened.topic)
+                claim = None
+            else:
+                await asyncio.sleep(_backoff_s(unknown))
+                unknown += 1
         raise StoreUnavailableError(
-            f"could not take the lead of topic {opened.topic!r}: too many other writers"
+            f"could not take the lead of topic {opened.topic!r}: "
+            "the store fails, or too many others write",
+            topic=opened.topic,
         )
 
     @property
@@ -194,10 +209,12 @@ class Appender:
             MainstemError: The appender has failed or is closed; see `failure`.
         """
         if self._failure is not None:
-            raise self._failure
+            # Each raise of one exception object adds to its traceback, and this one may be raised for ever.
+            raise self._failure.with_traceback(None)
         if self._closing:
             raise ShuttingDownError(
-                f"topic {self.topic!r} is being closed here; send the batch again", retry_delay_ms=100
+                f"topic {self.topic!r} is being closed here; send the batch again",
+                retry_delay_ms=100,
             )
         waiter = _Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
         self._queue.accept(slices, size_bytes, waiter)
@@ -213,15 +230,20 @@ class Appender:
             MainstemError: `change` refused, or the topic is lost.
         """
         async with self._commit_lock:
-            if self._failure is not None:
-                raise self._failure
-            metadata = change(self.state)
-            commit = TableCommit.of(operation, [metadata], timestamp_ms=self._clock_ms())
-            try:
-                return await self._commit(commit)
-            except MainstemError as error:
-                self._fail(error)
-                raise
+            while True:
+                if self._failure is not None:
+                    raise self._failure.with_traceback(None)
+                # Again after each conflict: what the winner changed must not be changed back.
+                commit = TableCommit.of(
+                    operation, [change(self.state)], timestamp_ms=self._clock_ms()
+                )
+                try:
+                    version = await self._attempt(commit)
+                except MainstemError as error:
+                    self._fail(error)
+                    raise
+                if version is not None:
+                    return version
 
     async def close(self, timeout_s: float) -> None:
         """Commits what was accepted, within `timeout_s`, then stops. What is left fails as unknown."""
@@ -229,12 +251,7 @@ class Appender:
         self._wake.set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._task), timeout_s)
-        self._fail(
-            OutcomeUnknownError(
-                f"the gateway stopped before topic {self.topic!r} had committed this batch; send it again",
-                topic=self.topic,
-            )
-        )
+        self._fail(self._stopped())
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -264,7 +281,10 @@ class Appender:
                         if not request.token.future.done():
                             request.token.future.set_result(Appended(appended, request.batches))
                     group = Group()
-                    self._on_commit(self._opened)
+                    self._tell("on_commit", self._on_commit, self._opened)
+        except asyncio.CancelledError:  # `close` has waited long enough
+            self._give_up(group, self._failure or self._stopped())
+            raise
         except MainstemError as error:
             self._give_up(group, error)
         except Exception as error:
@@ -308,12 +328,16 @@ class Appender:
             self._opened.store.put(file.path, data)
             return file
 
-        files = await asyncio.gather(
-            *(
-                self._until_stored(write, partition, base_offset, batches)
-                for partition, (base_offset, batches) in sorted(group.by_partition().items())
-            )
-        )
+        writes = [
+            asyncio.ensure_future(self._until_stored(write, partition, base_offset, batches))
+            for partition, (base_offset, batches) in sorted(group.by_partition().items())
+        ]
+        try:
+            files = await asyncio.gather(*writes)
+        except BaseException:
+            for one in writes:  # or they would go on trying while the store fails
+                one.cancel()
+            raise
         encoded = self._monotonic()
         self._metrics.append_seconds("encode", encoded - started)
         actions: list[Action] = [*files]
@@ -326,7 +350,15 @@ class Appender:
     async def _commit(self, commit: TableCommit) -> int:
         """Commits at the next free version, merging what others committed before it."""
         while True:
-            version = self.state.version + 1
+            version = await self._attempt(commit)
+            if version is not None:
+                return version
+
+    async def _attempt(self, commit: TableCommit) -> int | None:
+        """Commits at the next version. None: another writer has it; its commit is part of our state now."""
+        version = self.state.version + 1
+        unknown = 0
+        while True:
             outcome = await self._until_stored(self._committer.commit, version, commit)
             if isinstance(outcome, Committed):
                 self._metrics.table_commit("committed")
@@ -335,9 +367,11 @@ class Appender:
             if isinstance(outcome, Conflict):
                 self._metrics.table_commit("conflict")
                 self._merge(outcome)
-            else:
-                self._metrics.table_commit("unknown")
-                await asyncio.sleep(_BACKOFF_S[0])
+                return None
+            self._metrics.table_commit("unknown")
+            log.warning("topic %s: unknown whether version %d is ours", self.topic, version)
+            await asyncio.sleep(_backoff_s(unknown))
+            unknown += 1
 
     async def _until_stored(self, call: Callable[..., T], *arguments: object) -> T:
         """Runs `call` in the pool until the store does it: what was accepted is not given up."""
@@ -347,12 +381,10 @@ class Appender:
             try:
                 return await loop.run_in_executor(self._pool, call, *arguments)
             except StoreGone as error:
-                raise UnknownTopicError(
-                    f"topic {self.topic!r} was deleted", topic=self.topic
-                ) from error
+                raise _deleted(self.topic) from error
             except StoreUnavailableError as error:
                 log.warning("topic %s: %s; trying again", self.topic, error)
-            await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
+            await asyncio.sleep(_backoff_s(attempt))
             attempt += 1
 
     def _merge(self, winner: Conflict) -> None:
@@ -364,7 +396,7 @@ class Appender:
         }
         state.apply(winner.version, winner.actions)
         if state.deleted:
-            raise UnknownTopicError(f"topic {self.topic!r} was deleted", topic=self.topic)
+            raise _deleted(self.topic)
         if state.epoch > self.epoch:
             raise FencedError(
                 f"another gateway leads topic {self.topic!r} with epoch {state.epoch}; ours was {self.epoch}",
@@ -402,7 +434,7 @@ class Appender:
         if self._failure is None:
             self._failure = error
             if not self._closing:
-                self._on_failure(error)
+                self._tell("on_failure", self._on_failure, error)
         while len(self._queue):
             group = self._queue.take(COMMIT_BYTES_MAX)
             for request in group.requests:
@@ -410,3 +442,25 @@ class Appender:
                     request.token.future.set_exception(self._failure)
             self._queue.done(group)
         self._wake.set()
+
+    def _stopped(self) -> MainstemError:
+        return OutcomeUnknownError(
+            f"the gateway stopped before topic {self.topic!r} had committed this batch; "
+            "send it again",
+            topic=self.topic,
+        )
+
+    def _tell(self, what: str, listener: Callable[[T], None], about: T) -> None:
+        """Calls a listener, whose faults are not the log's."""
+        try:
+            listener(about)
+        except Exception:
+            log.exception("topic %s: %s failed", self.topic, what)
+
+
+def _backoff_s(attempt: int) -> float:
+    return _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
+
+
+def _deleted(topic: str) -> UnknownTopicError:
+    return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)

@@ -50,7 +50,7 @@ def _uses_root(
     """
 
     @functools.wraps(method)
-    def held(self: LocalStore, *args: P.args, **kwargs: P.kwargs) -> R:
+    def held(self: LocalStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._enter()
         try:
             return method(self, *args, **kwargs)
