@@ -193,7 +193,7 @@ def print_rows(
         table.add_column(title, justify="right" if column in numbers else "left", overflow="fold")
     for line in texts:
         table.add_row(*map(escape, line))
-    out.print(table)
+    out.print(table, soft_wrap=False)
 
 
 def _print_lines(

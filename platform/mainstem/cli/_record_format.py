@@ -56,9 +56,10 @@ class RecordFormat:
         for name in self.fields:
             if self.fields.count(name) > 1:
                 raise FormatError(f"the format has the {name} twice")
-        self.delimiter = b"\n"
-        if isinstance(parts[-1], bytes):
-            self.delimiter = parts.pop()  # type: ignore[assignment]
+        self.delimiter: bytes = b"\n"
+        if isinstance(last := parts[-1], bytes):
+            self.delimiter = last
+            parts.pop()
         self._pattern = re.compile(_regex(parts), re.DOTALL)
         self._text = text
 

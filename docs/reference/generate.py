@@ -1,0 +1,165 @@
+"""Writes the settings' and the command line's pages of docs/reference, and conf/gateway.toml.
+
+A test fails when they are not current.
+
+Usage: python docs/reference/generate.py [OUTPUT_ROOT]   (default: the checkout)
+"""
+
+# ruff: noqa: E501 (the text of the pages has lines of its own)
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+# Before rich and click look at it: help is written for 80 columns, without colours.
+os.environ.update(COLUMNS="80", NO_COLOR="1")
+
+import click
+
+from mainstem.cli._commands import cli
+from mainstem.cli._config import ConfigScope, bounds, config_scopes
+from mainstem.config import GATEWAY_KEYS, ConfigKey, format_value
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_NOTE = "<!-- Written by docs/reference/generate.py: do not edit. -->\n"
+
+_CONFIG_HEAD = """# Settings
+
+Every setting, as `mainstem config list` prints them. Names are Kafka's wherever Kafka has one. An unknown setting is refused with the nearest name, one
+of Kafka's that does not exist here with the reason. `mainstem config show` prints what is in force, and where it came from.
+"""
+
+_GATEWAY_SOURCES = """
+Later ones win: the defaults; a TOML file (`--config FILE` or `MAINSTEM_CONFIG`; [conf/gateway.toml](../../conf/gateway.toml) has all of
+them); the environment, where `message.max.bytes` is `MAINSTEM_MESSAGE_MAX_BYTES`; `-X message.max.bytes=4194304` and the flags of
+`mainstem gateway run`.
+"""
+
+_CLI_HEAD = """# Command line
+
+Nouns, then verbs: `mainstem topic create`. `mainstem NOUN VERB --help` prints what is below. `python -m mainstem.cli` is the same as `mainstem`.
+
+## What all commands share
+
+- **Output.** Data goes to stdout, messages to stderr. `--format text` (the default) is for people; `wide` has more columns, and a row is never folded;
+  `json` is an object a line, with the same names for the columns in every version. In a pipe a row is always one line.
+- **Rows that say how it went.** A command that does something to several targets prints a row for each: `OK`, or `CODE: reason; what to do`. In JSON,
+  `status` is `OK` or the code, and `message` has the rest. [All codes](errors.md).
+- **Exit codes.** 0: all went well; 1: something failed; 2: wrong usage; 130: interrupted.
+- **Safety.** What destroys something asks first, unless `--no-confirm`. `--dry-run` checks everything and changes nothing.
+- **Time.** `--timeout SECONDS` (before the noun) bounds each call to a gateway, and the delivery of each record.
+- **Which gateway.** `-b HOST:PORT,...`, or `MAINSTEM_BOOTSTRAP_SERVERS`; the default is 127.0.0.1:9490.
+- **Environment.** `MAINSTEM_CONFIG`, `MAINSTEM_FORMAT` and `MAINSTEM_TIMEOUT` stand for the options of that name. Any other `MAINSTEM_*` is a
+  [setting of the gateway](config.md#gateway).
+
+## Completion
+
+Tab completes commands, options and choices once the shell has read the script that mainstem prints. Put the line for your shell where it is read at start:
+
+| shell | file | line |
+|---|---|---|
+| bash 4.4 or newer | `~/.bashrc` | `eval "$(_MAINSTEM_COMPLETE=bash_source mainstem)"` |
+| zsh | `~/.zshrc` | `eval "$(_MAINSTEM_COMPLETE=zsh_source mainstem)"` |
+| fish | `~/.config/fish/completions/mainstem.fish` | `_MAINSTEM_COMPLETE=fish_source mainstem \\| source` |
+
+## Commands
+"""
+
+_TOML_HEAD = """# The settings of a gateway, each with its default: `mainstem --config conf/gateway.toml gateway run`.
+# The environment (MAINSTEM_MESSAGE_MAX_BYTES=...) and flags (-X message.max.bytes=...) win over this file.
+# Written by docs/reference/generate.py from the same table that the gateway reads; copy it, then edit the copy.
+"""
+
+
+def config_page() -> str:
+    """docs/reference/config.md."""
+    sections = [_section(scope) for scope in config_scopes().values()]
+    return "\n".join([_NOTE, _CONFIG_HEAD, *sections])
+
+
+def cli_page() -> str:
+    """docs/reference/cli.md."""
+    context = click.Context(cli, info_name="mainstem", **cli.context_settings)
+    return "\n".join([_NOTE, _CLI_HEAD, *_commands(context)])
+
+
+def gateway_toml() -> str:
+    """conf/gateway.toml."""
+    blocks = [_TOML_HEAD]
+    for key in GATEWAY_KEYS.values():
+        facts = ", ".join(filter(None, [key.unit, bounds(key)]))
+        text = f"{key.doc} ({facts})" if facts else key.doc
+        comment = textwrap.fill(text, 110, initial_indent="# ", subsequent_indent="# ")
+        blocks.append(f"{comment}\n{key.name} = {_toml_value(key)}\n")
+    return "\n".join(blocks)
+
+
+def generate(output_root: Path) -> list[Path]:
+    """Writes all three below `output_root`."""
+    written = {
+        "docs/reference/config.md": config_page(),
+        "docs/reference/cli.md": cli_page(),
+        "conf/gateway.toml": gateway_toml(),
+    }
+    paths = []
+    for name, text in written.items():
+        path = output_root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        paths.append(path)
+    return paths
+
+
+def _section(scope: ConfigScope) -> str:
+    where = (
+        _GATEWAY_SOURCES if scope.name == "gateway" else f"\nGiven by {_first_lower(scope.where)}\n"
+    )
+    lines = [
+        f"## {scope.name.capitalize()}",
+        where,
+        "| setting | default | values | |",
+        "|---|---|---|---|",
+    ]
+    for key in scope.keys.values():
+        default = f"`{format_value(key.default)}`" if key.default != "" else "empty"
+        unit = f" {key.unit}" if key.unit else ""
+        lines.append(
+            f"| `{key.name}` | {default}{unit} | {bounds(key) or 'text'} | {_cell(key.doc)} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _commands(context: click.Context) -> list[str]:
+    command = context.command
+    found = [f"### `{context.command_path}`\n\n```\n{command.get_help(context)}\n```\n"]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            found += _commands(click.Context(child, info_name=name, parent=context))
+    return found
+
+
+def _toml_value(key: ConfigKey) -> str:
+    return f'"{key.default}"' if isinstance(key.default, str) else format_value(key.default)
+
+
+def _first_lower(text: str) -> str:
+    return (
+        text[0].lower() + text[1:]
+        if not text[1].isupper() and not text.startswith("Producer")
+        else text
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    for written_path in generate(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT):
+        print(written_path)

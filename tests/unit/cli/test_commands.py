@@ -1,0 +1,180 @@
+"""The command tree: help, usage errors, lazy imports, and how data is printed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from mainstem.cli import _context
+from mainstem.cli._commands import cli
+from mainstem.cli._context import Settings, parse_pairs, print_object, print_rows, run_each
+from mainstem.errors import UnknownTopicError
+
+
+def commands(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[str, click.Command, click.Context]]:
+    yield context.command_path, command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from commands(child, click.Context(child, info_name=name, parent=context))
+
+
+ROOT_CONTEXT = click.Context(cli, info_name="mainstem", **cli.context_settings)
+COMMANDS = {path: (command, ctx) for path, command, ctx in commands(cli, ROOT_CONTEXT)}
+
+
+def test_the_nouns_and_verbs_are_there() -> None:
+    topic_verbs = ("create", "list", "describe", "alter-config", "add-partitions", "delete")
+    expected = {
+        "mainstem version",
+        "mainstem sql",
+        "mainstem demo",
+        "mainstem topic produce",
+        "mainstem bench produce",
+        "mainstem gateway run",
+        "mainstem gateway status",
+        "mainstem config list",
+        "mainstem config show",
+        *(f"mainstem topic {verb}" for verb in topic_verbs),
+    }
+    assert expected <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("path", sorted(set(COMMANDS) - {"mainstem", "mainstem version"}))
+def test_the_help_of_a_command_has_examples_of_that_command(path: str) -> None:
+    command, context = COMMANDS[path]
+    text = command.get_help(context)
+    head, mark, examples = text.rpartition("EXAMPLES\n")
+    assert mark, "no EXAMPLES"
+    assert path in examples
+    assert head.strip()
+
+
+@pytest.mark.parametrize("path", sorted(COMMANDS))
+def test_every_option_and_command_is_documented(path: str) -> None:
+    command, _ = COMMANDS[path]
+    assert command.help
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+
+
+def test_help_is_printed_without_loading_heavy_modules() -> None:
+    heavy = {"pyspark", "pandas", "grpc", "pyarrow", "deltalake", "numpy", "uvloop"}
+    code = (
+        "import sys\n"
+        "from mainstem.cli._commands import cli\n"
+        "for words in ([], ['topic', 'produce'], ['bench', 'produce'], ['gateway', 'run']):\n"
+        "    cli.main([*words, '--help'], standalone_mode=False)\n"
+        f"print(sorted({heavy!r} & set(sys.modules)))\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("topic", "crate"), "No such command"),
+        (("topic", "create"), "Missing argument"),
+        (("topic", "create", "a", "-c", "x"), "not KEY=VALUE"),
+        (("topic", "create", "a", "-p", "0"), "not in the range"),
+        (("topic", "alter-config", "a"), "say what to change"),
+        (("topic", "produce", "a", "-K", ":", "-f", "%v"), "give one of them"),
+        (("topic", "produce", "a", "-K", ":", "-k", "x"), "-k gives every record a key"),
+        (("topic", "produce", "a", "-f", "%p %v", "-p", "1"), "-p gives every record a partition"),
+        (("topic", "produce", "a", "-f", "%k%v"), "nothing stands between"),
+        (("topic", "produce", "a", "-H", ":x"), "has no name"),
+        (("-X", "linger.ms", "topic", "list"), "not KEY=VALUE"),
+        (("bench", "produce", "--mode", "fast"), "is not one of"),
+        (("-X", "append.threads=2", "bench", "produce", "-b", "h:1"), "which runs already"),
+        (("--format", "yaml", "version"), "is not one of"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_with_the_reason_on_stderr(
+    arguments: tuple[str, ...], message: str
+) -> None:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in " ".join(result.stderr.split())
+
+
+def test_an_address_that_is_none_is_refused_before_anything_is_tried() -> None:
+    result = CliRunner().invoke(cli, ["topic", "list", "-b", "nowhere"])
+    assert result.exit_code == 1
+    assert "an address is host:port" in result.stderr
+
+
+ROWS = [["flights " * 20, 6, None], ["a[b]", 12, "x"]]
+
+
+def test_a_row_in_a_pipe_is_one_line_however_long(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(Settings(), ["topic", "count", "long_name"], ROWS, numbers=["count"])
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split() == ["TOPIC", "COUNT", "LONG", "NAME"]
+    assert first == "flights " * 20 + "      6"
+    assert second.split() == ["a[b]", "12", "x"]
+
+
+def test_a_row_as_json_is_an_object_with_types_and_null(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(Settings(format="json"), ["topic", "count", "long_name"], ROWS)
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == {"topic": "flights " * 20, "count": 6, "long_name": None}
+    assert second["topic"] == "a[b]"
+
+
+def test_a_table_on_a_terminal_keeps_to_its_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Console(force_terminal=True, color_system=None, width=40, soft_wrap=True)
+    monkeypatch.setattr(_context, "out", terminal)
+    print_rows(Settings(), ["topic", "count", "long_name"], ROWS, numbers=["count"])
+    assert all(len(line.rstrip()) <= 40 for line in capsys.readouterr().out.splitlines())
+
+
+def test_an_object_for_people_has_its_names_in_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    print_object(Settings(), {"a": "[x]", "long name": 1})
+    assert capsys.readouterr().out.splitlines() == ["a          [x]", "long name  1"]
+
+
+@pytest.mark.parametrize(
+    ("format_", "expected"),
+    [
+        ("text", ["TOPIC  COUNT  STATUS", "a          1  OK", "b             UNKNOWN_TOPIC: no b"]),
+        (
+            "json",
+            [
+                '{"topic": "a", "count": 1, "status": "OK", "message": ""}',
+                '{"topic": "b", "count": null, "status": "UNKNOWN_TOPIC", "message": "no b"}',
+            ],
+        ),
+    ],
+)
+def test_each_target_gets_a_row_and_one_failure_makes_exit_code_1(
+    format_: str, expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def count(name: str) -> dict[str, object]:
+        if name == "b":
+            raise UnknownTopicError("no b")
+        return {"count": 1}
+
+    with pytest.raises(SystemExit) as exit_:
+        run_each(Settings(format=format_), "topic", ["a", "b"], count, columns=["count"])
+    assert exit_.value.code == 1
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_pairs_keep_what_follows_the_first_equals_sign() -> None:
+    assert parse_pairs(["a=b=c", " d = "], "-c") == {"a": "b=c", "d": " "}
