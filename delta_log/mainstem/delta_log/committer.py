@@ -102,6 +102,7 @@ class Committer:
 
         Raises:
             StoreUnavailableError: The store failed before the commit could be there. Try again.
+            StoreGone: The table was removed.
             LogDamagedError: Another commit has the version, and its file is torn, or is so old that log
                 clean-up has removed it.
         """
@@ -123,6 +124,7 @@ class Committer:
                 self._store.make_durable(path)
                 return Committed(version)
         except NotFound as error:
+            self._store.check_bound()
             # Not free for us: the version is history, and a commit in its place would be lost.
             raise LogDamagedError(
                 f"version {version} of {self._store.uri} was taken, and has been removed before it could be "

@@ -212,6 +212,11 @@ class LocalStore:
                 raise self._failed("make the directory", directory, error) from error
         return type(self)(self._root / directory, create=False)
 
+    @_uses_root
+    def check_bound(self) -> None:
+        if not self._has_its_name():
+            raise self._gone("")
+
     def close(self) -> None:
         with self._lock:
             if self._closed:

@@ -117,6 +117,10 @@ class Store(Protocol):
         """
         ...
 
+    def check_bound(self) -> None:
+        """Raises StoreGone if the directory that this store is bound to has been removed."""
+        ...
+
     def close(self) -> None:
         """Releases what `bind` took."""
         ...

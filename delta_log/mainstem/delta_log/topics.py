@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ from mainstem.delta_log.committer import (
     commit_until_decided,
     wall_clock_ms,
 )
-from mainstem.delta_log.snapshot import LOG, load_table
+from mainstem.delta_log.snapshot import LAST_CHECKPOINT, commit_path, load_table
 from mainstem.delta_log.store import NotFound, Store, StoreGone
 from mainstem.delta_log.table_state import PARTITIONS_PROPERTY, TableState
 from mainstem.errors import (
     InvalidConfigError,
+    LogDamagedError,
     OutcomeUnknownError,
+    StoreUnavailableError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -30,6 +33,9 @@ from mainstem.limits import PARTITION_COUNT_MAX
 from mainstem.records import check_topic_name
 
 TOPICS = "topics"
+
+#: Attempts of a create: against a store that gives no answer, and against others that delete the topic.
+_ATTEMPTS_MAX = 5
 
 #: Properties that every topic table gets beside its settings.
 _TABLE_PROPERTIES = {"delta.dataSkippingStatsColumns": "offset,timestamp"}
@@ -90,30 +96,40 @@ class Topics:
         check_topic_name(topic)
         _check_partition_count(partition_count)
         settings = TopicConfig.parse(config or {})
-        now_ms = self._clock_ms()
-        metadata = Metadata(
-            id=str(uuid.uuid4()),
-            created_ms=now_ms,
-            configuration={
-                PARTITIONS_PROPERTY: str(partition_count),
-                **_TABLE_PROPERTIES,
-                **settings.to_properties(),
-            },
-            name=topic,
-        )
-        if self._has_log(topic):
-            self._finish_delete(topic)
+        configuration = {
+            PARTITIONS_PROPERTY: str(partition_count),
+            **_TABLE_PROPERTIES,
+            **settings.to_properties(),
+        }
+        for _ in range(_ATTEMPTS_MAX):
             if self._has_log(topic):
-                raise _exists(topic)
-        if validate_only:
+                self._finish_delete(topic)
+                if self._has_log(topic):
+                    raise _exists(topic)
+            # A new id each time: the last attempt may have been seen, and deleted.
+            metadata = Metadata(str(uuid.uuid4()), self._clock_ms(), configuration, name=topic)
+            if validate_only:
+                return metadata
+            try:
+                self._commit_first(topic, metadata)
+            except (NotFound, StoreGone):
+                continue  # the directory that was there was an older topic's, and went away
             return metadata
-        commit = TableCommit.of("CREATE TOPIC", [Protocol(), metadata], timestamp_ms=now_ms)
+        raise StoreUnavailableError(
+            f"topic {topic!r} is deleted again and again while it is created; nothing was done",
+            topic=topic,
+        )
+
+    def _commit_first(self, topic: str, metadata: Metadata) -> None:
+        commit = TableCommit.of(
+            "CREATE TOPIC", [Protocol(), metadata], timestamp_ms=metadata.created_ms
+        )
         bound = self._store.bind(f"{TOPICS}/{topic}", create=True)
         try:
-            for _ in range(3):
+            for _ in range(_ATTEMPTS_MAX):
                 outcome = Committer(bound).commit(0, commit)
                 if isinstance(outcome, Committed):
-                    return metadata
+                    return
                 if isinstance(outcome, Conflict):
                     raise _exists(topic)
         finally:
@@ -136,41 +152,50 @@ class Topics:
             raise _unknown(topic) from None
         try:
             state = load_table(bound)
+            if state.deleted:  # by a delete that was interrupted, or is going on
+                self._store.remove_directory(f"{TOPICS}/{topic}", bound)
+                raise _unknown(topic)
         except UnknownTopicError:
             bound.close()
             raise _unknown(topic) from None
+        except LogDamagedError:
+            try:
+                bound.check_bound()
+            except StoreGone:  # no wonder: its files are being removed
+                raise _unknown(topic) from None
+            finally:
+                bound.close()
+            raise
         except BaseException:
             bound.close()
             raise
-        if state.deleted:  # by a delete that was interrupted, or is going on
-            try:
-                self._store.remove_directory(f"{TOPICS}/{topic}", bound)
-            finally:
-                bound.close()
-            raise _unknown(topic)
         return OpenTopic(topic, bound, state)
 
     def delete(self, topic: str) -> str:
         """Deletes the topic with all its records; returns its id. The name is free afterwards.
 
         First a commit marks the table as deleted, so that every writer that still has it open loses its next
-        commit and stops; then the directory goes.
+        commit and stops; then the directory goes. Of several that delete a topic at the same time each
+        may succeed; none touches a topic that was created under the name in between.
 
         Raises:
             UnknownTopicError: There is none.
         """
         opened = self.open(topic)
+        state = opened.state
+        mark = TableCommit.of(
+            "DELETE TOPIC", [Register(registers.DELETED, 1)], timestamp_ms=self._clock_ms()
+        )
+
+        def merge(conflict: Conflict) -> None:
+            state.apply(conflict.version, conflict.actions)
+            if state.deleted:
+                raise _DeletedByAnother
+
         try:
-            topic_id = opened.state.topic_id
-            mark = TableCommit.of(
-                "DELETE TOPIC", [Register(registers.DELETED, 1)], timestamp_ms=self._clock_ms()
-            )
-            try:
-                commit_until_decided(
-                    Committer(opened.store), opened.state.version + 1, mark, _merge_into(opened)
-                )
-            except StoreGone:
-                raise _unknown(topic) from None
+            topic_id = state.topic_id
+            with contextlib.suppress(_DeletedByAnother, StoreGone):
+                commit_until_decided(Committer(opened.store), state.version + 1, mark, merge)
             # Only the directory that was marked: by now the name may be another topic's.
             self._store.remove_directory(f"{TOPICS}/{topic}", opened.store)
         finally:
@@ -185,7 +210,15 @@ class Topics:
             pass
 
     def _has_log(self, topic: str) -> bool:
-        return bool(self._store.list_files(f"{TOPICS}/{topic}/{LOG}"))
+        """Whether there is a table. Not by listing: a log may have thousands of files."""
+        for path in (
+            commit_path(0),
+            LAST_CHECKPOINT,
+        ):  # clean-up removes the first once the second is there
+            with contextlib.suppress(NotFound):
+                self._store.open(f"{TOPICS}/{topic}/{path}").close()
+                return True
+        return False
 
 
 def altered_config(
@@ -243,13 +276,8 @@ def _check_partition_count(partition_count: int) -> None:
         )
 
 
-def _merge_into(opened: OpenTopic) -> Callable[[Conflict], None]:
-    def merge(conflict: Conflict) -> None:
-        opened.state.apply(conflict.version, conflict.actions)
-        if opened.state.deleted:
-            raise _unknown(opened.topic)
-
-    return merge
+class _DeletedByAnother(Exception):
+    """Somebody else has marked the topic as deleted: there is nothing left to commit."""
 
 
 def _exists(topic: str) -> TopicExistsError:

@@ -91,6 +91,9 @@ class FaultyStore:
                 self.calls,
             )
 
+    def check_bound(self) -> None:
+        self.inner.check_bound()
+
     def close(self) -> None:
         self.inner.close()
 

@@ -1,0 +1,174 @@
+"""Checkpoints and log clean-up: a table is as readable after them as before, whatever fails in between."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import deltalake
+import pytest
+from deltalake import DeltaTable
+
+from mainstem.delta_log import LocalStore, TableState, load_table, registers
+from mainstem.delta_log.actions import Register
+from mainstem.delta_log.maintenance import write_checkpoint
+from mainstem.delta_log.snapshot import LAST_CHECKPOINT, checkpoint_path, commit_path
+from mainstem.errors import StoreUnavailableError
+from tests.unit.delta_log.faults import FaultyStore, times, unavailable
+from tests.unit.delta_log.tables import append, commit, create_table, same_state
+
+
+def _age_log(store: LocalStore, seconds: float) -> None:
+    old = time.time() - seconds
+    for info in store.list_files("_delta_log"):
+        os.utime(Path(store.uri, "_delta_log", info.name), (old, old))
+
+
+def _commits(store: LocalStore) -> list[int]:
+    return [
+        int(info.name[:20])
+        for info in store.list_files("_delta_log")
+        if info.name.endswith(".json")
+    ]
+
+
+def _table(store: LocalStore) -> TableState:
+    state = create_table(store)
+    for number in range(10):
+        append(store, state, number % 4)
+    for actions in ([Register(registers.EPOCH, 3)], [Register("mainstem/lso/1", 2)]):
+        state.apply(state.version + 1, commit(store, state.version + 1, actions).actions)
+    return state
+
+
+def test_the_log_is_kept_for_its_retention_and_then_removed_up_to_the_checkpoint(
+    store: LocalStore,
+) -> None:
+    state = _table(store)
+    _age_log(store, 50 * 60)
+    write_checkpoint(store)
+    assert _commits(store) == list(range(state.version + 1))
+    _age_log(store, 70 * 60)
+    append(store, state, 0)
+    append(store, state, 0)
+    version = write_checkpoint(store)
+    assert version == state.version
+    assert max(_commits(store)) == version
+    assert min(_commits(store)) > 0
+    assert same_state(load_table(store), state)
+
+
+def test_registers_survive_checkpoint_and_clean_up_and_so_does_every_record(
+    store: LocalStore,
+) -> None:
+    state = _table(store)
+    for _ in range(3):
+        _age_log(store, 2 * 3600)
+        write_checkpoint(store)
+        append(store, state, 3)
+    loaded = load_table(store)
+    assert same_state(loaded, state)
+    assert loaded.registers == state.registers
+    assert (loaded.epoch, loaded.log_start_offset(1)) == (3, 2)
+    assert [loaded.log_end_offset(p) for p in range(4)] == [9, 9, 6, 15]
+    table = DeltaTable(store.uri).to_pyarrow_table()
+    assert table.num_rows == 39
+
+
+def test_a_checkpoint_is_durable_before_anything_that_it_replaces_is_removed(
+    store: LocalStore,
+) -> None:
+    """delta-rs does not sync what it writes, and a clean-up may outlive a loss of power that the checkpoint does not."""
+    state = _table(store)
+    _age_log(store, 2 * 3600)
+    seen: list[tuple[str, int]] = []
+
+    def watch(call: str, path: str) -> None:
+        seen.append((path, len(_commits(store))))
+
+    write_checkpoint(FaultyStore(store, watch))
+    assert seen == [
+        (checkpoint_path(state.version), state.version + 1),
+        (LAST_CHECKPOINT, state.version + 1),
+    ]
+    assert len(_commits(store)) < state.version + 1
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("path", ["checkpoint.parquet", "_last_checkpoint"])
+def test_a_checkpoint_that_cannot_be_made_durable_leaves_the_log_as_it_was(
+    store: LocalStore, path: str
+) -> None:
+    state = _table(store)
+    _age_log(store, 2 * 3600)
+    faulty = FaultyStore(store, times(1, "make_durable", unavailable(), path))
+    with pytest.raises(StoreUnavailableError):
+        write_checkpoint(faulty)
+    assert _commits(store) == list(range(state.version + 1))
+    assert same_state(load_table(store), state)
+    write_checkpoint(faulty)
+    assert same_state(load_table(store), state)
+
+
+@pytest.mark.fault
+def test_a_checkpoint_that_delta_rs_cannot_write_leaves_the_log_as_it_was(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = _table(store)
+    _age_log(store, 2 * 3600)
+
+    def broken(self: DeltaTable) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deltalake.DeltaTable, "create_checkpoint", broken)
+        with pytest.raises(OSError, match="no space left"):
+            write_checkpoint(store)
+    assert _commits(store) == list(range(state.version + 1))
+    assert same_state(load_table(store), state)
+    assert write_checkpoint(store) == state.version
+
+
+@pytest.mark.fault
+def test_a_clean_up_that_fails_leaves_a_table_that_can_be_read(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = _table(store)
+
+    def broken(self: DeltaTable) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(deltalake.DeltaTable, "cleanup_metadata", broken)
+    with pytest.raises(OSError, match="no"):
+        write_checkpoint(store)
+    loaded = load_table(store)
+    assert same_state(loaded, state)
+    assert loaded.checkpoint_version == state.version
+
+
+@pytest.mark.fault
+def test_a_clean_up_that_was_killed_in_the_middle_leaves_a_table_that_can_be_read(
+    store: LocalStore,
+) -> None:
+    state = _table(store)
+    write_checkpoint(store)
+    for version in (0, 1, 5, 7):  # in no order
+        Path(store.uri, commit_path(version)).unlink()
+        assert same_state(load_table(store), state)
+    append(store, state, 0)
+    assert same_state(load_table(store), state)
+
+
+def test_nothing_is_removed_from_a_table_that_took_the_name(store: LocalStore) -> None:
+    old = store.bind("topics/t", create=True)
+    _table(old)
+    store.remove_directory("topics/t", old)
+    new = store.bind("topics/t", create=True)
+    state = _table(new)
+    _age_log(new, 2 * 3600)
+    with pytest.raises(Exception, match=r"no file|removed"):
+        write_checkpoint(old)
+    assert _commits(new) == list(range(state.version + 1))
+    old.close()
+    new.close()
