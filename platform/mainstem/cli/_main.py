@@ -1,4 +1,4 @@
-"""The entry point: explains a missing extra instead of failing on its import, and sets exit codes."""
+"""The entry point: explains a missing extra, and sets exit codes."""
 
 from __future__ import annotations
 
