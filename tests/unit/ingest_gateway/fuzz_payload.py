@@ -39,7 +39,11 @@ FULL = batch_of(
 )
 TEXT = batch_of(
     key=pa.array(["a", None, "ä", "x" * 40], pa.large_string()),
-    value=pa.array(["a", None, "ä", "x" * 40], pa.string_view()),
+    value=pa.array(["a", None, "ä", "x" * 40]),
+    headers=pa.array(
+        [None, [{"key": "h", "value": b"1"}], [], None],
+        pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])),
+    ),
     timestamp=pa.array([1, None, 3, 4], pa.timestamp("ns", tz="UTC")),
 )
 STREAMS = [
@@ -49,6 +53,8 @@ STREAMS = [
     ipc([FULL], "lz4"),
     ipc([TEXT]),
     ipc([batch_of(value=pa.nulls(4), key=pa.nulls(4))]),
+    # Once ended the process: what lies in the views of nulls is not validated, but read.
+    ipc([batch_of(value=pa.array(["a", None, "ä", "x" * 40], pa.string_view()))]),
 ]
 
 
