@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -14,8 +15,13 @@ import numpy.typing as npt
 from mainstem.client._results import BatchMetadata, PartitionOffsets, RecordMetadata
 from mainstem.errors import MainstemError
 
+_log = logging.getLogger("mainstem.client")
+
 #: `on_delivery(error, metadata)`: called by poll(), flush() and close(), never by another thread.
 DeliveryCallback = Callable[[MainstemError | None, RecordMetadata], object]
+
+#: A callback that poll() will call, with its arguments and the bytes that it holds until then.
+Report = tuple[DeliveryCallback, MainstemError | None, RecordMetadata, int]
 
 #: Who waits for one record.
 Waiter = DeliveryCallback | Future[RecordMetadata] | asyncio.Future[RecordMetadata]
@@ -111,3 +117,53 @@ class BatchPromise:
             return
         offsets = tuple(part for index in sorted(self._offsets) for part in self._offsets[index])
         self.future.set_result(BatchMetadata(self.topic, self._table_version, offsets))
+
+
+def tell(
+    receipts: Receipts,
+    metadata: list[RecordMetadata],
+    error: MainstemError | None,
+    report_bytes: int,
+) -> list[Report]:
+    """Completes futures; returns the callbacks, which poll() will call.
+
+    Args:
+        report_bytes: What each report holds of buffer.memory until it is served.
+    """
+    kinds = set(map(type, receipts.waiters))
+    if not any(issubclass(kind, (Future, asyncio.Future)) for kind in kinds):
+        return list(
+            zip(receipts.waiters, repeat(error), metadata, repeat(report_bytes))  # type: ignore[arg-type]
+        )
+    reports: list[Report] = []
+    by_loop: dict[
+        asyncio.AbstractEventLoop, list[tuple[asyncio.Future[RecordMetadata], RecordMetadata]]
+    ] = {}
+    for waiter, where in zip(receipts.waiters, metadata, strict=True):
+        if isinstance(waiter, Future):
+            if error is None:
+                waiter.set_result(where)
+            else:
+                waiter.set_exception(error)
+        elif isinstance(waiter, asyncio.Future):
+            by_loop.setdefault(waiter.get_loop(), []).append((waiter, where))
+        else:
+            reports.append((waiter, error, where, report_bytes))
+    for loop, told in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_tell_loop, told, error)
+        except RuntimeError:
+            _log.error("%d records ended after their event loop was closed", len(told))
+    return reports
+
+
+def _tell_loop(
+    told: list[tuple[asyncio.Future[RecordMetadata], RecordMetadata]], error: MainstemError | None
+) -> None:
+    for future, where in told:
+        if future.done():
+            continue  # cancelled by whoever waited
+        if error is None:
+            future.set_result(where)
+        else:
+            future.set_exception(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import logging
 import os
@@ -12,27 +11,23 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from itertools import repeat
 from typing import Final
 
 from mainstem.client._accumulator import PIECE_ROWS_MAX, TopicBuffer
 from mainstem.client._channels import Channels
-from mainstem.client._delivery import DeliveryCallback, Receipts
+from mainstem.client._delivery import Report, tell
 from mainstem.client._metadata import MetadataClient
 from mainstem.client._pending import QueuePolicy
 from mainstem.client._pieces import RECORD_OVERHEAD_BYTES, Piece
-from mainstem.client._results import RecordMetadata, TopicMetadata
+from mainstem.client._results import TopicMetadata
 from mainstem.client._sender import Sender
 from mainstem.client._settings import ProducerSettings
 from mainstem.errors import (
-    GatewayUnavailableError,
     MainstemError,
     ProducerClosedError,
     QueueFullError,
     RecordTooLargeError,
     UnknownPartitionError,
-    UnknownTopicError,
 )
 from mainstem.limits import KIB, REQUEST_RECORDS_MAX
 from mainstem.records import check_topic_name
@@ -47,8 +42,6 @@ _LOOK_AGAIN_NS: Final = 1_000_000
 
 #: A poll() in another thread within this time is a sign that reports are being served.
 _POLLED_RECENTLY_S: Final = 1.0
-
-_Report = tuple[DeliveryCallback, MainstemError | None, RecordMetadata, int]
 
 
 class WouldBlock(Exception):
@@ -87,8 +80,8 @@ class Engine:
         )
         self._linger_ns = settings.linger_ms * 1_000_000
         channels = Channels(settings.max_request_size, settings.client_id)
-        self._metadata = MetadataClient(settings.bootstrap_servers, channels)
-        self._reports: deque[_Report] = deque()
+        self._metadata = MetadataClient(settings.bootstrap_servers, channels, clock)
+        self._reports: deque[Report] = deque()
         self._polled_by: tuple[int, float] = (0, float("-inf"))
         self._failure: MainstemError | None = None
         self._failure_count = 0
@@ -147,34 +140,18 @@ class Engine:
 
     def metadata_of(self, name: str) -> TopicMetadata:
         """Asks for a topic, again and again until max.block.ms has passed."""
-        deadline = self._clock() + self.settings.max_block_ms / 1000
-        timeout_s = self.settings.request_timeout_ms / 1000
-        while True:
-            left_s = deadline - self._clock()
-            try:
-                answer = self._metadata.fetch([name], max(0.001, min(timeout_s, left_s))).get(name)
-            except MainstemError as error:
-                answer = error
-            if isinstance(answer, TopicMetadata):
-                return answer
-            if answer is None:
-                answer = UnknownTopicError(
-                    f"topic {name} does not exist; create it, or set auto.create.topics.enable "
-                    "on the gateway",
-                    topic=name,
-                )
-            if not answer.retriable:
-                raise answer
-            wait_s = self.settings.retry_backoff_ms / 1000
-            if self._clock() + wait_s >= deadline:
-                raise GatewayUnavailableError(
-                    f"no gateway of {', '.join(self.settings.bootstrap_servers)} told within "
-                    f"max.block.ms ({self.settings.max_block_ms} ms) where topic {name} is; check "
-                    f"bootstrap.servers and that the gateway runs. The last answer: {answer}",
-                    topic=name,
-                ) from answer
-            self._closing.wait(wait_s)
-            self._check_open()
+        return self._metadata.wait_for(
+            name,
+            block_ms=self.settings.max_block_ms,
+            timeout_ms=self.settings.request_timeout_ms,
+            backoff_ms=self.settings.retry_backoff_ms,
+            pause=self._pause,
+        )
+
+    def _pause(self, seconds: float) -> None:
+        """Sleeps, unless the producer is closed."""
+        self._closing.wait(seconds)
+        self._check_open()
 
     def all_topics(self, timeout_s: float) -> dict[str, TopicMetadata]:
         """Every topic, by name."""
@@ -363,7 +340,7 @@ class Engine:
     ) -> None:
         """A piece left: tells everyone who asked, then gives its memory back."""
         receipts = piece.receipts
-        reports: list[_Report] = []
+        reports: list[Report] = []
         silent_count = 0
         try:
             if piece.promise is not None:
@@ -381,7 +358,8 @@ class Engine:
                     metadata = receipts.metadata(
                         topic.name, piece.ranges, base_offsets, table_version
                     )
-                    reports = _tell(receipts, metadata, error, piece)
+                    share = piece.memory_bytes // piece.row_count
+                    reports = tell(receipts, metadata, error, share)
                 if error is not None and silent_count:
                     _log.error(
                         "%d records of topic %s were not delivered: %s",
@@ -547,53 +525,6 @@ class Engine:
 
 def _closed_error() -> ProducerClosedError:
     return ProducerClosedError("the producer is closed; make a new one")
-
-
-def _tell(
-    receipts: Receipts,
-    metadata: list[RecordMetadata],
-    error: MainstemError | None,
-    piece: Piece,
-) -> list[_Report]:
-    """Completes futures; returns the callbacks, which poll() will call."""
-    report_bytes = piece.memory_bytes // piece.row_count
-    kinds = set(map(type, receipts.waiters))
-    if not any(issubclass(kind, (Future, asyncio.Future)) for kind in kinds):
-        return list(
-            zip(receipts.waiters, repeat(error), metadata, repeat(report_bytes))  # type: ignore[arg-type]
-        )
-    reports: list[_Report] = []
-    by_loop: dict[
-        asyncio.AbstractEventLoop, list[tuple[asyncio.Future[RecordMetadata], RecordMetadata]]
-    ] = {}
-    for waiter, where in zip(receipts.waiters, metadata, strict=True):
-        if isinstance(waiter, Future):
-            if error is None:
-                waiter.set_result(where)
-            else:
-                waiter.set_exception(error)
-        elif isinstance(waiter, asyncio.Future):
-            by_loop.setdefault(waiter.get_loop(), []).append((waiter, where))
-        else:
-            reports.append((waiter, error, where, report_bytes))
-    for loop, told in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_tell_loop, told, error)
-        except RuntimeError:
-            _log.error("%d records ended after their event loop was closed", len(told))
-    return reports
-
-
-def _tell_loop(
-    told: list[tuple[asyncio.Future[RecordMetadata], RecordMetadata]], error: MainstemError | None
-) -> None:
-    for future, where in told:
-        if future.done():
-            continue  # cancelled by whoever waited
-        if error is None:
-            future.set_result(where)
-        else:
-            future.set_exception(error)
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()

@@ -14,6 +14,7 @@ from mainstem.errors import (
     InternalError,
     MainstemError,
     OutcomeUnknownError,
+    UnknownTopicError,
 )
 from mainstem.protocol import error_from_message, error_from_rpc
 from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
@@ -30,11 +31,15 @@ class MetadataClient:
     Args:
         servers: bootstrap.servers.
         channels: Where its connections come from.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, servers: Sequence[str], channels: Channels) -> None:
+    def __init__(
+        self, servers: Sequence[str], channels: Channels, clock: Callable[[], float]
+    ) -> None:
         self._servers = tuple(servers)
         self._channels = channels
+        self._clock = clock
         self._first = 0
 
     def fetch(self, topics: Sequence[str], timeout_s: float) -> dict[str, TopicAnswer]:
@@ -64,6 +69,53 @@ class MetadataClient:
             return _read(answer, server)
         assert failure is not None
         raise failure
+
+    def wait_for(
+        self,
+        topic: str,
+        *,
+        block_ms: int,
+        timeout_ms: int,
+        backoff_ms: int,
+        pause: Callable[[float], None],
+    ) -> TopicMetadata:
+        """Asks for a topic, again and again until a gateway knows or `block_ms` has passed.
+
+        Args:
+            block_ms: max.block.ms.
+            timeout_ms: The longest that one gateway is waited for.
+            backoff_ms: The wait between two rounds.
+            pause: Sleeps for so many seconds; may raise to end the waiting.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            GatewayUnavailableError: Nobody answered in time.
+        """
+        deadline = self._clock() + block_ms / 1000
+        while True:
+            left_s = deadline - self._clock()
+            try:
+                answer = self.fetch([topic], max(0.001, min(timeout_ms / 1000, left_s))).get(topic)
+            except MainstemError as error:
+                answer = error
+            if isinstance(answer, TopicMetadata):
+                return answer
+            if answer is None:
+                answer = UnknownTopicError(
+                    f"topic {topic} does not exist; create it, or set auto.create.topics.enable "
+                    "on the gateway",
+                    topic=topic,
+                )
+            if not answer.retriable:
+                raise answer
+            if self._clock() + backoff_ms / 1000 >= deadline:
+                raise GatewayUnavailableError(
+                    f"no gateway of {', '.join(self._servers)} told within max.block.ms "
+                    f"({block_ms} ms) where topic {topic} is; check bootstrap.servers and that "
+                    f"the gateway runs. The last answer: {answer}",
+                    topic=topic,
+                ) from answer
+            pause(backoff_ms / 1000)
 
     def refresh(
         self,

@@ -231,7 +231,8 @@ class Sender:
         token, link.token = link.token, object()
         link.stream = None
         link.slots.clear()
-        link.retry_at = now + backoff_s(self._policy, link.failures, self._rng.random())
+        wait_s = backoff_s(self._policy, link.failures, self._rng.random())
+        link.retry_at = now + max(wait_s, error.retry_delay_ms / 1000)
         link.failures += 1
         if topics or link.failures > 1:
             level = logging.WARNING if link.failures == 1 else logging.DEBUG

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from mainstem.config import ConfigKey, ConfigValue, nearest_name, parse_value, unknown_setting
 from mainstem.errors import ConfigError, InvalidConfigError
@@ -411,7 +411,7 @@ def _parse(name: str, value: object) -> ConfigValue:
 
 def _partitioner(value: object) -> str | Partitioner:
     if callable(value):
-        return value
+        return cast(Partitioner, value)
     name = str(value).strip()
     if name in _PARTITIONERS:
         return _PARTITIONERS[name]

@@ -343,13 +343,13 @@ class _LogService(log_pb2_grpc.LogServicer):
         return outcome
 
     def ProduceStream(
-        self, requests: Iterator[log_pb2.ProduceRequest], context: Any
+        self, request_iterator: Iterator[log_pb2.ProduceRequest], context: Any
     ) -> Iterator[log_pb2.ProduceResponse]:
         gateway = self._gateway
         gateway.stream_count += 1
         held: set[str] = set()
         last_id = 0
-        for request in requests:
+        for request in request_iterator:
             if request.correlation_id <= last_id:
                 gateway.violations.append(
                     f"correlation id {request.correlation_id} came after {last_id}"
