@@ -40,6 +40,7 @@ def run(
     arguments: Sequence[object],
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> list[str]:
     """Runs a program; returns the lines that it printed."""
     answer = subprocess.run(
@@ -48,7 +49,7 @@ def run(
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout_s,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return answer.stdout.splitlines()
@@ -171,11 +172,13 @@ def test_the_duckdb_example_reads_the_topic_as_a_table(
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(300)  # it starts a Spark of its own, beside the one of the other tests
 def test_the_spark_example_reads_the_topic_as_a_table_and_as_a_stream(
     gateway: GatewayProcess, topic: str, repo_root: Path
 ) -> None:
     fill(gateway, topic)
-    lines = run([sys.executable, repo_root / "examples/read_spark.py", gateway.warehouse, topic])
+    example = repo_root / "examples/read_spark.py"
+    lines = run([sys.executable, example, gateway.warehouse, topic], timeout_s=280)
     assert [line for line in lines if line.startswith(("partition", "streamed"))] == [
         *PARTITION_LINES,
         "streamed 6 records",

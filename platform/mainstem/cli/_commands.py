@@ -9,6 +9,7 @@ from importlib.metadata import version as installed_version
 import click
 
 from mainstem.cli._context import Settings, parse_pairs, pass_settings, print_object
+from mainstem.cli._help import ExampleGroup
 
 #: noun → module and command. Imported when used: Spark, pandas and gRPC servers are slow to import.
 _NOUNS: dict[str, tuple[str, str]] = {
@@ -21,18 +22,18 @@ _NOUNS: dict[str, tuple[str, str]] = {
 }
 
 
-class _Lazy(click.Group):
+class _Lazy(ExampleGroup):
     """A group that imports a noun's module when the noun is used or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *_NOUNS})
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name in _NOUNS:
-            module, attribute = _NOUNS[name]
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _NOUNS:
+            module, attribute = _NOUNS[cmd_name]
             command: click.Command = getattr(import_module(module), attribute)
             return command
-        return super().get_command(ctx, name)
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group(
@@ -50,7 +51,8 @@ class _Lazy(click.Group):
     "flags",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting by its name; may be repeated.",
+    help="A setting by its name: of the gateway where one is run, of the producer where one "
+    "produces; may be repeated.",
 )
 @click.option(
     "--format",
@@ -82,8 +84,17 @@ def cli(
     """mainstem: a streaming platform in which Delta tables are the commit log.
 
     Data goes to stdout, messages to stderr. Exit code 0: all well; 1: something failed; 2: wrong
-    usage; 130: interrupted. Every option can be given as an environment variable too: settings of
-    the gateway as MAINSTEM_<NAME>, with underscores for dots.
+    usage; 130: interrupted. The options below come before the command. From the environment:
+    MAINSTEM_CONFIG, MAINSTEM_FORMAT, MAINSTEM_TIMEOUT, MAINSTEM_BOOTSTRAP_SERVERS, and settings of
+    the gateway as MAINSTEM_<NAME> with underscores for dots.
+
+    \b
+    EXAMPLES
+      mainstem demo
+      mainstem gateway run --warehouse ./warehouse
+      mainstem topic create orders -p 6
+      echo hello | mainstem topic produce orders -k greeting
+      mainstem --format json topic describe orders
     """
     ctx.obj = Settings(config_file, parse_pairs(flags, "-X"), format_, verbose, timeout_s)
 

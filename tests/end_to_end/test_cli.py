@@ -1,0 +1,486 @@
+"""The command line as a user runs it: real processes, a real gateway, outputs and exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from mainstem.cli._commands import cli
+from mainstem.client import AdminClient
+from mainstem.testing import GatewayProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
+
+TIMEOUT_S = 90
+MAINSTEM = [sys.executable, "-m", "mainstem.cli"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command did."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.splitlines()
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Runs commands against one gateway."""
+
+    gateway: GatewayProcess
+
+    @property
+    def environment(self) -> dict[str, str]:
+        mine = {name: v for name, v in os.environ.items() if not name.startswith("MAINSTEM_")}
+        return {**mine, "MAINSTEM_BOOTSTRAP_SERVERS": self.gateway.address}
+
+    def __call__(self, *arguments: str, stdin: bytes | str = b"") -> Answer:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        done = subprocess.run(
+            [*MAINSTEM, *arguments],
+            input=data,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            env=self.environment,
+        )
+        return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*MAINSTEM, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment,
+        )
+
+    def rows(self, topic: str) -> list[dict[str, Any]]:
+        """The topic's records by partition and offset, read from its table."""
+        table = DeltaTable(str(self.gateway.warehouse / "topics" / topic)).to_pyarrow_table()
+        columns = ["partition", "offset", "key", "value", "headers", "timestamp"]
+        ordered = table.select(columns).sort_by(
+            [("partition", "ascending"), ("offset", "ascending")]
+        )
+        rows: list[dict[str, Any]] = ordered.to_pylist()
+        return rows
+
+    def topics(self) -> list[str]:
+        with AdminClient({"bootstrap.servers": self.gateway.address}) as admin:
+            return [one.topic for one in admin.list_topics()]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    with GatewayProcess(tmp_path_factory.mktemp("cli") / "warehouse") as process:
+        yield process
+
+
+@pytest.fixture
+def shell(gateway: GatewayProcess) -> Shell:
+    return Shell(gateway)
+
+
+@pytest.fixture
+def topic(shell: Shell, request: pytest.FixtureRequest) -> str:
+    """A new topic of three partitions."""
+    name = re.sub(r"[^a-zA-Z0-9._-]", "_", request.node.name)[:200]
+    with AdminClient({"bootstrap.servers": shell.gateway.address}) as admin:
+        admin.create_topic(name, 3)
+    return name
+
+
+def read_line(process: subprocess.Popen[bytes]) -> bytes:
+    """The next line of a process's output, or a failure after TIMEOUT_S."""
+    assert process.stdout is not None
+    line = b""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not line.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        ready, _, _ = select.select([process.stdout], [], [], max(0.0, left))
+        assert ready, f"no line within {TIMEOUT_S} s; so far {line!r}"
+        byte = os.read(process.stdout.fileno(), 1)
+        assert byte, f"the output ended after {line!r}"
+        line += byte
+    return line
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """The process, which is killed if it still runs after the block."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_topics_are_created_listed_and_described(shell: Shell) -> None:
+    made = shell("topic", "create", "a.b", "a_b", "-p", "3", "-c", "commit.interval.ms=5")
+    assert made.code == 0, made.errors
+    assert made.lines == [
+        "TOPIC  PARTITIONS  STATUS",
+        "a.b             3  OK",
+        "a_b             3  OK",
+    ]
+    listed = shell("--format", "json", "topic", "list")
+    assert listed.code == 0
+    rows = {row["topic"]: row for row in listed.objects}
+    assert rows["a.b"]["partitions"] == 3
+    assert rows["a.b"]["topic_id"] != rows["a_b"]["topic_id"]
+    described = shell("topic", "describe", "a.b")
+    assert described.code == 0
+    assert re.search(r"^topic +a\.b$", described.output, re.MULTILINE)
+    assert re.search(r"^table +\S+/topics/a\.b$", described.output, re.MULTILINE)
+    assert re.search(r"^commit\.interval\.ms +5 +ms +set$", described.output, re.MULTILINE)
+    assert "retention.ms" not in described.output, "only what was set is shown"
+    wide = shell("--format", "wide", "topic", "describe", "a.b")
+    assert re.search(r"^retention\.ms +604800000 +ms +default$", wide.output, re.MULTILINE)
+    (as_object,) = shell("--format", "json", "topic", "describe", "a.b").objects
+    assert as_object["status"] == "OK"
+    assert [one["high_watermark"] for one in as_object["partitions"]] == [0, 0, 0]
+    assert {one["name"]: one["value"] for one in as_object["config"]}["commit.interval.ms"] == "5"
+
+
+def test_one_topic_that_fails_is_a_row_and_exit_code_1_and_the_others_are_made(
+    shell: Shell,
+) -> None:
+    answer = shell("--format", "json", "topic", "create", "good-1", "bad/name", "good-2")
+    assert answer.code == 1
+    assert [row["status"] for row in answer.objects] == ["OK", "INVALID_TOPIC", "OK"]
+    assert "'/'" in answer.objects[1]["message"]
+    again = shell("topic", "create", "good-1")
+    assert again.code == 1
+    assert "TOPIC_EXISTS: " in again.output
+    refused = shell("topic", "create", "good-3", "-c", "retention.mss=5")
+    assert refused.code == 1
+    assert "did you mean retention.ms?" in refused.output
+    assert "good-3" not in shell.topics()
+
+
+def test_a_dry_run_of_create_checks_and_makes_nothing(shell: Shell) -> None:
+    answer = shell("topic", "create", "dry", "--dry-run", "-p", "2")
+    assert answer.code == 0
+    assert answer.lines[1].split() == ["dry", "2", "OK"]
+    assert "dry run" in answer.errors
+    assert "dry" not in shell.topics()
+
+
+def test_settings_are_set_and_reset_and_partitions_are_added(shell: Shell, topic: str) -> None:
+    assert shell("topic", "alter-config", topic, "--set", "retention.ms=5").code == 0
+    (described,) = shell("--format", "json", "topic", "describe", topic).objects
+    values = {one["name"]: one for one in described["config"]}
+    assert (values["retention.ms"]["value"], values["retention.ms"]["is_default"]) == ("5", False)
+    assert shell("topic", "alter-config", topic, "--reset", "retention.ms").code == 0
+    assert shell("topic", "add-partitions", topic, "--total", "5").code == 0
+    (described,) = shell("--format", "json", "topic", "describe", topic).objects
+    values = {one["name"]: one for one in described["config"]}
+    assert values["retention.ms"]["is_default"]
+    assert len(described["partitions"]) == 5
+    fewer = shell("topic", "add-partitions", topic, "--total", "4")
+    assert fewer.code == 1
+    assert "INVALID_CONFIG: " in fewer.output
+
+
+def test_delete_asks_first_and_takes_no_for_an_answer(shell: Shell, topic: str) -> None:
+    shell("topic", "produce", topic, stdin="a\nb\n")
+    looked = shell("--format", "json", "topic", "delete", topic, "--dry-run")
+    assert (looked.code, looked.objects[0]["records"]) == (0, 2)
+    refused = shell("topic", "delete", topic, stdin="n\n")
+    assert (refused.code, refused.output) == (1, "")
+    assert "nothing was deleted" in refused.errors
+    nobody = shell("topic", "delete", topic)
+    assert nobody.code == 2
+    assert "--no-confirm" in nobody.errors
+    assert topic in shell.topics()
+    deleted = shell("topic", "delete", topic, stdin="y\n")
+    assert deleted.code == 0
+    assert topic not in shell.topics()
+
+
+def test_delete_without_confirmation_reports_each_topic(shell: Shell, topic: str) -> None:
+    answer = shell("topic", "delete", topic, "no-such-topic", "--no-confirm")
+    assert answer.code == 1
+    assert answer.lines[1].split() == [topic, "OK"]
+    assert re.match(r"no-such-topic +UNKNOWN_TOPIC: .*create it", answer.lines[2])
+
+
+def test_each_line_of_stdin_is_a_record(shell: Shell, topic: str) -> None:
+    answer = shell("topic", "produce", topic, "-p", "1", stdin="one\n\ntwo words\nlast")
+    assert (answer.code, answer.output) == (0, "")
+    assert answer.errors == f"4 records to {topic}\n"
+    rows = shell.rows(topic)
+    assert [row["value"] for row in rows] == [b"one", b"", b"two words", b"last"]
+    assert [row["offset"] for row in rows] == [0, 1, 2, 3]
+    assert all(row["key"] is None and row["partition"] == 1 for row in rows)
+
+
+def test_keys_headers_and_null_values_arrive_as_they_were_given(shell: Shell, topic: str) -> None:
+    first = shell(
+        *(
+            "topic",
+            "produce",
+            topic,
+            "-K",
+            ":",
+            "-Z",
+            "-p",
+            "0",
+            "-H",
+            "h:1",
+            "-H",
+            "h:",
+            "-H",
+            "n",
+        ),
+        stdin="a:1\n:2\nb:\nno key\n",
+    )
+    assert first.code == 0, first.errors
+    rows = shell.rows(topic)
+    assert [(row["key"], row["value"]) for row in rows] == [
+        (b"a", b"1"),
+        (b"", b"2"),
+        (b"b", None),
+        (None, b"no key"),
+    ]
+    headers = [(one["key"], one["value"]) for one in rows[0]["headers"]]
+    assert headers == [("h", b"1"), ("h", b""), ("n", None)]
+
+
+def test_a_format_gives_each_record_its_timestamp_partition_key_and_headers(
+    shell: Shell, topic: str
+) -> None:
+    answer = shell(
+        *("topic", "produce", topic, "-f", r"%t %p %h %k\t%v\0"),
+        stdin=b"1000 2 a:1,b:2 key one\tvalue\n1\x002000 0  k\t\xff\0",
+    )
+    assert answer.code == 0, answer.errors
+    low, high = shell.rows(topic)
+    assert (low["partition"], low["key"], low["value"]) == (0, b"k", b"\xff")
+    assert low["timestamp"].timestamp() == 2.0
+    assert not low["headers"]
+    assert (high["partition"], high["key"], high["value"]) == (2, b"key one", b"value\n1")
+    assert [one["key"] for one in high["headers"]] == ["a", "b"]
+
+
+def test_verbose_prints_where_each_record_went(shell: Shell, topic: str) -> None:
+    answer = shell("topic", "produce", topic, "-v", "-p", "2", "-k", "k", stdin="a\nb\n")
+    assert answer.code == 0
+    pattern = r"partition 2  offset {}  timestamp \d{{13}}  table version \d+"
+    for offset, line in enumerate(answer.lines):
+        assert re.fullmatch(pattern.format(offset), line)
+    as_json = shell("--format", "json", "topic", "produce", topic, "-v", "-p", "2", stdin="c\n")
+    (where,) = as_json.objects
+    assert (where["topic"], where["partition"], where["offset"]) == (topic, 2, 2)
+    summary = shell("--format", "json", "topic", "produce", topic, stdin="d\ne\n")
+    assert summary.objects == [{"topic": topic, "delivered": 2, "failed": 0}]
+
+
+def test_records_that_fail_are_reported_and_the_others_delivered(shell: Shell, topic: str) -> None:
+    answer = shell("topic", "produce", topic, "-f", "%p %v", stdin="0 a\nnonsense\n9 b\n0 c\n")
+    assert answer.code == 1
+    assert "record 2: INVALID_RECORD: 'nonsense' does not fit the format '%p %v'" in answer.errors
+    assert "record 3: UNKNOWN_PARTITION: " in answer.errors
+    assert f"2 records to {topic}, 2 failed" in answer.errors
+    assert [row["value"] for row in shell.rows(topic)] == [b"a", b"c"]
+
+
+def test_a_record_that_the_gateway_refuses_is_a_failure(shell: Shell, topic: str) -> None:
+    answer = shell("topic", "produce", topic, stdin=b"x" * 1_100_000 + b"\n")
+    assert answer.code == 1
+    assert "RECORD_TOO_LARGE" in answer.errors
+    assert shell.rows(topic) == []
+
+
+def test_producing_to_an_unknown_topic_fails_before_reading(shell: Shell) -> None:
+    answer = shell("topic", "produce", "no-such-topic", stdin="a\n")
+    assert answer.code == 1
+    assert "UNKNOWN_TOPIC: there is no topic 'no-such-topic'" in answer.errors
+
+
+def test_unacknowledged_records_count_as_delivered_without_an_offset(
+    shell: Shell, topic: str
+) -> None:
+    answer = shell("topic", "produce", topic, "--acks", "0", "-v", "-p", "0", stdin="a\n")
+    assert answer.code == 0, answer.errors
+    assert answer.lines == ["partition 0  sent, not acknowledged (acks=0)"]
+
+
+def test_more_than_the_producer_buffers_goes_through(shell: Shell, topic: str) -> None:
+    data = "\n".join(map(str, range(100_000)))
+    answer = shell("-X", "buffer.memory=200000", "topic", "produce", topic, "-p", "0", stdin=data)
+    assert answer.code == 0, answer.errors
+    rows = shell.rows(topic)
+    assert [row["value"] for row in rows] == data.encode().split(b"\n")
+
+
+def test_a_record_is_sent_while_the_input_stays_open(shell: Shell, topic: str) -> None:
+    with ended(shell.start("topic", "produce", topic, "-v", "-p", "0")) as process:
+        assert process.stdin is not None
+        for offset in range(2):
+            process.stdin.write(b"a\n")
+            process.stdin.flush()
+            assert f"offset {offset} " in read_line(process).decode()
+        process.stdin.close()
+        assert process.wait(TIMEOUT_S) == 0
+
+
+def test_ctrl_c_ends_with_130_and_what_was_read_is_delivered(shell: Shell, topic: str) -> None:
+    with ended(shell.start("topic", "produce", topic, "-v", "-p", "0")) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"a\n")
+        process.stdin.flush()
+        read_line(process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_S) == 130
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+    assert [row["value"] for row in shell.rows(topic)] == [b"a"]
+
+
+def test_status_of_a_gateway_that_serves_is_ok(shell: Shell) -> None:
+    (row,) = shell("--format", "json", "gateway", "status").objects
+    assert row["address"] == shell.gateway.address
+    assert row["status"] == "OK"
+    assert row["warehouse"].endswith(str(shell.gateway.warehouse))
+
+
+def test_status_of_a_gateway_that_is_not_there_is_a_row_and_exit_code_1(
+    shell: Shell, unused_address: str
+) -> None:
+    answer = shell("gateway", "status", "-b", f"{shell.gateway.address},{unused_address}")
+    assert answer.code == 1
+    assert answer.lines[1].endswith("OK")
+    assert f"GATEWAY_UNAVAILABLE: nothing answers at {unused_address}" in answer.lines[2]
+
+
+@pytest.mark.parametrize("command", ["topic list", "topic describe x", "topic produce x"])
+def test_a_gateway_that_is_not_there_is_one_sentence_and_exit_code_1(
+    shell: Shell, unused_address: str, command: str
+) -> None:
+    answer = shell("--timeout", "1", *command.split(), "-b", unused_address, stdin="a\n")
+    assert answer.code == 1
+    assert answer.output == ""
+    assert "GATEWAY_UNAVAILABLE: " in answer.errors
+    assert "Traceback" not in answer.errors
+    assert len(answer.errors.splitlines()) == 1
+
+
+def test_gateway_run_prints_its_address_and_nothing_else_to_stdout(
+    shell: Shell, tmp_path: Path
+) -> None:
+    arguments = ("gateway", "run", "--warehouse", str(tmp_path / "w"), "--listen", "127.0.0.1:0")
+    with ended(shell.start(*arguments)) as process:
+        line = read_line(process).decode()
+        assert re.fullmatch(r"listening on 127\.0\.0\.1:\d+\n", line)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("mode", "records", "warm_up"), [("record", 5_500, 1_000), ("batch", 2_500, 0), ("sync", 20, 3)]
+)
+def test_the_benchmark_prints_one_object_with_its_figures_and_settings(
+    shell: Shell, tmp_path: Path, mode: str, records: int, warm_up: int
+) -> None:
+    answer = shell(
+        *("--format", "json", "bench", "produce", "--mode", mode, "--directory", str(tmp_path)),
+        *("--records", str(records), "--warm-up", str(warm_up), "--batch-rows", "1000"),
+    )
+    assert answer.code == 0, answer.errors
+    (result,) = answer.objects
+    assert list(result) == [
+        "records_per_second",
+        "megabytes_per_second",
+        "ack_ms",
+        "gateway_peak_rss_bytes",
+        "settings",
+    ]
+    assert result["records_per_second"] > 0
+    ack = result["ack_ms"]
+    assert 0 < ack["p50"] <= ack["p95"] <= ack["p99"] <= ack["max"]
+    assert result["gateway_peak_rss_bytes"] > 1_000_000
+    settings = result["settings"]
+    assert (settings["mode"], settings["records"], settings["warm_up"]) == (mode, records, warm_up)
+    assert (settings["key_bytes"], settings["value_bytes"]) == (16, 100)
+    assert list(tmp_path.iterdir()) == [], "its warehouse is removed"
+
+
+def test_the_benchmark_of_a_running_gateway_leaves_no_topic_behind(shell: Shell) -> None:
+    before = shell.topics()
+    answer = shell(
+        *("-X", "linger.ms=1", "bench", "produce", "-b", shell.gateway.address),
+        *("--records", "2000", "--warm-up", "0", "--acks", "0", "--key-bytes", "0"),
+    )
+    assert answer.code == 0, answer.errors
+    assert re.search(r"^linger\.ms +1$", answer.output, re.MULTILINE)
+    assert re.search(r"^ack ms +none with acks=0$", answer.output, re.MULTILINE)
+    assert shell.topics() == before
+
+
+def test_sql_over_a_topic_prints_a_table_or_json(
+    spark: SparkSession, shell: Shell, topic: str
+) -> None:
+    # In this process, which has a Spark session already: starting one takes many seconds.
+    shell("topic", "produce", topic, "-K", ":", "-p", "0", stdin="a:1\na:2\nb\n")
+    statement = (
+        f"SELECT CAST(key AS STRING) AS k, count(*) AS n, max(offset) FROM `{topic}` "
+        "GROUP BY k ORDER BY n DESC"
+    )
+    sql = ("sql", "--warehouse", str(shell.gateway.warehouse))
+    answer = CliRunner().invoke(cli, [*sql, statement])
+    assert answer.exit_code == 0, answer.stderr
+    assert answer.stdout.splitlines() == [
+        "k     n  max(offset)",
+        "a     2            1",
+        "NULL  1            2",
+    ]
+    limited = CliRunner().invoke(
+        cli, ["--format", "json", *sql, "--limit", "1", "-"], input=statement
+    )
+    assert [json.loads(line) for line in limited.stdout.splitlines()] == [
+        {"k": "a", "n": 2, "max(offset)": 1}
+    ]
+    assert "more than 1 rows" in limited.stderr
+    refused = CliRunner().invoke(cli, [*sql, "SELECT * FROM nowhere"])
+    assert refused.exit_code == 1
+    assert refused.stdout == ""
+    assert "nowhere" in refused.stderr
+
+
+@pytest.fixture
+def unused_address() -> Iterator[str]:
+    """An address of this machine at which nobody listens, and cannot while the test runs."""
+    import socket
+
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
