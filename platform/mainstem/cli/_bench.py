@@ -137,9 +137,9 @@ def produce(
 
     The clock runs from the first call until all records are acknowledged. MB/s counts the bytes of
     keys and values (1 MB = 1,000,000 bytes). `ack` is the time from the call to the
-    acknowledgement: of every 1,000th record in mode record, of each batch, of each record in mode
-    sync. When a producer is driven as fast as it can, most of it is waiting in its own buffer
-    (buffer.memory).
+    acknowledgement (with acks=0: until the gateway has read it): of every 1,000th record in mode
+    record, of each batch, of each record in mode sync. When a producer is driven as fast as it can,
+    most of it is waiting for room in its own buffer (buffer.memory).
 
     The topic is made for the measurement and deleted after it. At the end its high watermarks must
     sum to the number of records sent, else it is a failure. The peak memory is the gateway's
@@ -203,7 +203,7 @@ def _print_result(settings: Settings, result: Mapping[str, Any]) -> None:
         {
             "records/s": f"{result['records_per_second']:,}",
             "MB/s": f"{result['megabytes_per_second']:,.1f}",
-            "ack ms": ack or "none with acks=0",
+            "ack ms": ack,
             "gateway peak memory": "unknown" if peak is None else f"{peak / 1e6:,.0f} MB",
         },
     )
