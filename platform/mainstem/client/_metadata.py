@@ -62,7 +62,7 @@ class MetadataClient:
                     raise failure from None
                 if isinstance(failure, OutcomeUnknownError):
                     failure = GatewayUnavailableError(
-                        f"{server} did not answer within {timeout_s:.1f} s"
+                        f"{server} did not answer within {timeout_s * 1000:.0f} ms"
                     )
                 continue
             self._first = index

@@ -128,7 +128,7 @@ def test_a_buffer_that_stays_full_is_an_error(gateway: FakeGateway) -> None:
         config = {
             "bootstrap.servers": gateway.address,
             "buffer.memory": 1_000,
-            "max.block.ms": 20,
+            "max.block.ms": 500,
         }
         async with AsyncProducer(config) as producer:
             await producer.send("one", bytes(900))
