@@ -61,7 +61,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             if not request.validate_only:
                 log.info("topic created", topic=request.topic, topic_id=metadata.id)
             return admin_pb2.CreateTopicResponse(
-                topic_id=metadata.id,
+                topic_id="" if request.validate_only else metadata.id,
                 partition_count=int(metadata.configuration["mainstem.partitions"]),
             )
 
@@ -84,16 +84,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             response = admin_pb2.ListTopicsResponse()
             for name in await self._registry.names():
                 try:
-                    state, _ = await self._registry.describe(name)
+                    response.topics.append(
+                        await self._registry.describe(name, partial(_listing, name))
+                    )
                 except UnknownTopicError:
                     continue  # deleted meanwhile
                 except MainstemError as error:
                     log.warning("topic cannot be described", topic=name, error=error.message)
                     response.topics.add(topic=name)
-                    continue
-                response.topics.add(
-                    topic=name, topic_id=state.topic_id, partition_count=state.partition_count
-                )
             return response
 
         return await _answer(context, call)
@@ -103,8 +101,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.DescribeTopicResponse:
         async def call() -> admin_pb2.DescribeTopicResponse:
             check_topic_name(request.topic)
-            state, appender = await self._registry.describe(request.topic)
-            return self._description(request.topic, state, appender)
+            return await self._registry.describe(
+                request.topic, partial(self._description, request.topic)
+            )
 
         return await _answer(context, call)
 
@@ -184,6 +183,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 doc=key.doc,
             )
         return response
+
+
+def _listing(topic: str, state: TableState, _: Appender | None) -> admin_pb2.TopicListing:
+    return admin_pb2.TopicListing(
+        topic=topic, topic_id=state.topic_id, partition_count=state.partition_count
+    )
 
 
 async def _answer(context: Context, call: Callable[[], Awaitable[R]]) -> R:

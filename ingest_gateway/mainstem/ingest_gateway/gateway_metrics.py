@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from mainstem.delta_log import TableState
+
+TopicStates = Callable[[], Iterable[tuple[str, TableState]]]
 
 
 class GatewayMetrics:
-    """The metrics of one gateway, in a registry of its own."""
+    """The metrics of one gateway, in a registry of its own.
+
+    Labels are bounded: `topic` is a topic that exists, `reason` one of our codes.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -30,6 +41,16 @@ class GatewayMetrics:
         build = Gauge("mainstem_build_info", "Always 1.", ["version"], registry=self.registry)
         build.labels(version("mainstem")).set(1)
 
+    def watch_topics(self, states: TopicStates) -> None:
+        """Shows the offsets of the topics that `states` gives, which is called in other threads."""
+        self.registry.register(_TopicOffsets(states))
+
+    def forget_topic(self, topic: str) -> None:
+        """Drops what carries the name of a topic that is no more."""
+        for counter in (self.produce_records, self.produce_bytes):
+            with contextlib.suppress(KeyError):
+                counter.remove(topic)
+
     def append_seconds(self, stage: str, seconds: float) -> None:
         self._append.labels(stage).observe(seconds)
 
@@ -38,3 +59,29 @@ class GatewayMetrics:
 
     def _counter(self, name: str, doc: str, label: str) -> Counter:
         return Counter(f"mainstem_{name}", doc, [label], registry=self.registry)
+
+
+class _TopicOffsets(Collector):
+    """Offsets by topic and partition, read when somebody asks."""
+
+    def __init__(self, states: TopicStates) -> None:
+        self._states = states
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        high_watermark = GaugeMetricFamily(
+            "mainstem_topic_partition_high_watermark",
+            "One past the last committed offset.",
+            labels=["topic", "partition"],
+        )
+        log_start_offset = GaugeMetricFamily(
+            "mainstem_topic_partition_log_start_offset",
+            "The first offset that can be read.",
+            labels=["topic", "partition"],
+        )
+        for topic, state in self._states():
+            for partition in range(state.partition_count):
+                labels = [topic, str(partition)]
+                high_watermark.add_metric(labels, state.log_end_offset(partition))
+                log_start_offset.add_metric(labels, state.log_start_offset(partition))
+        yield high_watermark
+        yield log_start_offset

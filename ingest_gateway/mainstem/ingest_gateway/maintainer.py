@@ -19,7 +19,7 @@ RETRY_AFTER_S = 30.0
 
 
 class Maintainer:
-    """One thread for the checkpoints of all topics: they are rare, and two at once would only compete.
+    """One thread for the checkpoints of all topics: they are rare, and two would only compete.
 
     Args:
         interval_commits: Table commits of a topic between two checkpoints.
@@ -43,17 +43,25 @@ class Maintainer:
         self._running[opened.topic] = task
         task.add_done_callback(lambda _: self._running.pop(opened.topic, None))
 
-    async def close(self) -> None:
-        """Waits for the checkpoints that run: each takes seconds at most."""
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
-        self._pool.shutdown(wait=True)
+    async def close(self, timeout_s: float) -> bool:
+        """Waits for the checkpoints that run; returns whether they ended in time."""
+        tasks = list(self._running.values())
+        pending: set[asyncio.Task[None]] = set()
+        if tasks:
+            _, pending = await asyncio.wait(tasks, timeout=timeout_s)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return not pending
 
     async def _checkpoint(self, opened: OpenTopic) -> None:
         started = time.monotonic()
         loop = asyncio.get_running_loop()
         try:
             version = await loop.run_in_executor(self._pool, write_checkpoint, opened.store)
-        except Exception as error:  # whatever it is, the log is complete without the checkpoint
+        except asyncio.CancelledError:
+            raise
+        # Whatever it is, the log is complete without the checkpoint. A panic in delta-rs is no
+        # Exception.
+        except BaseException as error:
             self._metrics.checkpoints.labels("failed").inc()
             self._not_before[opened.topic] = time.monotonic() + RETRY_AFTER_S
             log.warning(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -20,8 +23,9 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log import LocalStore
-from mainstem.errors import InvalidConfigError
+from mainstem.delta_log import LocalStore, Store
+from mainstem.delta_log.store import NotFound
+from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.admin_service import AdminService
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.log_service import LogService
@@ -35,37 +39,59 @@ LOG_SERVICE = log_pb2.DESCRIPTOR.services_by_name["Log"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 
 
+#: The part of `shutdown.grace.ms` that is kept for writing the last answers, and its upper bound.
+_ANSWERS_SHARE = 0.2
+_ANSWERS_S_MAX = 2.0
+
+
 class Gateway:
     """One gateway on the running event loop: `start`, then `drain`.
 
     Args:
         config: See `load_gateway_config`.
+        store: Where the tables are; the gateway closes it. None: the directory `warehouse`.
+
+    Raises:
+        StoreUnavailableError: The warehouse cannot be opened; the message says why.
     """
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, store: Store | None = None) -> None:
         self._config = config
         self._draining = asyncio.Event()
         self._metrics = GatewayMetrics()
+        self._store = store or _warehouse(config)
         self._pool = ThreadPoolExecutor(
             config.number("append.threads"), thread_name_prefix="append"
         )
-        self._store = LocalStore(config.text("warehouse"))
         self._registry = TopicRegistry(self._store, config, self._metrics, self._pool)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_server_options(config))
         self._close_metrics: Callable[[], None] = lambda: None
+        #: host:port that clients are told.
         self.address = ""
+        #: host:port of the Prometheus endpoint; empty without one.
+        self.metrics_address = ""
 
     async def start(self) -> str:
         """Checks the store, binds and serves; returns the host:port that is listened on.
 
         Raises:
-            InvalidConfigError: The address cannot be bound.
+            InvalidConfigError: An address is malformed, or cannot be bound.
             StoreUnavailableError: The warehouse cannot hold a log; the message says why.
         """
-        self._store.self_check()
+        try:
+            return await self._start()
+        except BaseException:
+            self._close()
+            raise
+
+    async def _start(self) -> str:
         listener = self._config.text("listeners")
-        host = _host(listener)
+        host, _ = split_address("listeners", listener)
+        advertised = self._config.text("advertised.listeners")
+        if advertised:
+            split_address("advertised.listeners", advertised)
+        self._store.self_check()
         self._register_services()
         try:
             port = self._server.add_insecure_port(listener)
@@ -75,9 +101,9 @@ class Gateway:
                 name="listeners",
             ) from error
         bound = f"{host}:{port}"
-        self.address = self._config.text("advertised.listeners") or bound
-        await self._server.start()
+        self.address = advertised or f"{_reachable(host)}:{port}"
         self._start_metrics()
+        await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         log.info(
@@ -88,18 +114,31 @@ class Gateway:
         )
         return bound
 
-    async def drain(self) -> None:
-        """Stops: health goes NOT_SERVING, accepted batches are committed and answered, streams end."""
+    async def drain(self) -> bool:
+        """Stops: health goes NOT_SERVING, accepted batches are committed and answered, streams end.
+
+        Takes `shutdown.grace.ms` at most.
+
+        Returns:
+            Whether everything that was accepted is committed. If not, a store call may still hang
+            in a thread, which Python would wait for when the process ends.
+        """
         grace_s = self._config.number("shutdown.grace.ms") / 1000
+        ends_at = time.monotonic() + grace_s
         log.info("gateway draining", grace_s=grace_s)
         await self._health.enter_graceful_shutdown()
         self._draining.set()
-        await self._registry.drain(grace_s)
-        await self._server.stop(grace=min(grace_s, 5.0))
+        answers_s = min(grace_s * _ANSWERS_SHARE, _ANSWERS_S_MAX)
+        clean = await self._registry.drain(grace_s - answers_s)
+        await self._server.stop(grace=min(max(ends_at - time.monotonic(), 0.0), _ANSWERS_S_MAX))
+        self._close()
+        log.info("gateway stopped", clean=clean)
+        return clean
+
+    def _close(self) -> None:
         self._close_metrics()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._store.close()
-        log.info("gateway stopped")
 
     def _register_services(self) -> None:
         log_service = LogService(
@@ -122,13 +161,14 @@ class Gateway:
         listener = self._config.text("metrics.listeners")
         if not listener:
             return
-        host, _, port = listener.rpartition(":")
+        host, port = split_address("metrics.listeners", listener)
         try:
-            server, thread = start_http_server(int(port), host, registry=self._metrics.registry)
-        except (OSError, ValueError) as error:
+            server, thread = start_http_server(port, host, registry=self._metrics.registry)
+        except OSError as error:
             raise InvalidConfigError(
                 f"cannot serve metrics on {listener}: {error}", name="metrics.listeners"
             ) from error
+        self.metrics_address = f"{host}:{server.server_port}"
 
         def close() -> None:
             server.shutdown()
@@ -138,20 +178,31 @@ class Gateway:
         self._close_metrics = close
 
 
-async def serve(config: GatewayConfig, on_ready: Callable[[str], None]) -> None:
+async def serve(
+    config: GatewayConfig, on_ready: Callable[[str], None], store: Store | None = None
+) -> None:
     """Runs a gateway until SIGTERM or SIGINT, then drains it.
+
+    When not everything that was accepted could be committed in time, this ends the process with
+    exit code 1: a store call that hangs would keep it alive.
 
     Args:
         on_ready: Gets the host:port that is listened on, once requests are answered.
+        store: See `Gateway`.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    gateway = Gateway(config)
+    _raise_descriptor_limit()
+    gateway = Gateway(config, store)
     on_ready(await gateway.start())
     await stop.wait()
-    await gateway.drain()
+    if not await gateway.drain():
+        log.error("not everything could be committed within shutdown.grace.ms")
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(1)
 
 
 def configure_logging(config: GatewayConfig) -> None:
@@ -195,11 +246,41 @@ def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
     ]
 
 
-def _host(listener: str) -> str:
-    host, separator, port = listener.rpartition(":")
-    if not separator or not host or not port.isdigit() or int(port) > 65_535:
+def split_address(name: str, address: str) -> tuple[str, int]:
+    """The host and the port of a setting that is host:port.
+
+    Raises:
+        InvalidConfigError: It is not.
+    """
+    host, separator, port = address.rpartition(":")
+    number = int(port) if port.isascii() and port.isdigit() else -1
+    if not separator or not host or not 0 <= number <= 65_535:
         raise InvalidConfigError(
-            f"listeners is {listener!r}; it must be host:port, for example 127.0.0.1:9490",
-            name="listeners",
+            f"{name} is {address!r}; it must be host:port, for example 127.0.0.1:9490",
+            name=name,
+            value=address,
         )
-    return host
+    return host, number
+
+
+def _reachable(host: str) -> str:
+    """The host that clients are told where the gateway listens on all of a machine's addresses."""
+    return socket.gethostname() if host in ("0.0.0.0", "[::]", "*") else host
+
+
+def _warehouse(config: GatewayConfig) -> Store:
+    path = config.text("warehouse")
+    try:
+        return LocalStore(path)
+    except NotFound as error:
+        raise StoreUnavailableError(
+            f"the warehouse {path} cannot be made: {error}", path=path
+        ) from error
+
+
+def _raise_descriptor_limit() -> None:
+    """Every open topic holds a descriptor, and the usual soft limit is 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,16 +1,17 @@
-"""The topics that a gateway knows and leads: opened when asked for, led from the first produce on."""
+"""The topics that a gateway knows and leads: opened when asked for, led from the first produce."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -42,9 +43,19 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-#: A topic that was lost to another leader, or is damaged, is not tried again before this has passed:
-#: two gateways must not take it from each other at every request.
+#: A topic that was lost to another leader, or is damaged, is not tried again before this has
+#: passed: two gateways must not take it from each other at every request.
 REOPEN_AFTER_S = 6.0
+
+#: Topics that are open and not led. Each holds a state in memory and a descriptor, so that the next
+#: description costs little; a listing of ten thousand must not keep them all.
+IDLE_OPEN_MAX = 128
+
+#: Calls that may wait for one topic to be opened, changed or deleted.
+WAITERS_MAX = 1_000
+
+#: How long a topic that is given up or deleted has for committing what it accepted.
+CLOSE_TIMEOUT_S = 30.0
 
 
 @dataclass(slots=True)
@@ -67,7 +78,12 @@ class _Slot:
 
 
 class TopicRegistry:
-    """The gateway's view of the warehouse. Lives on one event loop; the store's calls run in `pool`."""
+    """The gateway's view of the warehouse.
+
+    Lives on one event loop; the store's calls run in `pool`. An operation that has begun runs to
+    its end even if the caller goes away: half-way it would leave a store open that nobody closes,
+    or an appender that still commits beside its successor.
+    """
 
     def __init__(
         self, store: Store, config: GatewayConfig, metrics: GatewayMetrics, pool: ThreadPoolExecutor
@@ -81,7 +97,13 @@ class TopicRegistry:
         self._maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
         self._dice = random.Random()
         self._draining = False
+        self._operations: set[asyncio.Task[Any]] = set()
+        #: Whoever wants a topic led while that is under way waits for the same task.
+        self._leading: dict[str, asyncio.Task[KnownTopic]] = {}
+        #: Open and not led, the longest unused first.
+        self._idle: dict[str, None] = {}
         metrics.queued_bytes.set_function(lambda: self._budget.used_bytes)
+        metrics.watch_topics(self._led_states)
 
     @property
     def topics_led(self) -> int:
@@ -101,7 +123,7 @@ class TopicRegistry:
         return known
 
     async def lead(self, topic: str) -> KnownTopic:
-        """The topic, led by this gateway; opened, created if the gateway may, and taken over as needed.
+        """The topic, led by this gateway: opened, created if it may, and taken over as needed.
 
         Raises:
             UnknownTopicError: There is none.
@@ -110,6 +132,13 @@ class TopicRegistry:
             ShuttingDownError: The gateway is draining.
         """
         self._check_running()
+        task = self._leading.get(topic)
+        if task is None:
+            task = self._leading[topic] = self._begin(self._lead(topic))
+            task.add_done_callback(lambda _: self._leading.pop(topic, None))
+        return await asyncio.shield(task)
+
+    async def _lead(self, topic: str) -> KnownTopic:
         async with self._holding(topic) as slot:
             self._check_running()
             known = await self._open(
@@ -118,11 +147,13 @@ class TopicRegistry:
             appender = known.appender
             if appender is not None and appender.failure is not None:
                 if time.monotonic() - known.failed_at < REOPEN_AFTER_S:
-                    raise appender.failure
+                    # Raised again and again, it must not keep the frames of all who saw it.
+                    raise appender.failure.with_traceback(None)
                 await self._close(slot)
                 known = await self._open(topic, slot, create=False)
                 appender = None
             if appender is None:
+                self._idle.pop(topic, None)
                 known.appender = await Appender.lead(
                     known.opened,
                     self._pool,
@@ -135,38 +166,57 @@ class TopicRegistry:
                 log.info("topic led", topic=topic, epoch=known.appender.epoch)
             return known
 
-    async def describe(self, topic: str) -> tuple[TableState, Appender | None]:
-        """The topic's newest state, and its appender if this gateway leads it.
+    async def describe(
+        self,
+        topic: str,
+        view: Callable[[TableState, Appender | None], T],
+        *,
+        may_create: bool = False,
+    ) -> T:
+        """What `view` makes of the topic's newest state, and of its appender if it is led here.
+
+        Args:
+            view: Called on the loop, and does not keep the state: it changes with the next commit.
+            may_create: Creates a topic that does not exist if the gateway may.
 
         Raises:
             UnknownTopicError: There is none.
         """
         known = self.leading(topic)
         if known is not None and known.appender is not None:
-            return known.appender.state, known.appender
+            return view(known.appender.state, known.appender)
+        try:
+            return await self._finish(self._describe(topic, view))
+        except UnknownTopicError:
+            if not may_create or not self._config.flag("auto.create.topics.enable"):
+                raise
+        known = await self.lead(topic)
+        assert known.appender is not None
+        return view(known.appender.state, known.appender)
+
+    async def _describe(self, topic: str, view: Callable[[TableState, Appender | None], T]) -> T:
         async with self._holding(topic) as slot:
             known = await self._open(topic, slot, create=False)
-            if known.appender is None or known.appender.failure is not None:
-                try:
-                    state = await self._run(refresh_table, known.opened.store, known.opened.state)
-                    if state.deleted:
-                        raise UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)
-                    if state is not known.opened.state and known.appender is None:
-                        known.opened = OpenTopic(topic, known.opened.store, state)
-                except MainstemError:
+            appender = known.appender
+            if appender is not None and appender.failure is None:
+                return view(appender.state, appender)
+            try:
+                state = await self._run(refresh_table, known.opened.store, known.opened.state)
+                if state.deleted:
+                    raise UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)
+                if state is not known.opened.state and appender is None:
+                    known.opened = OpenTopic(topic, known.opened.store, state)
+            except MainstemError:
+                await self._close(slot)
+                known = await self._open(topic, slot, create=False)
+                state = known.opened.state
+            try:
+                return view(state, None)
+            finally:
+                if self._draining:
                     await self._close(slot)
-                    known = await self._open(topic, slot, create=False)
-            return known.opened.state, None
-
-    async def describe_or_create(self, topic: str) -> tuple[TableState, Appender | None]:
-        """`describe`, for metadata: a topic that is asked for is created if the gateway may."""
-        try:
-            return await self.describe(topic)
-        except UnknownTopicError:
-            if not self._config.flag("auto.create.topics.enable"):
-                raise
-        await self.lead(topic)
-        return await self.describe(topic)
+                elif known.appender is None:
+                    self._keep_idle(topic)
 
     async def names(self) -> list[str]:
         """Every topic of the warehouse."""
@@ -192,11 +242,16 @@ class TopicRegistry:
         )
 
     async def delete(self, topic: str) -> str:
-        """Deletes a topic: what was accepted is committed and answered, then table and records go."""
+        """Deletes a topic: what was accepted is committed and answered, then the table goes."""
         self._check_running()
+        return await self._finish(self._delete(topic))
+
+    async def _delete(self, topic: str) -> str:
         async with self._holding(topic) as slot:
+            self._check_running()
             await self._close(slot)
             topic_id = await self._run(self._topics.delete, topic)
+            self._metrics.forget_topic(topic)
         log.info("topic deleted", topic=topic, topic_id=topic_id)
         return topic_id
 
@@ -215,23 +270,39 @@ class TopicRegistry:
             self._check_message_bytes(TopicConfig.from_properties(metadata.configuration))
             return metadata
 
-        if validate_only:
-            state, _ = await self.describe(topic)
+        def validated(state: TableState, _: Appender | None) -> int:
             checked(state)
             return state.version
+
+        if validate_only:
+            return await self.describe(topic, validated)
         known = await self.lead(topic)
         assert known.appender is not None
-        return await known.appender.change_metadata(operation, checked)
+        return await self._finish(known.appender.change_metadata(operation, checked))
 
-    async def drain(self, timeout_s: float) -> None:
-        """Takes no more, commits what was accepted, and closes every topic."""
+    async def drain(self, timeout_s: float) -> bool:
+        """Takes no more, commits what was accepted, and closes every topic.
+
+        Returns:
+            Whether all of that was done within `timeout_s`, and no thread is at work any more.
+        """
         self._draining = True
-        await asyncio.gather(*(self._drain(topic, timeout_s) for topic in list(self._slots)))
-        await self._maintainer.close()
+        ends_at = time.monotonic() + timeout_s
+        closing = {self._begin(self._drain(topic, ends_at)) for topic in list(self._slots)}
+        operations = closing | self._operations
+        if operations:
+            await asyncio.wait(operations, timeout=timeout_s)
+        # What began before may have opened a topic since; nothing does any more.
+        closing |= {self._begin(self._drain(topic, ends_at)) for topic in list(self._slots)}
+        if closing:
+            await asyncio.wait(closing, timeout=max(ends_at - time.monotonic(), 0.1))
+        clean = all(task.done() and task.exception() is None and task.result() for task in closing)
+        return await self._maintainer.close(max(ends_at - time.monotonic(), 0.1)) and clean
 
-    async def _drain(self, topic: str, timeout_s: float) -> None:
-        async with self._holding(topic) as slot:
-            await self._close(slot, timeout_s)
+    async def _drain(self, topic: str, ends_at: float) -> bool:
+        async with self._holding(topic, waiters_max=sys.maxsize) as slot:
+            await self._close(slot, max(ends_at - time.monotonic(), 0.0))
+        return time.monotonic() < ends_at
 
     async def _open(self, topic: str, slot: _Slot, *, create: bool) -> KnownTopic:
         if slot.known is None:
@@ -247,7 +318,7 @@ class TopicRegistry:
             slot.known = KnownTopic(opened, StickyPlacement(self._dice))
         return slot.known
 
-    async def _close(self, slot: _Slot, timeout_s: float = 30.0) -> None:
+    async def _close(self, slot: _Slot, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         known, slot.known = slot.known, None
         if known is None:
             return
@@ -266,16 +337,24 @@ class TopicRegistry:
         )
 
     @contextlib.asynccontextmanager
-    async def _holding(self, topic: str) -> AsyncIterator[_Slot]:
-        """The topic's slot, for this caller alone; it goes when nobody uses it and nothing is open."""
+    async def _holding(self, topic: str, waiters_max: int = WAITERS_MAX) -> AsyncIterator[_Slot]:
+        """The topic's slot, for this caller alone; it goes when it is neither used nor open."""
         slot = self._slots.get(topic)
         if slot is None:
             if len(self._slots) >= TOPICS_OPEN_MAX:
                 raise BackPressureError(
-                    f"the gateway has {TOPICS_OPEN_MAX} topics open, its limit; use another gateway",
+                    f"the gateway has {TOPICS_OPEN_MAX} topics open, its limit; "
+                    "use another gateway",
                     limit_topics=TOPICS_OPEN_MAX,
                 )
             slot = self._slots[topic] = _Slot()
+        if slot.users >= waiters_max:
+            raise BackPressureError(
+                f"{slot.users} calls wait for topic {topic!r} already; try again later",
+                retry_delay_ms=1_000,
+                topic=topic,
+                limit_calls=waiters_max,
+            )
         slot.users += 1
         try:
             async with slot.lock:
@@ -285,12 +364,49 @@ class TopicRegistry:
             if slot.users == 0 and slot.known is None:
                 del self._slots[topic]
 
+    def _keep_idle(self, topic: str) -> None:
+        """Notes the use of a topic that is open and not led; closes the one longest unused."""
+        self._idle.pop(topic, None)
+        self._idle[topic] = None
+        for other in list(self._idle)[: max(len(self._idle) - IDLE_OPEN_MAX, 0)]:
+            slot = self._slots.get(other)
+            if slot is not None and slot.users:
+                continue  # its user takes or keeps it
+            del self._idle[other]
+            if slot is not None and slot.known is not None and slot.known.appender is None:
+                slot.known.opened.store.close()
+                del self._slots[other]
+
+    def _led_states(self) -> Iterator[tuple[str, TableState]]:
+        """For the metrics, which are read in another thread."""
+        for topic, slot in list(self._slots.items()):
+            known = slot.known
+            appender = known.appender if known is not None else None
+            if appender is not None and appender.failure is None:
+                yield topic, appender.state
+
+    def _begin(self, operation: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Starts an operation that runs to its end whoever goes away."""
+        task = asyncio.get_running_loop().create_task(operation)
+        self._operations.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._operations.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, though the caller may be gone
+
+    async def _finish(self, operation: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.shield(self._begin(operation))
+
     def _check_message_bytes(self, config: TopicConfig) -> None:
         limit = self._config.number("message.max.bytes")
         asked = config.overrides.get("max.message.bytes")
         if isinstance(asked, int) and asked > limit:
             raise InvalidConfigError(
-                f"max.message.bytes is {asked} bytes; this gateway's message.max.bytes allows {limit}",
+                f"max.message.bytes is {asked} bytes; "
+                f"this gateway's message.max.bytes allows {limit}",
                 name="max.message.bytes",
                 value=asked,
                 limit_bytes=limit,

@@ -2,9 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+import grpc.aio
+import pytest
 
 # Last in the path, so that nothing of the checkout's root hides an installed module. The tests' own
 # helpers (`tests.unit.ingest_gateway.harness`) are imported from there.
 sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+
+@pytest.fixture(scope="session")
+def grpc_started() -> Iterator[None]:
+    """gRPC's asyncio support has a thread and sockets for as long as there is any channel."""
+
+    async def start() -> grpc.aio.Channel:
+        channel = grpc.aio.insecure_channel("127.0.0.1:1")
+        await channel.close()
+        return channel
+
+    channel = asyncio.run(start())
+    yield
+    del channel
+
+
+@pytest.fixture
+def nothing_left(
+    grpc_started: None, leak_check: Callable[[], AbstractContextManager[None]], tmp_path: Path
+) -> Iterator[None]:
+    """Fails the test when it leaves a thread, a file or a directory of a warehouse behind."""
+    with leak_check():
+        yield
+    directories = []
+    for number in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{number}")
+            if target.startswith(str(tmp_path)):
+                directories.append(target)
+    assert not directories, "left open"
