@@ -6,8 +6,17 @@ Source: Delta protocol, sections "Checkpoints" and "Metadata Cleanup". delta-rs 
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING, Final
+
 from mainstem.delta_log.snapshot import LAST_CHECKPOINT, checkpoint_path
 from mainstem.delta_log.store import Store
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_OPEN_ATTEMPTS_MAX: Final = 10
+_OPEN_RETRY_DELAY_S: Final = 0.05
 
 
 def write_checkpoint(store: Store) -> int:
@@ -21,9 +30,7 @@ def write_checkpoint(store: Store) -> int:
     Raises:
         Exception: It failed, in delta-rs or in the store; the log is as good as before. Try again later.
     """
-    from deltalake import DeltaTable  # 80 ms and 60 MB: only for who needs it
-
-    table = DeltaTable(store.uri, storage_options=dict(store.storage_options) or None)
+    table = _open(store)
     version = table.version()
     table.create_checkpoint()
     # delta-rs does not sync. A checkpoint that a loss of power can take must not replace commit files that it
@@ -32,3 +39,18 @@ def write_checkpoint(store: Store) -> int:
     store.make_durable(LAST_CHECKPOINT)
     table.cleanup_metadata()
     return version
+
+
+def _open(store: Store) -> DeltaTable:
+    # While commits go on, a listing of a local directory can have a newer file and lack an older one, which
+    # delta-rs takes for a damaged log. The next listing has it.
+    from deltalake import DeltaTable  # 80 ms and 60 MB: only for who needs it
+    from deltalake.exceptions import DeltaError
+
+    for _ in range(_OPEN_ATTEMPTS_MAX - 1):
+        try:
+            return DeltaTable(store.uri, storage_options=dict(store.storage_options) or None)
+        except DeltaError:
+            store.check_bound()
+            time.sleep(_OPEN_RETRY_DELAY_S)
+    return DeltaTable(store.uri, storage_options=dict(store.storage_options) or None)

@@ -84,14 +84,13 @@ def _load_once(store: Store) -> TableState:
         state.checkpoint_version = version
         break
     newest = max(commits[-1:] + checkpoints[-1:])
-    present = set(commits)
     for version in range(state.version + 1, newest + 1):
-        if version not in present:
-            raise damage or _missing(store, version, newest)
         try:
+            # Whether it was listed or not: while commits go on, a listing of a local directory can have a
+            # newer file and lack an older one.
             actions = read_commit(store, version)
         except NotFound as error:
-            raise _missing(store, version, newest) from error
+            raise damage or _missing(store, version, newest) from error
         state.apply(version, actions)
     state.check_complete()
     return state

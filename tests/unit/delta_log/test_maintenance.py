@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -172,3 +173,17 @@ def test_nothing_is_removed_from_a_table_that_took_the_name(store: LocalStore) -
     assert _commits(new) == list(range(state.version + 1))
     old.close()
     new.close()
+
+
+@pytest.mark.fault
+def test_a_listing_that_lacks_a_commit_while_commits_go_on_only_delays_the_checkpoint(
+    store: LocalStore,
+) -> None:
+    """delta-rs lists the directory itself, and takes what is missing in the listing for missing."""
+    state = _table(store)
+    hidden = Path(store.uri, commit_path(state.version - 1))
+    hidden.rename(hidden.with_suffix(".hidden"))
+    appears = threading.Timer(0.1, hidden.with_suffix(".hidden").rename, [hidden])
+    appears.start()
+    assert write_checkpoint(store) == state.version
+    appears.join()

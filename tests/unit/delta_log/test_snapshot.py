@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from mainstem.delta_log import LocalStore, TableState, load_table, refresh_table
 from mainstem.delta_log.actions import Metadata, Protocol, Register, Remove
 from mainstem.delta_log.maintenance import write_checkpoint
 from mainstem.delta_log.snapshot import checkpoint_path, commit_path
+from mainstem.delta_log.store import ObjectInfo
 from mainstem.errors import LogDamagedError, UnknownTopicError, UnsupportedTableError
 from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
@@ -324,3 +327,47 @@ def test_a_log_that_is_cleaned_up_again_and_again_ends_in_an_error(store: LocalS
 
     with pytest.raises(LogDamagedError, match="is missing"):
         load_table(FaultyStore(store, hostile))
+
+
+@dataclass
+class _PartialListing(FaultyStore):
+    """Lists a directory as a local file system may while files are added: a newer one, but not an older."""
+
+    def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
+        found = super().list_files(directory, start_after)
+        return [info for info in found if not info.name.startswith(f"{5:020d}")]
+
+
+def test_a_commit_that_a_listing_lacks_while_it_has_a_newer_one_is_read_all_the_same(
+    store: LocalStore,
+) -> None:
+    state = _some_table(store)
+    assert same_state(load_table(_PartialListing(store)), state)
+
+
+def test_tables_are_loaded_whole_while_commits_go_on_as_fast_as_they_can(
+    store: LocalStore,
+) -> None:
+    state = create_table(store)
+    for _ in range(200):  # a listing takes several reads of the directory
+        commit_register(store, state)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            commit_register(store, state)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(30):
+            before = state.version
+            assert load_table(store).version >= before
+    finally:
+        stop.set()
+        writer.join()
+
+
+def commit_register(store: LocalStore, state: TableState) -> None:
+    one = commit(store, state.version + 1, [Register("r", state.version)])
+    state.apply(state.version + 1, one.actions)
