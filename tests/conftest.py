@@ -72,7 +72,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     directory = tmp_path_factory.mktemp("spark")
     with contextlib.chdir(ROOT):
         session = spark_session(
-            "mainstem-tests", **{"spark.sql.warehouse.dir": str(directory / "warehouse")}
+            "mainstem-tests",
+            **{
+                "spark.sql.warehouse.dir": str(directory / "warehouse"),
+                # Many small queries, each run once: compiling them well takes longer than running.
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.sql.codegen.wholeStage": "false",
+            },
         )
     yield session
     session.stop()

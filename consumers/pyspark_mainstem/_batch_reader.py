@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BatchReader(DataSourceReader):
-    """Reads once. Every action on the DataFrame plans it anew, and then sees what is new."""
+    """Planned once for a DataFrame, at its first action: later actions read the same records."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

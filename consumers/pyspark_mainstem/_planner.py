@@ -135,17 +135,10 @@ class Planner:
             if not self._has(where):
                 self._lose(self._gone(where))
                 continue
-            first = start.get(where)
-            if (
-                self._initial_moves
-                and start == self._initial
-                and first is not None
-                and first > last
-            ):
-                # The first batch is planned anew after a restart. It was empty, see `latest`; only
-                # its end counts.
-                continue
-            ranges.append(self._range(where, self._begin(where, first), last))
+            # A first batch that began at "latest" can begin after its end when it is planned anew
+            # after a restart. It was empty, see `latest`, and is again; the next one goes on from
+            # its end.
+            ranges.append(self._range(where, self._begin(where, start.get(where)), last))
         return self._plan_ranges(ranges)
 
     # -- batches ---------------------------------------------------------------------------------

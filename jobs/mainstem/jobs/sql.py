@@ -13,8 +13,7 @@ from mainstem.jobs.session import spark_session
 from mainstem.jobs.tables import register_topics
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _STACK_TRACE: Final = "\n\nJVM stacktrace:"
 
@@ -64,6 +63,7 @@ def run_sql(
     """
     open_store(warehouse).close()  # before Spark starts: a mistyped path should not take so long
     session = spark or spark_session()
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
@@ -72,17 +72,30 @@ def run_sql(
         types = tuple(field.dataType.simpleString() for field in frame.schema.fields)
         if row_count_max is not None:
             frame = frame.limit(row_count_max + 1)
-        table: pa.Table = frame.toArrow()
+        columns = _columns(frame)
     except PySparkException as error:
         raise SqlError(str(error).split(_STACK_TRACE)[0].strip()) from error
-    rows = [_shown(column.to_pylist()) for column in table.columns]
-    count = table.num_rows if row_count_max is None else min(table.num_rows, row_count_max)
+    except Py4JJavaError as error:  # pyspark has no class for Delta's exceptions
+        raise SqlError(str(error.java_exception.getMessage())) from error
+    rows = tuple(zip(*map(_shown, columns), strict=True))
     return SqlResult(
-        columns=tuple(table.column_names),
+        columns=tuple(frame.columns),
         types=types,
-        rows=tuple(zip(*rows, strict=True))[:count] if rows else (),
-        truncated=count < table.num_rows,
+        rows=rows[:row_count_max],
+        truncated=row_count_max is not None and len(rows) > row_count_max,
     )
+
+
+def _columns(frame: DataFrame) -> list[list[Any]]:
+    """The values of each column. Through Arrow, since it keeps timestamps in UTC."""
+    import pyarrow as pa
+
+    try:
+        return [column.to_pylist() for column in frame.toArrow().columns]
+    except pa.ArrowInvalid:
+        # Results of Delta's own commands have nulls where their schema denies it.
+        rows = frame.collect()
+        return [[row[index] for row in rows] for index in range(len(frame.columns))]
 
 
 def _mentioned(warehouse: str | os.PathLike[str], statement: str) -> list[str] | None:

@@ -69,7 +69,7 @@ def register_topics(
         }
         for view, uri in before.items():
             if uri != now.get(view) and (topics is None or uri.startswith(f"{store.uri}/")):
-                spark.catalog.dropTempView(quote(view))
+                spark.catalog.dropTempView(view)
         for topic in wanted:
             view = names[topic]
             spark.sql(

@@ -1,0 +1,46 @@
+"""The session that `spark_session` gives."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mainstem.jobs import spark_session
+
+
+def test_a_second_call_gives_the_session_that_runs_with_the_callers_settings(
+    spark: SparkSession,
+) -> None:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    again = spark_session(**{"spark.sql.shuffle.partitions": "7", "spark.driver.memory": "9g"})
+    try:
+        assert again.conf.get("spark.sql.shuffle.partitions") == "7"
+        assert again.sparkContext is spark.sparkContext
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before or "2")
+
+
+def test_it_is_set_up_for_delta_and_small_machines(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.databricks.delta.vacuum.logging.enabled") == "false"
+    assert spark.sparkContext.uiWebUrl is None
+    jars = (spark.conf.get("spark.jars") or "").split(",")
+    assert len(jars) == 6
+    assert not any("hadoop" in jar for jar in jars)
+
+
+def test_the_source_is_registered_by_its_name_alone(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match=r"mainstem\.warehouse is missing"):
+        spark.read.format("mainstem").load()
+
+
+def test_a_failed_statement_prints_no_stack_trace(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.sql("SELECT * FROM nowhere")
+    captured = capfd.readouterr()
+    assert captured.err == ""
+    assert not logging.getLogger("SQLQueryContextLogger").isEnabledFor(logging.CRITICAL)
