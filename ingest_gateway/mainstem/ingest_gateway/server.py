@@ -93,6 +93,8 @@ class Gateway:
             split_address("advertised.listeners", advertised)
         self._store.self_check()
         self._register_services()
+        # First: a bound port of a gRPC server that never started stays bound.
+        self._start_metrics()
         try:
             port = self._server.add_insecure_port(listener)
         except RuntimeError as error:
@@ -102,7 +104,6 @@ class Gateway:
             ) from error
         bound = f"{host}:{port}"
         self.address = advertised or f"{_reachable(host)}:{port}"
-        self._start_metrics()
         await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)

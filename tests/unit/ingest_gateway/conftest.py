@@ -17,10 +17,23 @@ import pytest
 # helpers (`tests.unit.ingest_gateway.harness`) are imported from there.
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
+from mainstem.delta_log import LocalStore, Topics
+from mainstem.delta_log.maintenance import write_checkpoint
+
 
 @pytest.fixture(scope="session")
-def grpc_started() -> Iterator[None]:
-    """gRPC's asyncio support has a thread and sockets for as long as there is any channel."""
+def runtimes_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What native code keeps for itself is there before anybody looks for leaks.
+
+    gRPC's asyncio support has a thread and sockets for as long as there is any channel, and
+    delta-rs has a runtime for the life of the process.
+    """
+    warehouse = LocalStore(tmp_path_factory.mktemp("warehouse"))
+    Topics(warehouse).create("t", 1)
+    table = warehouse.bind("topics/t")
+    write_checkpoint(table)
+    table.close()
+    warehouse.close()
 
     async def start() -> grpc.aio.Channel:
         channel = grpc.aio.insecure_channel("127.0.0.1:1")
@@ -34,7 +47,7 @@ def grpc_started() -> Iterator[None]:
 
 @pytest.fixture
 def nothing_left(
-    grpc_started: None, leak_check: Callable[[], AbstractContextManager[None]], tmp_path: Path
+    runtimes_started: None, leak_check: Callable[[], AbstractContextManager[None]], tmp_path: Path
 ) -> Iterator[None]:
     """Fails the test when it leaves a thread, a file or a directory of a warehouse behind."""
     with leak_check():
