@@ -6,6 +6,7 @@ Source: Delta protocol, sections "Checkpoints" and "Metadata Cleanup". delta-rs 
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,17 @@ def write_checkpoint(store: Store) -> int:
     store.make_durable(LAST_CHECKPOINT)
     table.cleanup_metadata()
     return version
+
+
+def freeze_heap() -> None:
+    """Takes everything that lives now out of the garbage collector's sight; for after each checkpoint.
+
+    A topic keeps an object for each active file: with 60,000 of them a full collection stops every append for
+    some 80 ms, and finds nothing, since they hold no cycles. What was frozen is still freed by its reference
+    count. The collection before it looks only at what came since the last call, so it is short.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _open(store: Store) -> DeltaTable:

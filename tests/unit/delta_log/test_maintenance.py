@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import deltalake
@@ -13,7 +15,7 @@ from deltalake import DeltaTable
 
 from mainstem.delta_log import LocalStore, TableState, load_table, registers
 from mainstem.delta_log.actions import Register
-from mainstem.delta_log.maintenance import write_checkpoint
+from mainstem.delta_log.maintenance import freeze_heap, write_checkpoint
 from mainstem.delta_log.snapshot import LAST_CHECKPOINT, checkpoint_path, commit_path
 from mainstem.errors import StoreUnavailableError
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
@@ -187,3 +189,22 @@ def test_a_listing_that_lacks_a_commit_while_commits_go_on_only_delays_the_check
     appears.start()
     assert write_checkpoint(store) == state.version
     appears.join()
+
+
+def test_a_frozen_heap_is_not_collected_again_and_is_freed_all_the_same(store: LocalStore) -> None:
+    state = _table(store)
+    try:
+        freeze_heap()
+        assert gc.get_freeze_count() > 10
+        assert not any(found is state for found in gc.get_objects())
+        held = _Held()
+        seen = weakref.ref(held)
+        freeze_heap()
+        del held
+        assert seen() is None
+    finally:
+        gc.unfreeze()
+
+
+class _Held:
+    """Something that a weak reference can watch."""
