@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import resource
@@ -87,7 +88,7 @@ class Gateway:
 
     async def _start(self) -> str:
         listener = self._config.text("listeners")
-        host, _ = split_address("listeners", listener)
+        host, wanted_port = split_address("listeners", listener)
         advertised = self._config.text("advertised.listeners")
         if advertised:
             split_address("advertised.listeners", advertised)
@@ -95,12 +96,12 @@ class Gateway:
         self._register_services()
         # First: a bound port of a gRPC server that never started stays bound.
         self._start_metrics()
+        _check_can_listen(host, wanted_port)
         try:
             port = self._server.add_insecure_port(listener)
         except RuntimeError as error:
             raise InvalidConfigError(
-                f"cannot listen on {listener}: {error}; is another gateway running there?",
-                name="listeners",
+                f"cannot listen on {listener}: {error}", name="listeners"
             ) from error
         bound = f"{host}:{port}"
         self.address = advertised or f"{_reachable(host)}:{port}"
@@ -262,6 +263,36 @@ def split_address(name: str, address: str) -> tuple[str, int]:
             value=address,
         )
     return host, number
+
+
+def _check_can_listen(host: str, port: int) -> None:
+    """Tries to bind as gRPC will, which itself only says that it failed.
+
+    Raises:
+        InvalidConfigError: None of the host's addresses can be bound; the message says why.
+    """
+    failure: OSError | None = None
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        found, failure = [], error
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+            return
+        except OSError as error:
+            failure = error
+    hint = "; is another gateway running there?" if _is_in_use(failure) else ""
+    why = failure.strerror if failure is not None else "it has no address"
+    raise InvalidConfigError(f"cannot listen on {host}:{port}: {why}{hint}", name="listeners")
+
+
+def _is_in_use(failure: OSError | None) -> bool:
+    return failure is not None and failure.errno == errno.EADDRINUSE
 
 
 def _reachable(host: str) -> str:
