@@ -1,8 +1,8 @@
 """How long does a topic with many commits and files take to open?
 
-Makes the log of a topic with `--commits` appends of one small file each (the log only: opening reads
-no data file) and a checkpoint of it, then opens it: from the checkpoint, with commits after it, and
-after a log clean-up.
+Makes the log of a topic with `--commits` appends of one small file each (the log only: opening
+reads no data file) and a checkpoint of it, then opens it: from the checkpoint, with commits after
+it, and after a log clean-up.
 
 Usage: python benchmarks/open_topic.py [--directory DIR] [--commits 50000] [--after 1000]
 """

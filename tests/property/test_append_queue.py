@@ -1,4 +1,4 @@
-"""The append queue against a model: offsets are dense, bytes bounded, requests whole and in order."""
+"""The append queue against a model: dense offsets, bounded bytes, whole requests in order."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _remove(file: DataFile) -> Remove:
 
 @st.composite
 def _histories(draw: st.DrawFn) -> tuple[_Model, list[list[Action]]]:
-    """Commits that append, drop files, merge neighbours into one (in any order of actions), set registers."""
+    """Commits that append, drop files, merge neighbours (actions in any order), set registers."""
     model = _Model()
     commits: list[list[Action]] = [
         [Protocol(), Metadata("id", 0, {"mainstem.partitions": str(PARTITIONS)})]

@@ -79,27 +79,29 @@ class Protocol:
         """Refuses what this version cannot read or write, by name.
 
         Raises:
-            UnsupportedTableError: The table has a feature that we do not know, or it is no mainstem table.
+            UnsupportedTableError: The table has a feature that we do not know, or is none of ours.
         """
         unknown = sorted(
             (set(self.reader_features) | set(self.writer_features)) - set(WRITER_FEATURES)
         )
         if unknown:
             raise UnsupportedTableError(
-                f"the table {table} has the feature {', '.join(unknown)}, which this version of mainstem does not know; "
-                "open it with a newer version",
+                f"the table {table} has the feature {', '.join(unknown)}, which this version of "
+                "mainstem does not know; open it with a newer version",
                 table=table,
                 features=",".join(unknown),
             )
         if WRITER_FEATURE not in self.writer_features:
             raise UnsupportedTableError(
-                f"the table {table} is not a mainstem topic: it lacks the writer feature {WRITER_FEATURE}",
+                f"the table {table} is not a mainstem topic: "
+                f"it lacks the writer feature {WRITER_FEATURE}",
                 table=table,
             )
         if self.min_reader_version > READER_VERSION or self.min_writer_version != WRITER_VERSION:
             raise UnsupportedTableError(
-                f"the table {table} asks for reader version {self.min_reader_version} and writer version "
-                f"{self.min_writer_version}; this version of mainstem knows {READER_VERSION} and {WRITER_VERSION}",
+                f"the table {table} asks for reader version {self.min_reader_version} and writer "
+                f"version {self.min_writer_version}; this version of mainstem knows "
+                f"{READER_VERSION} and {WRITER_VERSION}",
                 table=table,
             )
 
@@ -131,7 +133,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file of one partition: offsets [base_offset, last_offset], both there; an `add` action.
+    """A data file of one partition, with offsets [base_offset, last_offset]; an `add` action.
 
     Attributes:
         path: Relative to the table, not URL-encoded.
@@ -253,10 +255,11 @@ class CommitInfo:
     """Who made the commit and why.
 
     Attributes:
-        commit_id: Unique to the commit; tells our own commit from another's when the outcome is unknown.
+        commit_id: Unique to the commit; tells our own commit from another's when the outcome is
+            unknown.
         batches: The records that the commit added, by partition and offset.
-        action_count: Of the whole commit, this one included: a file that was cut between two lines is
-            otherwise as good as any. 0: the writer did not say.
+        action_count: Of the whole commit, this one included: a file that was cut between two lines
+            is otherwise as good as any. 0: the writer did not say.
     """
 
     commit_id: str
@@ -335,7 +338,10 @@ def decode_commit(data: bytes, path: str) -> list[Action]:
 
 
 def action_from_json(parsed: Mapping[str, Any]) -> Action | None:
-    """One action from its JSON (or a checkpoint row of the same shape). None: of a kind that may be ignored."""
+    """One action from its JSON, or from a checkpoint's row of the same shape.
+
+    None: of a kind that may be ignored.
+    """
     if (body := parsed.get("add")) is not None:
         return DataFile.from_add(body)
     if (body := parsed.get("txn")) is not None:
@@ -375,7 +381,7 @@ def _torn(path: str, why: str) -> LogDamagedError:
 
 
 def same_table(first: Metadata, second: Metadata) -> bool:
-    """Whether two metadata actions are of one topic with one schema, so that only settings differ."""
+    """Whether two metadata actions are of one topic with one schema: only settings differ."""
     return (first.id, first.schema_string, first.partition_columns) == (
         second.id,
         second.schema_string,

@@ -1,4 +1,4 @@
-"""Batches that wait for a table commit: offsets in arrival order, bounded in bytes. Pure: no I/O, no clock."""
+"""Batches that wait for a table commit: offsets in arrival order, bounded in bytes. Pure."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class Group(Generic[Token]):
 class AppendQueue(Generic[Token]):
     """The queue of one led topic.
 
-    A request that `accept` takes has its offsets, which never change; it leaves in a group, whole, and its
-    bytes count until `done`.
+    A request that `accept` takes has its offsets, which never change; it leaves in a group, whole,
+    and its bytes count until `done`.
 
     Args:
         limit_bytes: What may wait or be in commit in this topic.
@@ -110,14 +110,17 @@ class AppendQueue(Generic[Token]):
         """Gives the records their offsets and queues them, all or nothing.
 
         Args:
-            slices: Each of one or more records. Where a partition has several, they follow each other.
+            slices: Each of one or more records. Where a partition has several, they follow each
+                other.
 
         Raises:
-            BackPressureError: This topic's queue, or all queues together, are full. Nothing was taken.
+            BackPressureError: This topic's queue, or all together, are full. Nothing was taken.
         """
         assert all(slice_.records.num_rows for slice_ in slices), "a slice has no records"
         if self.used_bytes and self.used_bytes + size_bytes > self._limit_bytes:
-            raise self._full(self.used_bytes, self._limit_bytes, size_bytes, "the topic's queue holds")
+            raise self._full(
+                self.used_bytes, self._limit_bytes, size_bytes, "the topic's queue holds"
+            )
         if not self._budget.has_room(size_bytes):
             raise self._full(
                 self._budget.used_bytes,
@@ -139,7 +142,7 @@ class AppendQueue(Generic[Token]):
         return pending
 
     def take(self, bytes_max: int) -> Group[Token]:
-        """The next group: at least one request if any waits, then as many as stay within `bytes_max`."""
+        """The next group: at least one request if any waits, then as many as fit `bytes_max`."""
         group: Group[Token] = Group()
         while self._waiting:
             head = self._waiting[0]

@@ -1,8 +1,8 @@
 """The appender: leads one topic, and turns queued batches into table commits (group commit).
 
-Offsets are given in arrival order when a batch is accepted. One commit at a time is in flight; it takes all
-partitions at once. An accepted batch is retried until its commit lands or the topic is lost to another
-leader: it is never re-sequenced and never dropped.
+Offsets are given in arrival order when a batch is accepted. One commit at a time is in flight; it
+takes all partitions at once. An accepted batch is retried until its commit lands or the topic is
+lost to another leader: it is never re-sequenced and never dropped.
 
 Runs on one event loop; encoding and the store's calls run in `pool`.
 """
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Waits between attempts while the store fails: short at first, then as long as operators wait anyway.
+#: Waits between attempts while the store fails: short at first, then as long as operators wait.
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 #: Attempts to commit a leader epoch; each loss means that another writer got on.
@@ -67,7 +67,10 @@ class Appended:
 
 
 class AppenderMetrics(Protocol):
-    """What an appender reports. `stage` is queue, encode or commit; `outcome` committed, conflict or unknown."""
+    """What an appender reports.
+
+    `stage` is queue, encode or commit; `outcome` is committed, conflict or unknown.
+    """
 
     def append_seconds(self, stage: str, seconds: float) -> None: ...
     def table_commit(self, outcome: str) -> None: ...
@@ -99,7 +102,8 @@ class Appender:
         queue_bytes: What may wait or be in commit, in bytes.
         budget: Shared by all topics of a gateway.
         on_commit: Called on the loop after each commit of ours, for maintenance.
-        on_failure: Called on the loop once, when the appender stops for another reason than `close`.
+        on_failure: Called on the loop once, when the appender stops for another reason than
+            `close`.
     """
 
     def __init__(
@@ -199,17 +203,21 @@ class Appender:
         return self._queue.log_end_offset(partition)
 
     def submit(self, slices: Sequence[Slice], size_bytes: int) -> asyncio.Future[Appended]:
-        """Accepts a request: its records have their offsets from now on, and the future tells when they are durable.
+        """Accepts a request: its records have their offsets from now on.
+
+        The future tells when they are durable.
 
         Args:
-            slices: Each of one or more records. Where a partition has several, they follow each other.
+            slices: Each of one or more records. Where a partition has several, they follow each
+                other.
 
         Raises:
             BackPressureError: A queue is full; nothing was taken.
             MainstemError: The appender has failed or is closed; see `failure`.
         """
         if self._failure is not None:
-            # Each raise of one exception object adds to its traceback, and this one may be raised for ever.
+            # Each raise of one exception object adds to its traceback, and this one may be raised
+            # for ever.
             raise self._failure.with_traceback(None)
         if self._closing:
             raise ShuttingDownError(
@@ -224,7 +232,10 @@ class Appender:
     async def change_metadata(
         self, operation: str, change: Callable[[TableState], Metadata]
     ) -> int:
-        """Commits a change of settings or partitions between two appends; returns the table version.
+        """Commits a change of settings or partitions between two appends.
+
+        Returns:
+            The table version that has it.
 
         Raises:
             MainstemError: `change` refused, or the topic is lost.
@@ -246,7 +257,7 @@ class Appender:
                     return version
 
     async def close(self, timeout_s: float) -> None:
-        """Commits what was accepted, within `timeout_s`, then stops. What is left fails as unknown."""
+        """Commits what was accepted within `timeout_s`, then stops. The rest fails as unknown."""
         self._closing = True
         self._wake.set()
         with contextlib.suppress(TimeoutError):
@@ -355,7 +366,11 @@ class Appender:
                 return version
 
     async def _attempt(self, commit: TableCommit) -> int | None:
-        """Commits at the next version. None: another writer has it; its commit is part of our state now."""
+        """Commits at the next version.
+
+        Returns:
+            The version; None: another writer has it, and its commit is part of our state now.
+        """
         version = self.state.version + 1
         unknown = 0
         while True:
@@ -399,7 +414,8 @@ class Appender:
             raise _deleted(self.topic)
         if state.epoch > self.epoch:
             raise FencedError(
-                f"another gateway leads topic {self.topic!r} with epoch {state.epoch}; ours was {self.epoch}",
+                f"another gateway leads topic {self.topic!r} with epoch {state.epoch}; "
+                f"ours was {self.epoch}",
                 topic=self.topic,
                 epoch=state.epoch,
             )
@@ -407,16 +423,17 @@ class Appender:
         assert state.metadata is not None
         if not same_table(before, state.metadata):
             raise UnsupportedTableError(
-                f"version {winner.version} of topic {self.topic!r} changed its id, schema or partitioning; "
-                "the gateway has stopped writing to it",
+                f"version {winner.version} of topic {self.topic!r} changed its id, schema or "
+                "partitioning; the gateway has stopped writing to it",
                 topic=self.topic,
                 table_version=winner.version,
             )
         for partition, end in ends.items():
             if state.log_end_offset(partition) != end:
                 raise LogDamagedError(
-                    f"version {winner.version} of topic {self.topic!r} moved the end of partition {partition} from "
-                    f"{end} to {state.log_end_offset(partition)} without a new leader epoch; "
+                    f"version {winner.version} of topic {self.topic!r} moved the end of partition "
+                    f"{partition} from {end} to {state.log_end_offset(partition)} without a new "
+                    "leader epoch; "
                     "the gateway has stopped writing to it",
                     topic=self.topic,
                     table_version=winner.version,

@@ -1,7 +1,7 @@
 """The one way in which a topic table changes: a commit file, put if absent, with three outcomes.
 
-Source: Delta protocol, section "Delta Log Entries": writers must create a version's file atomically and only
-if it does not exist.
+Source: Delta protocol, section "Delta Log Entries": writers must create a version's file atomically
+and only if it does not exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mainstem.delta_log.store import (
 )
 from mainstem.errors import LogDamagedError, OutcomeUnknownError, StoreUnavailableError
 
-#: An administrator waits for an answer: some seconds of a failing store, then the truth that nobody knows.
+#: An administrator waits for an answer: some seconds of a failing store, then that nobody knows.
 _UNKNOWN_ATTEMPTS_MAX = 10
 
 
@@ -62,7 +62,7 @@ def wall_clock_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """A commit that is ready to be tried at any version: the actions with their commit info and its id."""
+    """A commit that is ready to be tried at any version: actions, with their commit info."""
 
     info: CommitInfo
     actions: tuple[Action, ...]
@@ -97,14 +97,14 @@ class Committer:
     def commit(self, version: int, commit: TableCommit) -> Outcome:
         """Tries to make `commit` the table's version `version`, which must follow one that exists.
 
-        Safe to repeat with the same commit and version, which is also how an unknown outcome is resolved:
-        where the version is taken, it is read back, and our own commit is told by its id.
+        Safe to repeat with the same commit and version, which is also how an unknown outcome is
+        resolved: where the version is taken, it is read back, and our own commit is told by its id.
 
         Raises:
             StoreUnavailableError: The store failed before the commit could be there. Try again.
             StoreGone: The table was removed.
-            LogDamagedError: Another commit has the version, and its file is torn, or is so old that log
-                clean-up has removed it.
+            LogDamagedError: Another commit has the version, and its file is torn, or is so old that
+                log clean-up has removed it.
         """
         try:
             self._store.put_if_absent(commit_path(version), encode_commit(commit.actions))
@@ -127,8 +127,9 @@ class Committer:
             self._store.check_bound()
             # Not free for us: the version is history, and a commit in its place would be lost.
             raise LogDamagedError(
-                f"version {version} of {self._store.uri} was taken, and has been removed before it could be "
-                "read: this writer has fallen behind the log's clean-up; open the table again",
+                f"version {version} of {self._store.uri} was taken, and has been removed before it "
+                "could be read: this writer has fallen behind the log's clean-up; "
+                "open the table again",
                 file=path,
             ) from error
         except StoreGone:
@@ -146,7 +147,7 @@ def commit_until_decided(
     attempts_max: int = 100,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Commits at `version` or the first free one after it, for administration: blocks, few in number.
+    """Commits at `version` or the first free one after it. For administration: it blocks.
 
     Args:
         on_conflict: Takes the winner's actions; raises to give up.
@@ -156,8 +157,8 @@ def commit_until_decided(
         The version that the commit became.
 
     Raises:
-        StoreUnavailableError: The store failed, or other writers were always first. Nothing was done.
-        OutcomeUnknownError: The store failed in a way that leaves it open whether the commit is there.
+        StoreUnavailableError: The store failed, or others were always first. Nothing was done.
+        OutcomeUnknownError: The store failed such that nobody knows whether the commit is there.
     """
     unknown = 0  # attempts since one may have landed
     for _ in range(attempts_max):
@@ -182,8 +183,8 @@ def commit_until_decided(
             sleep(min(0.01 * 2**unknown, 0.5))
     if unknown:
         raise OutcomeUnknownError(
-            f"the store could not say whether {commit.info.operation} became version {version} of the table; "
-            "look before you try again",
+            f"the store could not say whether {commit.info.operation} became version {version} of "
+            "the table; look before you try again",
             table_version=version,
         )
     raise StoreUnavailableError(

@@ -28,7 +28,8 @@ _COMPRESSION: Final[dict[str, tuple[str, int | None]]] = {
     "none": ("none", None),
 }
 
-#: Lengths apart from the bytes: twice as fast to write as a dictionary for keys and values that rarely repeat.
+#: Lengths apart from the bytes: twice as fast to write as a dictionary for keys and values that
+#: rarely repeat.
 _ENCODINGS: Final = {
     "offset": "DELTA_BINARY_PACKED",
     "timestamp": "DELTA_BINARY_PACKED",
@@ -39,7 +40,7 @@ _ENCODINGS: Final = {
 }
 _DICTIONARY: Final = ["timestamp_type", "producer_id", "headers.list.element.key"]
 
-#: Only what Spark and the index prune on. None on key and value: one large value would fill the log.
+#: What Spark and the index prune on. None on key and value: one large value would fill the log.
 _STATISTICS: Final = ["offset", "timestamp"]
 
 
@@ -119,10 +120,10 @@ def read_data_file(
     end_offset: int,
     columns: Iterable[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of `file` with offsets in [start_offset, end_offset), in order, a row group at a time.
+    """The records of `file` with offsets in [start_offset, end_offset), in order, by row groups.
 
     Args:
-        columns: Names out of `TABLE_SCHEMA`; `offset` is read in any case and comes first. None: all.
+        columns: Names out of `TABLE_SCHEMA`; `offset` is read always and comes first. None: all.
 
     Raises:
         LogDamagedError: The file is missing or is no Parquet file.
@@ -132,8 +133,8 @@ def read_data_file(
         source = store.open(file.path)
     except NotFound as error:
         raise LogDamagedError(
-            f"the data file {store.uri}/{file.path}, which holds offsets {file.base_offset} to {file.last_offset} of "
-            f"partition {file.partition}, is missing",
+            f"the data file {store.uri}/{file.path}, which holds offsets {file.base_offset} to "
+            f"{file.last_offset} of partition {file.partition}, is missing",
             file=file.path,
         ) from error
     try:
@@ -146,7 +147,7 @@ def read_data_file(
                     cut = _cut(batch, start_offset, end_offset)
                     if cut.num_rows:
                         yield cut
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise LogDamagedError(
             f"the data file {store.uri}/{file.path} is damaged: {error}", file=file.path
         ) from error
@@ -167,5 +168,5 @@ def _cut(batch: pa.RecordBatch, start_offset: int, end_offset: int) -> pa.Record
 
 
 def timestamps_to_ms(column: pa.Array) -> pa.Array:
-    """A file's timestamp column (microseconds, always whole milliseconds) as integers in milliseconds."""
+    """A file's timestamp column (microseconds, always whole milliseconds) in milliseconds."""
     return pc.divide(column.view(pa.int64()), 1_000)

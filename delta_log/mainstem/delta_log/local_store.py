@@ -1,9 +1,10 @@
 """A `Store` in a directory of a local file system.
 
-`put_if_absent` writes a temporary file, syncs it, gives it its final name with `link`, which fails when the
-name exists, and syncs the directory. Files are reached through a descriptor of the root directory, so that a
-store that is bound to a removed directory cannot write into a new one of the same name; and a write that went
-into a directory that has just lost its name is reported as StoreGone, never as done.
+`put_if_absent` writes a temporary file, syncs it, gives it its final name with `link`, which fails
+when the name exists, and syncs the directory. Files are reached through a descriptor of the root
+directory, so that a store that is bound to a removed directory cannot write into a new one of the
+same name; and a write that went into a directory that has just lost its name is reported as
+StoreGone, never as done.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def _uses_root(
 ) -> Callable[Concatenate[LocalStore, P], R]:
     """Keeps the root's descriptor open until the call is done.
 
-    `close` may come from another thread in the middle of a call. A number that was closed and given out again
-    would lead the rest of the call into a directory that belongs to somebody else.
+    `close` may come from another thread in the middle of a call. A number that was closed and given
+    out again would lead the rest of the call into a directory that belongs to somebody else.
     """
 
     @functools.wraps(method)
@@ -185,8 +186,9 @@ class LocalStore:
 
     @_uses_root
     def remove_directory(self, path: str, bound: Self) -> bool:
-        # Between a check of the name and the rename another process may remove the directory, and make a new
-        # one under its name. All removals of a root take turns, so the name cannot change hands in between.
+        # Between a check of the name and the rename another process may remove the directory, and
+        # make a new one under its name. All removals of a root take turns, so the name cannot
+        # change hands in between.
         trash = f"{_TRASH}/{uuid.uuid4().hex}"
         try:
             self._make_directory(_TRASH)
@@ -198,7 +200,8 @@ class LocalStore:
             self._sync_directory(_TRASH)
         except OSError as error:
             raise self._failed("remove the directory", path, error) from error
-        # What interrupted removals left goes too. The directory of the trash stays: others may be using it.
+        # What interrupted removals left goes too. The directory of the trash stays: others may be
+        # using it.
         for name in self.list_directories(_TRASH):
             shutil.rmtree(self._root / _TRASH / name, ignore_errors=True)
         return True
@@ -237,7 +240,8 @@ class LocalStore:
                 pass
             else:
                 raise StoreUnavailableError(
-                    f"{self._root} cannot hold a log: link() replaced an existing file; use another file system"
+                    f"{self._root} cannot hold a log: link() replaced an existing file; "
+                    "use another file system"
                 )
             if self.read(name) != b"first":
                 raise StoreUnavailableError(
@@ -245,7 +249,8 @@ class LocalStore:
                 )
         except PutOutcomeUnknown as error:
             raise StoreUnavailableError(
-                f"{self._root} cannot hold a log: {error}; use a file system with hard links and fsync"
+                f"{self._root} cannot hold a log: {error}; "
+                "use a file system with hard links and fsync"
             ) from error
         finally:
             self.delete(name)
@@ -338,9 +343,10 @@ class LocalStore:
         self._sync_directory(directory)
 
     def _sync_directory(self, directory: str) -> None:
-        """Makes the names in `directory` durable, and once also its own and those of the directories above it.
+        """Makes the names in `directory` durable, and once also those on the way to it.
 
-        Whoever made a directory may have crashed before its name was durable: finding it is not enough.
+        Whoever made a directory may have crashed before its name was durable: finding it there is
+        not enough.
         """
         self._sync_one(directory)
         if directory and directory not in self._named_durably:
@@ -384,7 +390,7 @@ class LocalStore:
             raise self._failed("read", path, error) from error
 
     def _failed(self, what: str, path: str, error: OSError) -> StoreUnavailableError:
-        """StoreGone when the bound directory is no longer the one of that name, else StoreUnavailableError."""
+        """StoreGone if the directory has lost its name, else StoreUnavailableError."""
         if not self._has_its_name():
             return self._gone(path)
         return _unavailable(what, str(self._root / path), error)

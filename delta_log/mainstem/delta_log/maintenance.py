@@ -21,7 +21,7 @@ _OPEN_RETRY_DELAY_S: Final = 0.05
 
 
 def write_checkpoint(store: Store) -> int:
-    """Writes a checkpoint of the newest version and removes log files that are older than the retention.
+    """Writes a checkpoint of the newest version and removes log files past their retention.
 
     Blocks, for milliseconds to seconds.
 
@@ -29,13 +29,14 @@ def write_checkpoint(store: Store) -> int:
         The version of the checkpoint.
 
     Raises:
-        Exception: It failed, in delta-rs or in the store; the log is as good as before. Try again later.
+        Exception: It failed, in delta-rs or in the store; the log is as good as before.
     """
     table = _open(store)
     version = table.version()
     table.create_checkpoint()
-    # delta-rs does not sync. A checkpoint that a loss of power can take must not replace commit files that it
-    # cannot. Through `store`, so that nothing is removed where another topic has taken the name.
+    # delta-rs does not sync. A checkpoint that a loss of power can take must not replace commit
+    # files that it cannot. Through `store`, so that nothing is removed where another topic has
+    # taken the name.
     store.make_durable(checkpoint_path(version))
     store.make_durable(LAST_CHECKPOINT)
     table.cleanup_metadata()
@@ -43,19 +44,19 @@ def write_checkpoint(store: Store) -> int:
 
 
 def freeze_heap() -> None:
-    """Takes everything that lives now out of the garbage collector's sight; for after each checkpoint.
+    """Takes everything that lives now out of the garbage collector's sight: after a checkpoint.
 
-    A topic keeps an object for each active file: with 60,000 of them a full collection stops every append for
-    some 80 ms, and finds nothing, since they hold no cycles. What was frozen is still freed by its reference
-    count. The collection before it looks only at what came since the last call, so it is short.
+    A topic keeps an object for each active file: with 60,000 of them a full collection stops every
+    append for some 80 ms, and finds nothing, since they hold no cycles. What was frozen is still
+    freed by its reference count. The collection before looks only at what came since the last call.
     """
     gc.collect()
     gc.freeze()
 
 
 def _open(store: Store) -> DeltaTable:
-    # While commits go on, a listing of a local directory can have a newer file and lack an older one, which
-    # delta-rs takes for a damaged log. The next listing has it.
+    # While commits go on, a listing of a local directory can have a newer file and lack an older
+    # one, which delta-rs takes for a damaged log. The next listing has it.
     from deltalake import DeltaTable  # 80 ms and 60 MB: only for who needs it
     from deltalake.exceptions import DeltaError
 

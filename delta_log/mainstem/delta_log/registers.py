@@ -2,7 +2,7 @@
 
 | register | value |
 |---|---|
-| `mainstem/leo/<partition>` | the next offset; survives the retention of every file; never expires |
+| `mainstem/leo/<partition>` | the next offset; survives the retention of all files; never expires |
 | `mainstem/lso/<partition>` | the first readable offset |
 | `mainstem/epoch` | the leader epoch: a writer that sees a higher one than its own stops |
 | `mainstem/deleted` | 1: the topic was deleted, whatever is left of its directory |

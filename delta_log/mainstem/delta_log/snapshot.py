@@ -1,7 +1,7 @@
 """Reading a table's state through a `Store`: the newest checkpoint, then the commit files after it.
 
-delta-rs writes our checkpoints but does not read the log for us: it has no way to list `txn` actions, and it
-cannot read through a `Store`, so neither a fault-injecting nor a bound one.
+delta-rs writes our checkpoints but does not read the log for us: it has no way to list `txn`
+actions, and it cannot read through a `Store`, so neither a fault-injecting nor a bound one.
 
 Source: Delta protocol, sections "Checkpoints" and "Last Checkpoint File".
 """
@@ -63,7 +63,7 @@ def load_table(store: Store) -> TableState:
 
 
 class _Overtaken(LogDamagedError):
-    """A file that was listed is not there any more: log clean-up came in between, or it was lost."""
+    """A file that should be there is not: log clean-up came in between, or it was lost."""
 
 
 def _load_once(store: Store) -> TableState:
@@ -86,8 +86,8 @@ def _load_once(store: Store) -> TableState:
     newest = max(commits[-1:] + checkpoints[-1:])
     for version in range(state.version + 1, newest + 1):
         try:
-            # Whether it was listed or not: while commits go on, a listing of a local directory can have a
-            # newer file and lack an older one.
+            # Whether it was listed or not: while commits go on, a listing of a local directory can
+            # have a newer file and lack an older one.
             actions = read_commit(store, version)
         except NotFound as error:
             raise damage or _missing(store, version, newest) from error
@@ -104,7 +104,7 @@ def _missing(store: Store, version: int, newest: int) -> _Overtaken:
 
 
 def refresh_table(store: Store, state: TableState) -> TableState:
-    """The newest state: `state` itself brought forward, or a new one where log clean-up has overtaken it.
+    """The newest state: `state` itself brought forward, or a new one if clean-up has overtaken it.
 
     Raises:
         LogDamagedError: A commit file is torn.
@@ -122,7 +122,8 @@ def refresh_table(store: Store, state: TableState) -> TableState:
     if checkpoint > state.version:
         return load_table(store)
     if not advanced and checkpoint < state.version:
-        # No checkpoint covers the version that we have, so nothing has removed its file unless all is gone.
+        # No checkpoint covers the version that we have, so nothing has removed its file unless all
+        # is gone.
         try:
             store.open(commit_path(state.version)).close()
         except NotFound:

@@ -1,6 +1,7 @@
-"""What the log asks of the place where its files lie. A local directory is one `Store`, an object store another.
+"""What the log asks of the place where its files lie: a local directory, later an object store.
 
-Paths are relative to the store's root, with `/` between parts. Nothing above this module assumes a file system.
+Paths are relative to the store's root, with `/` between parts. Nothing above this module assumes a
+file system.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ class NotFound(Exception):
 
 
 class StoreGone(StoreUnavailableError):
-    """The directory that a bound store was bound to has been removed. Nothing more can be written there."""
+    """The directory that a store is bound to was removed. Nothing more can be written there."""
 
     retriable = False
 
 
 class PutOutcomeUnknown(Exception):
-    """`put_if_absent` failed at a point where the file may be there, or may be there but not yet durable."""
+    """`put_if_absent` failed where the file may be there, or be there but not yet durable."""
 
 
 class Store(Protocol):
-    """Durable files by name. Calls block: keep them off an event loop. All are safe from several threads.
+    """Durable files by name. Calls block, and may come from several threads at once.
 
-    Every call but the listed exceptions raises StoreUnavailableError when the store fails and nothing
-    was done.
+    Every call but the listed exceptions raises StoreUnavailableError when the store fails and
+    nothing was done.
     """
 
     @property
@@ -73,8 +74,8 @@ class Store(Protocol):
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Writes the file, whole, unless one of that name exists; durable when this returns.
 
-        The primitive that the whole log rests on: of any number of callers in any processes exactly one
-        succeeds, and no reader ever sees a part.
+        The primitive that the whole log rests on: of any number of callers in any processes exactly
+        one succeeds, and no reader ever sees a part.
 
         Raises:
             AlreadyExists: Another was first.
@@ -87,7 +88,10 @@ class Store(Protocol):
         ...
 
     def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
-        """The files directly inside `directory` whose names sort after `start_after`, by name. None: empty."""
+        """The files directly inside `directory` that sort after `start_after`, by name.
+
+        A file that comes or goes meanwhile may be listed or not, whatever else is listed.
+        """
         ...
 
     def list_directories(self, directory: str) -> list[str]:
@@ -99,10 +103,10 @@ class Store(Protocol):
         ...
 
     def remove_directory(self, path: str, bound: Self) -> bool:
-        """Removes the directory that `bound` is bound to, with everything in it, if it still has the name `path`.
+        """Removes the directory at `path` with everything in it, if it is the one of `bound`.
 
-        The name is free at once, even if this is interrupted. A directory that somebody made under the name
-        in the meantime is left alone.
+        The name is free at once, even if this is interrupted. A directory that somebody made under
+        the name in the meantime is left alone.
 
         Returns:
             Whether this call removed it.
@@ -110,10 +114,12 @@ class Store(Protocol):
         ...
 
     def bind(self, directory: str, *, create: bool = False) -> Self:
-        """A store rooted at the directory that now has this name, made first with `create`. Raises NotFound.
+        """A store rooted at the directory that has this name now; `create` makes it if need be.
 
-        Should that directory be removed and another made under its name, writes through the bound store
-        raise StoreGone; they never reach the new directory.
+        Should that directory be removed and another made under its name, writes through the bound
+        store raise StoreGone; they never reach the new directory.
+
+        Raises NotFound without `create`, and where the directory is removed at this moment.
         """
         ...
 

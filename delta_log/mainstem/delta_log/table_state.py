@@ -67,7 +67,7 @@ class PartitionFiles:
         return found[1:] if found and found[0].last_offset < start_offset else found
 
     def _index(self, offset: int) -> int:
-        """The index of the last file whose base offset is at most `offset`; -1 when there is none."""
+        """The index of the last file whose base offset is at most `offset`; -1: there is none."""
         return bisect_right(self.sorted(), offset, key=_base_offset) - 1
 
 
@@ -102,7 +102,7 @@ class TableState:
         self._partitions: dict[int, PartitionFiles] = {}
 
     def apply(self, version: int, actions: Iterable[Action]) -> None:
-        """Takes the actions of `version`, which must follow the present one unless they are a checkpoint's.
+        """Takes the actions of `version`, the next one; a checkpoint's come first, at any version.
 
         Raises:
             UnsupportedTableError: The protocol or a setting has become one that we do not know.
@@ -192,8 +192,8 @@ class TableState:
             return TopicConfig.from_properties(metadata.configuration)
         except InvalidConfigError as error:
             raise UnsupportedTableError(
-                f"the table {self.table} has a setting that this version of mainstem does not know: "
-                f"{error.message}; open it with a newer version",
+                f"the table {self.table} has a setting that this version of mainstem does not "
+                f"know: {error.message}; open it with a newer version",
                 table=self.table,
             ) from error
 

@@ -1,4 +1,4 @@
-"""The topics of a warehouse: each is a Delta table below `topics/`, and the table is the only truth about it."""
+"""The topics of a warehouse: each is a Delta table below `topics/`, the only truth about it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from mainstem.records import check_topic_name
 
 TOPICS = "topics"
 
-#: Attempts of a create: against a store that gives no answer, and against others that delete the topic.
+#: Attempts of a create: against a store that gives no answer, and against others that delete the
+#: topic.
 _ATTEMPTS_MAX = 5
 
 #: Properties that every topic table gets beside its settings.
@@ -51,7 +52,7 @@ class OpenTopic:
 
 
 class Topics:
-    """Creates, opens, lists, alters and deletes the topics of the warehouse at the root of `store`. Calls block."""
+    """Creates, opens, lists and deletes the topics of the warehouse in `store`. Calls block."""
 
     def __init__(self, store: Store, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
         self._store = store
@@ -70,7 +71,7 @@ class Topics:
         return [name for name in self._store.list_directories(TOPICS) if self._has_log(name)]
 
     def exists(self, topic: str) -> bool:
-        """Whether a topic of that name exists. Raises InvalidTopicError for a name that none can have."""
+        """Whether there is a topic of that name. Raises InvalidTopicError if none can have it."""
         return self._has_log(check_topic_name(topic))
 
     def create(
@@ -143,7 +144,7 @@ class Topics:
 
         Raises:
             UnknownTopicError: There is none.
-            UnsupportedTableError, LogDamagedError: There is a table that cannot be used; the message says why.
+            UnsupportedTableError, LogDamagedError: The table cannot be used; the message says why.
         """
         check_topic_name(topic)
         try:
@@ -174,9 +175,9 @@ class Topics:
     def delete(self, topic: str) -> str:
         """Deletes the topic with all its records; returns its id. The name is free afterwards.
 
-        First a commit marks the table as deleted, so that every writer that still has it open loses its next
-        commit and stops; then the directory goes. Of several that delete a topic at the same time each
-        may succeed; none touches a topic that was created under the name in between.
+        First a commit marks the table as deleted, so that every writer that still has it open loses
+        its next commit and stops; then the directory goes. Of several that delete a topic at the
+        same time each may succeed; none touches a topic that was created under the name in between.
 
         Raises:
             UnknownTopicError: There is none.
@@ -204,10 +205,8 @@ class Topics:
 
     def _finish_delete(self, topic: str) -> None:
         """Removes what a delete that was interrupted left."""
-        try:
+        with contextlib.suppress(UnknownTopicError):
             self.open(topic).store.close()
-        except UnknownTopicError:
-            pass
 
     def _has_log(self, topic: str) -> bool:
         """Whether there is a table. Not by listing: a log may have thousands of files."""
@@ -249,7 +248,8 @@ def added_partitions(state: TableState, partition_count: int) -> Metadata:
     _check_partition_count(partition_count)
     if partition_count <= state.partition_count:
         raise InvalidConfigError(
-            f"the topic has {state.partition_count} partitions; the new number must be larger, not {partition_count}",
+            f"the topic has {state.partition_count} partitions; "
+            f"the new number must be larger, not {partition_count}",
             partition_count=state.partition_count,
         )
     return _with_configuration(

@@ -1,4 +1,4 @@
-"""Settings: what exists, with type, default, unit and meaning. Names are Kafka's wherever Kafka has one."""
+"""Settings: what exists, with type, default, unit and meaning. Names are Kafka's if it has one."""
 
 from mainstem.config._gateway import (
     GATEWAY_KEYS,

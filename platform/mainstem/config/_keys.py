@@ -1,4 +1,4 @@
-"""One setting: its name, type, default, unit, bounds and doc; and how a value given as text is read."""
+"""One setting: its name, type, default, unit, bounds and doc, and how its text is read."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 def unknown_setting(
     name: str, known: Iterable[str], unsupported: Mapping[str, str]
 ) -> InvalidConfigError:
-    """The error for a name that is no setting: why we do not have it, if Kafka does, or the nearest name."""
+    """The error for a name that is no setting: why we lack it, if Kafka has it, or the nearest."""
     if name in unsupported:
         return InvalidConfigError(f"{name} is not supported: {unsupported[name]}", name=name)
     close = nearest_name(name, known)

@@ -39,7 +39,7 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "int",
             100,
             "Under load, the time from the start of one table commit to the start of the next. "
-            "0: as fast as the store takes them. A topic that was idle commits at once in any case.",
+            "0: as fast as the store takes them. A topic that was idle commits at once.",
             unit="ms",
             minimum=0,
             maximum=60_000,
@@ -55,8 +55,9 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "delta.logRetentionDuration",
             "str",
             "interval 1 hours",
-            "How long commit files that a checkpoint has made superfluous are kept, for readers that are behind and for "
-            "time travel. A property of Delta's, so it has Delta's form.",
+            "How long commit files that a checkpoint has made superfluous are kept, "
+            "for readers that are behind and for time travel. "
+            "A property of Delta's, so it has Delta's form.",
             pattern=r"interval [1-9][0-9]{0,5} (seconds|minutes|hours|days|weeks)",
         ),
         ConfigKey(
@@ -171,7 +172,7 @@ class TopicConfig:
         return cls.parse(found)
 
     def to_properties(self) -> dict[str, str]:
-        """The table properties that say the same. Delta's own are written even where nobody set them."""
+        """The table properties that say the same. Delta's own are there even if nobody set them."""
         properties = {}
         for name, key in sorted(TOPIC_KEYS.items()):
             value = self.overrides.get(name, _implied_property(key))
@@ -233,7 +234,7 @@ def _property_name(name: str) -> str:
 
 
 def _implied_property(key: ConfigKey) -> ConfigValue | None:
-    """What a table says of a setting that nobody set: nothing, but of Delta's own our default, not Delta's."""
+    """What a table says of a setting that nobody set: of Delta's own our default, else nothing."""
     return key.default if key.name.startswith(_DELTA) else None
 
 

@@ -68,7 +68,7 @@ class ConfigError(InvalidConfigError):
 
 
 class InvalidRecordError(MainstemError):
-    """A record or its payload is malformed. The whole batch was refused, nothing of it is stored."""
+    """A record or its payload is malformed. The whole batch was refused; nothing is stored."""
 
     code = "INVALID_RECORD"
 
@@ -151,13 +151,13 @@ class LogDamagedError(MainstemError):
 
 
 class UnsupportedTableError(LogDamagedError):
-    """The table needs a reader or writer feature that this version does not know, or is no topic."""
+    """The table needs a feature that this version does not know, or it is no topic."""
 
     code = "UNSUPPORTED_TABLE"
 
 
 class DeliveryTimeoutError(MainstemError):
-    """`delivery.timeout.ms` passed before the record was acknowledged. It may still be in the log."""
+    """`delivery.timeout.ms` passed before the acknowledgement. The record may be in the log."""
 
     code = "DELIVERY_TIMEOUT"
 

@@ -28,8 +28,8 @@ COMMIT_BYTES_MAX: Final = 64 * MIB
 #: What a gRPC message may hold beside the records of a request.
 MESSAGE_OVERHEAD_BYTES: Final = 64 * KIB
 
-#: Records of one produce request. What they cost beside their bytes (offsets, positions in the answer)
-#: is not in the size of the message, and records may be empty.
+#: Records of one produce request. What they cost beside their bytes (offsets, positions in the
+#: answer) is not in the size of the message, and records may be empty.
 REQUEST_RECORDS_MAX: Final = 1_000_000
 
 #: A header's key and value count for a record's size together with this many bytes each.

@@ -1,4 +1,4 @@
-"""The wire: generated messages (`mainstem.protocol.v1`) and the mapping of errors to gRPC statuses."""
+"""The wire: generated messages (`mainstem.protocol.v1`), and errors as gRPC statuses."""
 
 from mainstem.protocol._status import (
     DOMAIN,

@@ -1,4 +1,4 @@
-"""One table maps our errors to gRPC statuses, in both directions; a test checks that it is complete."""
+"""One table maps our errors to gRPC statuses, in both directions; a test keeps it complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mainstem.protocol.v1 import log_pb2
 
 DOMAIN: Final = "mainstem"
 
-#: Of a message or a fact. Percent-encoded in `grpc-message` three times as long, in base64 a third longer.
+#: Of a message or a fact. Percent-encoded in `grpc-message` it is up to three times as long.
 _TEXT_BYTES_MAX: Final = 600
 
 _CODES: Final[dict[str, grpc.StatusCode]] = {
@@ -56,7 +56,7 @@ def status_code_for(code: str) -> grpc.StatusCode:
 
 
 def error_to_status(error: MainstemError) -> grpc.Status:
-    """The status for `context.abort_with_status`: with ErrorInfo, and RetryInfo where waiting helps."""
+    """For `context.abort_with_status`: with ErrorInfo, and RetryInfo where waiting helps."""
     facts = {_sendable(name): _sendable(value) for name, value in error.facts.items()}
     message = _sendable(error.message)
     details = [
@@ -104,7 +104,7 @@ def error_from_rpc(failure: grpc.RpcError) -> MainstemError:
     # AioRpcError has the methods of Call that are used here, but is no Call.
     assert isinstance(failure, (grpc.Call, grpc.aio.AioRpcError))
     try:
-        status = rpc_status.from_call(failure)
+        status = rpc_status.from_call(failure)  # type: ignore[arg-type]
     except ValueError:  # the details contradict the status: somebody in between changed it
         status = None
     if status is not None:
@@ -150,7 +150,7 @@ def _rebuild(
 
 
 def _sendable(text: str) -> str:
-    """`text` as UTF-8 that fits into a status: headers hold 8 KiB, in which a message is there twice."""
+    """`text` as UTF-8 that fits: headers hold 8 KiB, in which a status has its message twice."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) > _TEXT_BYTES_MAX:
         data = data[: _TEXT_BYTES_MAX - 3] + b"..."

@@ -186,7 +186,7 @@ def _floor_to_ms(column: pa.Array) -> pa.Array:
 
 
 def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of each record of a wire batch: key, value and headers, with an overhead for each header."""
+    """Bytes of each record of a wire batch: key, value, and headers with their overhead."""
     sizes = _lengths(batch.column("key")) + _lengths(batch.column("value"))
     headers = batch.column("headers")
     if headers.null_count < len(headers):

@@ -1,6 +1,6 @@
 """murmur2 as Kafka's Java client computes it, for one key and for a whole column.
 
-Source: org.apache.kafka.common.utils.Utils.murmur2, and DefaultPartitioner for the use of its result.
+Source: org.apache.kafka.common.utils.Utils.murmur2, and DefaultPartitioner for its use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _M = 0x5BD1E995
 _R = 24
 _MASK = 0xFFFFFFFF
 
-#: Longer keys are hashed one by one: the column algorithm makes a pass per four bytes of the longest.
+#: Longer keys are hashed one by one: a column takes a pass for each four bytes of the longest.
 _COLUMN_KEY_BYTES_MAX = 512
 
 
@@ -45,7 +45,7 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 def murmur2_column(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
-    """The hashes of a binary column, unsigned. A null hashes as empty: callers place nulls otherwise.
+    """The hashes of a binary column, unsigned. A null hashes as empty: place nulls otherwise.
 
     Raises:
         TypeError: The column is not of Arrow's type `binary`.
@@ -134,6 +134,6 @@ def _words_at(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDA
 
 
 def partitions_for_keys(keys: pa.BinaryArray, partition_count: int) -> npt.NDArray[np.int32]:
-    """`partition_for_key` for a column. A null key gets what an empty one gets: place it yourself."""
+    """`partition_for_key` for a column. A null key gets what an empty one does: place it."""
     positive = murmur2_column(keys) & np.uint32(0x7FFFFFFF)
     return (positive % np.uint32(partition_count)).astype(np.int32)

@@ -36,7 +36,7 @@ def timestamps_ms_column(column: pa.Array) -> npt.NDArray[np.int64]:
 def timestamps_out_of_range(
     timestamps_ms: npt.NDArray[np.int64], now_ms: int, after_max_ms: int, before_max_ms: int
 ) -> InvalidRecordError | None:
-    """The error for the first timestamp that is negative, too far in the future or too old, or None.
+    """The error for the first timestamp that is negative, too late or too early, or None.
 
     The bound on the future catches microseconds and nanoseconds given by mistake. Seconds look like
     January 1970 and are legal unless the topic sets `message.timestamp.before.max.ms`.

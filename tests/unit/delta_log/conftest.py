@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-# Last in the path, so that nothing of the checkout's root hides an installed module. The tests' own helpers
-# (`tests.unit.delta_log.faults`) are imported from there.
+# Last in the path, so that nothing of the checkout's root hides an installed module. The tests' own
+# helpers (`tests.unit.delta_log.faults`) are imported from there.
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from mainstem.delta_log import LocalStore, Topics

@@ -105,8 +105,7 @@ def test_a_commit_file_that_was_cut_anywhere_is_damaged() -> None:
         b'{"add":3}\n',
         b'{"txn":{"appId":"x"}}\n',
         b'{"metaData":{"id":"x"}}\n',
-        b'{"add":{"path":"p","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true,'
-        b'"stats":null}}\n',
+        b'{"add":{"path":"p","partitionValues":{"partition":"0"},"stats":null}}\n',
         COMMIT.replace(b'"actionCount":3', b'"actionCount":4'),
     ],
     ids=range(14),

@@ -1,4 +1,4 @@
-"""The appender over a real store: what is accepted lands once, at its offsets, whatever happens meanwhile."""
+"""The appender over a real store: what is accepted lands once, at its offsets, whatever happens."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from tests.unit.delta_log.faults import FaultyStore, Hook, nothing, times, unavailable, unknown
+from tests.unit.delta_log.tables import NOW_MS, records
 
 from mainstem.delta_log import (
     Appended,
@@ -48,8 +50,6 @@ from mainstem.errors import (
     UnsupportedTableError,
 )
 from mainstem.records import records_to_wire_batch
-from tests.unit.delta_log.faults import FaultyStore, Hook, nothing, times, unavailable, unknown
-from tests.unit.delta_log.tables import NOW_MS, records
 
 PARTITIONS = 6
 
@@ -418,9 +418,11 @@ def test_a_commit_of_another_that_appending_cannot_live_with_stops_the_topic(
         with pytest.raises(error):
             appender.submit([Slice(0, _batch(1))], 1)
         await appender.close(10)
-        assert not Path(topics.uri("t"), commit_path(version + 1)).exists()
+        stopped_at.append(version)
 
+    stopped_at: list[int] = []
     _run(work)
+    assert not Path(topics.uri("t"), commit_path(stopped_at[0] + 1)).exists()
 
 
 def test_a_commit_of_another_that_only_removes_and_adds_files_is_merged(

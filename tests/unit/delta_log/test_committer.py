@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
+from tests.unit.delta_log.tables import commit, create_table
 
 from mainstem.delta_log import (
     Committed,
@@ -24,8 +26,6 @@ from mainstem.errors import (
     StoreUnavailableError,
     UnknownTopicError,
 )
-from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
-from tests.unit.delta_log.tables import commit, create_table
 
 pytestmark = pytest.mark.fault
 

@@ -1,4 +1,4 @@
-"""Checkpoints and log clean-up: a table is as readable after them as before, whatever fails in between."""
+"""Checkpoints and log clean-up: a table is as readable after as before, whatever fails."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 import deltalake
 import pytest
 from deltalake import DeltaTable
+from tests.unit.delta_log.faults import FaultyStore, times, unavailable
+from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 from mainstem.delta_log import LocalStore, TableState, load_table, registers
 from mainstem.delta_log.actions import Register
 from mainstem.delta_log.maintenance import freeze_heap, write_checkpoint
 from mainstem.delta_log.snapshot import LAST_CHECKPOINT, checkpoint_path, commit_path
 from mainstem.errors import StoreUnavailableError
-from tests.unit.delta_log.faults import FaultyStore, times, unavailable
-from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 
 def _age_log(store: LocalStore, seconds: float) -> None:
@@ -82,7 +82,7 @@ def test_registers_survive_checkpoint_and_clean_up_and_so_does_every_record(
 def test_a_checkpoint_is_durable_before_anything_that_it_replaces_is_removed(
     store: LocalStore,
 ) -> None:
-    """delta-rs does not sync what it writes, and a clean-up may outlive a loss of power that the checkpoint does not."""
+    """delta-rs does not sync: a clean-up could outlive a loss of power, its checkpoint not."""
     state = _table(store)
     _age_log(store, 2 * 3600)
     seen: list[tuple[str, int]] = []

@@ -1,25 +1,26 @@
-"""Loading a table: the same as delta-rs sees, whole or not at all, also while its log is cleaned up."""
+"""Loading a table: what delta-rs sees, whole or not at all, also while its log is cleaned up."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from tests.unit.delta_log.faults import FaultyStore
+from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 from mainstem.delta_log import LocalStore, TableState, load_table, refresh_table, registers
-from mainstem.delta_log.actions import Metadata, Protocol, Register, Remove
+from mainstem.delta_log.actions import Action, Metadata, Protocol, Register, Remove
 from mainstem.delta_log.maintenance import write_checkpoint
 from mainstem.delta_log.snapshot import checkpoint_path, commit_path
 from mainstem.delta_log.store import ObjectInfo
 from mainstem.errors import LogDamagedError, UnknownTopicError, UnsupportedTableError
-from tests.unit.delta_log.faults import FaultyStore
-from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 HOURS_AGO_S = 2 * 3600
 
@@ -30,7 +31,7 @@ def _some_table(store: LocalStore, appends: int = 12) -> TableState:
     files = [append(store, state, number % 3) for number in range(appends)]
     assert state.metadata is not None
     merged = files[0]
-    commits = [
+    commits: list[list[Action]] = [
         [Register(registers.EPOCH, 5), Register("mainstem/producer/1/0", 9, updated_ms=1)],
         [Remove(merged.path, merged.partition, merged.size_bytes, 1, data_change=True)],
         [
@@ -151,11 +152,11 @@ def test_what_is_no_table_is_an_unknown_topic(store: LocalStore) -> None:
         load_table(store)
 
 
-DAMAGES = {
-    "empty": lambda data: b"",
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
     "cut": lambda data: data[: len(data) // 2],
     "zeros": lambda data: b"\0" * len(data),
-    "text": lambda data: b"nonsense",
+    "text": lambda _: b"nonsense",
 }
 
 
@@ -193,7 +194,7 @@ def test_a_damaged_checkpoint_that_nothing_replaces_is_an_error_that_names_it(
     version = write_checkpoint(store)
     append(store, state, 0)
     Path(store.uri, checkpoint_path(version)).write_bytes(b"damaged")
-    with pytest.raises(LogDamagedError, match="checkpoint.parquet is damaged") as caught:
+    with pytest.raises(LogDamagedError, match=r"checkpoint\.parquet is damaged") as caught:
         load_table(store)
     assert caught.value.facts["file"].endswith(checkpoint_path(version))
 
@@ -331,7 +332,7 @@ def test_a_log_that_is_cleaned_up_again_and_again_ends_in_an_error(store: LocalS
 
 @dataclass
 class _PartialListing(FaultyStore):
-    """Lists a directory as a local file system may while files are added: a newer one, but not an older."""
+    """Lists as a local file system may while files are added: a newer one, but not an older."""
 
     def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
         found = super().list_files(directory, start_after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
+from tests.unit.delta_log.tables import append, commit
 
 from mainstem.delta_log import Committer, LocalStore, Topics, load_table, registers
 from mainstem.delta_log.actions import Metadata, Register
@@ -25,8 +28,6 @@ from mainstem.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
-from tests.unit.delta_log.tables import append, commit
 
 
 def test_a_new_topic_is_there_with_its_settings_and_empty(topics: Topics) -> None:
@@ -152,7 +153,7 @@ def test_a_topic_that_is_deleted_and_created_again_is_another_topic(topics: Topi
 
 
 def test_deleting_what_does_not_exist_is_an_unknown_topic(topics: Topics) -> None:
-    with pytest.raises(UnknownTopicError, match="auto.create.topics.enable"):
+    with pytest.raises(UnknownTopicError, match=r"auto\.create\.topics\.enable"):
         topics.delete("t")
     topics.create("t", 1)
     topics.delete("t")
@@ -193,17 +194,14 @@ def test_creating_deleting_and_opening_at_once_never_harms_a_topic_that_was_not_
                 pass
             except MainstemError as error:
                 wrong.append(repr(error))
-            try:
+            with contextlib.suppress(UnknownTopicError):
                 deleted_ids.append(topics.delete("t"))
-            except UnknownTopicError:
-                pass
 
     def look() -> None:
         while not stop.is_set():
             try:
-                topics.open("t").store.close()
-            except UnknownTopicError:
-                pass
+                with contextlib.suppress(UnknownTopicError):
+                    topics.open("t").store.close()
             except MainstemError as error:
                 wrong.append(repr(error))
 
@@ -260,6 +258,7 @@ def test_an_open_that_finishes_a_delete_leaves_a_topic_alone_that_was_made_meanw
     def overtake(call: str, path: str) -> None:
         if call == "remove_directory" and not made:
             made.append("")
+            assert isinstance(opened.store, LocalStore)
             assert store.remove_directory("topics/t", opened.store)
             made.append(topics.create("t", 9).id)
 
@@ -387,7 +386,7 @@ def test_partitions_are_added_and_never_taken_away(topics: Topics) -> None:
 def test_a_wrong_change_is_refused_before_anything_is_written(topics: Topics) -> None:
     topics.create("t", 3)
     opened = topics.open("t")
-    with pytest.raises(InvalidConfigError, match="did you mean retention.ms"):
+    with pytest.raises(InvalidConfigError, match=r"did you mean retention\.ms"):
         altered_config(opened.state, {"retention.mss": 1}, [])
     assert load_table(opened.store).version == 0
     opened.store.close()

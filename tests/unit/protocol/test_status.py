@@ -51,12 +51,19 @@ def test_no_status_is_ok(code: str) -> None:
 Behaviour = Callable[[Any], bytes]
 
 
+def _call(channel: Any, timeout_s: float) -> Any:
+    """A call without messages, of whichever kind the channel is."""
+    return channel.unary_unary("/t.T/Call")(b"", timeout=timeout_s)
+
+
 class _Server:
     def __init__(self) -> None:
         self.behaviour: Behaviour = lambda _: b""
         self._pool = ThreadPoolExecutor(2)
         self._server = grpc.server(self._pool)
-        handler = grpc.unary_unary_rpc_method_handler(lambda _, context: self.behaviour(context))
+        handler: Any = grpc.unary_unary_rpc_method_handler(
+            lambda _, context: self.behaviour(context)
+        )
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("t.T", {"Call": handler}),)
         )
@@ -73,7 +80,7 @@ class _Server:
             grpc.insecure_channel(self.address) as channel,
             pytest.raises(grpc.RpcError) as caught,
         ):
-            channel.unary_unary("/t.T/Call")(b"", timeout=timeout_s)
+            _call(channel, timeout_s)
         return caught.value
 
     def aio_failure(self, timeout_s: float = 10) -> grpc.RpcError:
@@ -82,7 +89,7 @@ class _Server:
         async def call() -> grpc.RpcError:
             async with grpc.aio.insecure_channel(self.address) as channel:
                 with pytest.raises(grpc.RpcError) as caught:
-                    await channel.unary_unary("/t.T/Call")(b"", timeout=timeout_s)
+                    await _call(channel, timeout_s)
                 return caught.value
 
         return asyncio.run(call())
@@ -158,7 +165,7 @@ def test_an_error_with_text_that_is_no_unicode_arrives(server: _Server) -> None:
 
 def test_a_gateway_that_is_not_there_is_unavailable() -> None:
     with grpc.insecure_channel("127.0.0.1:1") as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/t.T/Call")(b"", timeout=10)
+        _call(channel, 10)
     received = error_from_rpc(caught.value)
     assert type(received) is GatewayUnavailableError
     assert "bootstrap.servers" in received.message

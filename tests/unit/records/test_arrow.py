@@ -272,7 +272,7 @@ def test_a_column_of_bytes_has_those_bytes(values: list[bytes | None]) -> None:
 
 def test_a_column_takes_other_buffers_by_their_bytes() -> None:
     words = np.array([1, 2], dtype="<u4")
-    column = bytes_column([bytearray(b"ab"), memoryview(words), b"c"])  # type: ignore[list-item]
+    column = bytes_column([bytearray(b"ab"), memoryview(words.data), b"c"])  # type: ignore[list-item]
     column.validate(full=True)
     assert column.to_pylist() == [b"ab", words.tobytes(), b"c"]
 
