@@ -11,7 +11,7 @@ from mainstem.delta_log.snapshot import commit_path
 from mainstem.delta_log.store import NotFound
 from mainstem.delta_log.store_uri import open_store
 from mainstem.delta_log.topics import TOPICS
-from mainstem.errors import InvalidTopicError, UnknownTopicError
+from mainstem.errors import InvalidTopicError, LogDamagedError, UnknownTopicError
 from mainstem.records import check_topic_name
 
 
@@ -55,6 +55,24 @@ class TopicTables:
             InvalidTopicError: No topic can have that name.
             UnsupportedTableError, LogDamagedError: The table cannot be read; the message says why.
         """
+        try:
+            return self._look(topic)
+        except LogDamagedError:
+            # A delete takes the files away one by one: what it has begun with looks damaged.
+            self._forget(topic)
+            return self._look(topic)
+
+    def store(self, topic: str) -> Store:
+        """The store of a topic that `get` found."""
+        return self._tables[topic].store
+
+    def close(self) -> None:
+        """Closes what is open."""
+        for topic in list(self._tables):
+            self._forget(topic)
+        self._root.close()
+
+    def _look(self, topic: str) -> TableState | None:
         table = self._tables.get(topic)
         if table is not None and not _is_unchanged(table):
             self._forget(topic)
@@ -76,16 +94,6 @@ class TopicTables:
             self._forget(topic)
             return None
         return table.state
-
-    def store(self, topic: str) -> Store:
-        """The store of a topic that `get` found."""
-        return self._tables[topic].store
-
-    def close(self) -> None:
-        """Closes what is open."""
-        for topic in list(self._tables):
-            self._forget(topic)
-        self._root.close()
 
     def _open(self, topic: str) -> _Table | None:
         try:

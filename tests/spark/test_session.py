@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import SparkSession
@@ -20,6 +21,13 @@ def test_a_second_call_gives_the_session_that_runs_with_the_callers_settings(
         assert again.sparkContext is spark.sparkContext
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before or "2")
+
+
+def test_another_thread_gets_the_same_session(spark: SparkSession) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(spark_session).result()
+    assert there.sparkContext is spark.sparkContext
+    assert there._jsparkSession.equals(spark._jsparkSession)
 
 
 def test_it_is_set_up_for_delta_and_small_machines(spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mainstem.jobs._delta_jars import delta_jars
+from mainstem.jobs._delta_jars import DELTA_PACKAGE, delta_jars
 from mainstem.jobs._java import SparkUnavailableError, java_command
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def spark_session(
 
     Args:
         app_name: What Spark calls the application.
-        master: Where it runs. Default: `SPARK_MASTER`, else `local[*]`.
+        master: Where it runs. Default: what `spark-submit` was told, else `local[*]`.
         warehouse: Also make every topic of this warehouse a SQL table, see `register_topics`.
         conf: Spark settings, as `**{"spark.driver.memory": "4g"}`. They win over ours; `spark.jars`
             is added to ours, unless it names a delta-spark jar itself.
@@ -56,13 +56,15 @@ def spark_session(
         SparkUnavailableError: Java 17 is missing, Delta's jars cannot be fetched, or the session
             that runs already was started without Delta.
     """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     wanted = {name: _text(value) for name, value in conf.items()}
-    running = SparkSession.getActiveSession()
-    if running is None:
+    if SparkContext._active_spark_context is None:
         session = _start(app_name, master, wanted)
     else:
+        # The active session is one of the thread; the builder finds it from any other thread too.
+        running = SparkSession.builder.getOrCreate()
         if _EXTENSION not in (running.conf.get("spark.sql.extensions", "") or ""):
             raise SparkUnavailableError(
                 "a Spark session without Delta is running in this process; stop it before calling "
@@ -80,17 +82,23 @@ def spark_session(
 
 
 def session_settings(
-    conf: Mapping[str, str], *, master: str | None = None, core_count: int | None = None
+    conf: Mapping[str, str],
+    *,
+    master: str | None = None,
+    core_count: int | None = None,
+    submitted: bool = False,
 ) -> dict[str, str]:
-    """The Spark settings of `spark_session`, without starting anything: ours, then the caller's
-    `conf`.
+    """The Spark settings of `spark_session`, without starting anything.
+
+    Args:
+        conf: The caller's; they win.
+        master: Counts where `conf` has no `spark.master`.
+        core_count: Default: this machine's.
+        submitted: The JVM runs already, started by `spark-submit`: leave out what is its matter.
     """
     cores = str(core_count or os.cpu_count() or 1)
-    chosen_master = (
-        conf.get("spark.master") or master or os.environ.get("SPARK_MASTER") or "local[*]"
-    )
+    chosen_master = conf.get("spark.master") or master or ("" if submitted else "local[*]")
     settings = {
-        "spark.master": chosen_master,
         "spark.sql.extensions": _EXTENSION,
         "spark.sql.catalog.spark_catalog": _CATALOG,
         # Timestamps are UTC instants; a session in another zone would print and truncate them
@@ -102,6 +110,8 @@ def session_settings(
         # An entry in the table's log for each VACUUM: only the committer writes there.
         "spark.databricks.delta.vacuum.logging.enabled": "false",
     }
+    if chosen_master:
+        settings["spark.master"] = chosen_master
     if chosen_master.startswith("local"):
         settings |= {
             # The driver's ports are for its own worker threads; a host name that does not resolve
@@ -116,7 +126,7 @@ def session_settings(
         }
     settings.update(conf)
     options = settings.get(_JAVA_OPTIONS, "")
-    if "log4j2.configurationFile" not in options:
+    if not submitted and "log4j2.configurationFile" not in options:
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
         settings[_JAVA_OPTIONS] = f"{options} -Dlog4j2.configurationFile={quiet}".strip()
     return settings
@@ -128,11 +138,13 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    settings = session_settings(conf, master=master)
-    java_command()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    settings = session_settings(conf, master=master, submitted=submitted)
     _quiet_python()
     jars = settings.get("spark.jars", "")
-    if "delta-spark" not in jars:
+    if not submitted:
+        java_command()
+    if not submitted and "delta-spark" not in jars:
         ours = delta_jars(settings)
         settings["spark.jars"] = ",".join([*filter(None, [jars]), *ours])
     settings.setdefault("spark.sql.warehouse.dir", _scratch_directory())
@@ -149,14 +161,14 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
             context = SparkContext(conf=spark_conf, gateway=gateway)
         else:
             context = SparkContext.getOrCreate(spark_conf)
-            jvm = context._jvm
-            assert jvm is not None
-            if not jvm.org.apache.spark.util.Utils.classIsLoadable(_EXTENSION):
-                context.stop()
-                raise SparkUnavailableError(
-                    "Spark ran in this process without Delta before; start a new process for "
-                    "spark_session"
-                )
+        jvm = context._jvm
+        assert jvm is not None
+        if not jvm.org.apache.spark.util.Utils.classIsLoadable(_EXTENSION):
+            context.stop()
+            raise SparkUnavailableError(
+                f"Java runs without Delta's jars: give spark-submit --packages {DELTA_PACKAGE}, "
+                "or, where Spark ran in this process before, start a new process"
+            )
     except PySparkRuntimeError as error:
         raise SparkUnavailableError(
             f"Java started, but Spark did not ({error}); what it said is above. "

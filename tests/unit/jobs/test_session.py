@@ -75,6 +75,14 @@ def test_settings_for_small_machines_are_for_local_sessions_only() -> None:
     assert "spark.driver.bindAddress" not in cluster
 
 
+def test_what_spark_submit_has_settled_is_left_alone() -> None:
+    submitted = session_settings({}, submitted=True)
+    assert "spark.master" not in submitted
+    assert "spark.driver.extraJavaOptions" not in submitted
+    assert "spark.driver.host" not in submitted
+    assert submitted["spark.sql.extensions"]
+
+
 def test_java_options_of_the_caller_are_kept_beside_the_logging() -> None:
     name = "spark.driver.extraJavaOptions"
     assert session_settings({name: "-Xss4m"})[name].startswith("-Xss4m -Dlog4j2.configurationFile=")

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
+from mainstem.delta_log import Store, TableState, load_table
 from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.errors import InvalidConfigError, StoreUnavailableError
+from mainstem.errors import InvalidConfigError, LogDamagedError, StoreUnavailableError
+from pyspark_mainstem import _topic_tables
 from pyspark_mainstem._topic_tables import TopicTables
 
 
@@ -83,6 +85,25 @@ def test_a_topic_made_again_between_two_looks_is_another_whatever_its_version(
     state = tables.get("a")
     assert state is not None
     assert (state.topic_id, state.log_end_offset(0)) == (new_id, commit_count)
+
+
+def test_a_topic_that_is_being_deleted_is_gone_not_damaged(
+    topic_log: TopicLog, tables: TopicTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_log.create("a")
+    topic_log.count_up("a", 0, 3, file_count=3)
+    def load_while_deleting(store: Store) -> TableState:
+        topic_log.delete("a")
+        raise LogDamagedError("version 2 is missing")
+
+    monkeypatch.setattr(_topic_tables, "load_table", load_while_deleting)
+    assert tables.get("a") is None
+
+    topic_log.create("b")
+    (Path(topic_log.topics.uri("b")) / "_delta_log" / f"{0:020d}.json").write_text("torn")
+    monkeypatch.setattr(_topic_tables, "load_table", load_table)
+    with pytest.raises(LogDamagedError, match="is damaged"):
+        tables.get("b")
 
 
 def test_reading_leaves_no_trace(topic_log: TopicLog, tmp_path: Path) -> None:
