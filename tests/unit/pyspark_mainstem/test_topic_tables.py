@@ -92,6 +92,7 @@ def test_a_topic_that_is_being_deleted_is_gone_not_damaged(
 ) -> None:
     topic_log.create("a")
     topic_log.count_up("a", 0, 3, file_count=3)
+
     def load_while_deleting(store: Store) -> TableState:
         topic_log.delete("a")
         raise LogDamagedError("version 2 is missing")
