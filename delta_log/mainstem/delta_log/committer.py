@@ -6,13 +6,14 @@ and only if it does not exist.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mainstem.delta_log.actions import Action, Batch, CommitInfo, encode_commit
-from mainstem.delta_log.snapshot import commit_path, read_commit
+from mainstem.delta_log.snapshot import commit_path, last_checkpoint_version, read_commit
 from mainstem.delta_log.store import (
     AlreadyExists,
     NotFound,
@@ -112,7 +113,34 @@ class Committer:
             return self._conflict_or_ours(version, commit)
         except PutOutcomeUnknown:
             return OutcomeUnknown(version, commit.info.commit_id)
-        return Committed(version)
+        return self._ours(version, commit)
+
+    def _ours(self, version: int, commit: TableCommit) -> Committed | OutcomeUnknown:
+        """Committed, unless the version was free only because log clean-up had removed its file.
+
+        A writer that was suspended for longer than the log is kept finds free versions in the past.
+        No reader would ever see what it puts there. Clean-up removes no file that a checkpoint,
+        named in `_last_checkpoint`, does not cover; and with a version's file those before it.
+        """
+        try:
+            if last_checkpoint_version(self._store) < version:
+                return Committed(version)
+            with contextlib.suppress(NotFound):
+                self._store.open(commit_path(version - 1)).close()
+                return Committed(version)  # a checkpoint came right after our commit
+            self._store.delete(commit_path(version))
+        except StoreGone:
+            raise
+        except StoreUnavailableError:
+            return OutcomeUnknown(version, commit.info.commit_id)
+        raise self._overtaken(version)
+
+    def _overtaken(self, version: int) -> LogDamagedError:
+        return LogDamagedError(
+            f"version {version} of {self._store.uri} is history, and its file has been removed: "
+            "this writer has fallen behind the log's clean-up; open the table again",
+            file=commit_path(version),
+        )
 
     def _conflict_or_ours(self, version: int, commit: TableCommit) -> Outcome:
         path = commit_path(version)
@@ -122,16 +150,11 @@ class Committer:
             if theirs is not None and theirs.commit_id == commit.info.commit_id:
                 # Ours, from an attempt that reported a failure. Visible is not yet durable.
                 self._store.make_durable(path)
-                return Committed(version)
+                return self._ours(version, commit)
         except NotFound as error:
             self._store.check_bound()
-            # Not free for us: the version is history, and a commit in its place would be lost.
-            raise LogDamagedError(
-                f"version {version} of {self._store.uri} was taken, and has been removed before it "
-                "could be read: this writer has fallen behind the log's clean-up; "
-                "open the table again",
-                file=path,
-            ) from error
+            # Not free for us: a commit in its place would be lost.
+            raise self._overtaken(version) from error
         except StoreGone:
             raise
         except StoreUnavailableError:

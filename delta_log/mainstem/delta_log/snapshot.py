@@ -118,7 +118,7 @@ def refresh_table(store: Store, state: TableState) -> TableState:
             break
         state.apply(state.version + 1, actions)
         advanced = True
-    checkpoint = _last_checkpoint_version(store)
+    checkpoint = last_checkpoint_version(store)
     if checkpoint > state.version:
         return load_table(store)
     if not advanced and checkpoint < state.version:
@@ -131,7 +131,7 @@ def refresh_table(store: Store, state: TableState) -> TableState:
     return state
 
 
-def _last_checkpoint_version(store: Store) -> int:
+def last_checkpoint_version(store: Store) -> int:
     """The newest version that `_last_checkpoint` names; -1 without one. Cheap: one small file."""
     try:
         return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
