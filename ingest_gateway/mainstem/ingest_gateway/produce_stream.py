@@ -168,13 +168,14 @@ class ProduceStream:
                 reading = asyncio.ensure_future(self._context.read())
                 await asyncio.wait({reading, drained}, return_when=asyncio.FIRST_COMPLETED)
                 if not reading.done():
+                    reading.cancel()  # it must not take what will not be looked at
                     ended = False
                     break
                 if reading.result() is grpc.aio.EOF:
                     ended = True
                     break
                 self._take(reading.result())
-                reading = None  # while the next is awaited, this one's bytes may go
+                reading = None  # it has the request, and the next read may be a while off
             await self._all_answered.wait()
             return ended
         finally:

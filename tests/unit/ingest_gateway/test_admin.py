@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -230,22 +230,31 @@ def test_auto_creation_makes_topics_for_produce_and_metadata_but_not_for_bad_req
     assert sorted(values(tmp_path, "t")[0], key=str) == [b"%d" % n for n in range(5)]
 
 
-def test_a_listing_does_not_bring_back_a_topic_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+@pytest.mark.parametrize("listing", [metadata, listed])
+def test_a_listing_does_not_bring_back_a_topic_that_is_deleted_meanwhile(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    listing: Callable[[Client], Coroutine[Any, Any, dict[str, Any]]],
+) -> None:
     async def test() -> None:
-        store = FaultyStore(LocalStore(tmp_path))
-        async with running(store=store, auto_create_topics_enable=True) as (_, client):
+        async with running(tmp_path, auto_create_topics_enable=True) as (gateway, client):
             await client.create("t")
-            calls: list[Coroutine[Any, Any, dict[str, Any]]] = [metadata(client), listed(client)]
-            for call in calls:
-                gate = Gate("list_directories", "topics")
-                store.after = gate
-                listing = asyncio.ensure_future(call)
-                await until(lambda gate=gate: gate.calls > 0)  # type: ignore[misc]
-                if (tmp_path / "topics" / "t").exists():
-                    await client.delete("t")
-                gate.open()
-                assert "t" not in await soon(listing)
-                assert not (tmp_path / "topics" / "t").exists()
+            names = gateway._registry.names
+            found_it, go_on = asyncio.Event(), asyncio.Event()
+
+            async def slow_names() -> list[str]:
+                found = await names()
+                found_it.set()
+                await go_on.wait()
+                return found
+
+            monkeypatch.setattr(gateway._registry, "names", slow_names)
+            found = asyncio.ensure_future(listing(client))
+            await soon(found_it.wait())
+            await client.delete("t")
+            go_on.set()
+            assert await soon(found) == {}
+            assert not (tmp_path / "topics" / "t").exists()
 
     run(test())
 
