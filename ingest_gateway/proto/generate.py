@@ -1,7 +1,7 @@
 """Generates the Python code of the `.proto` files: `make proto`.
 
-protoc names modules after the proto path (`mainstem/v1`); ours live in `mainstem.protocol.v1`, so the
-one import line between generated modules is rewritten.
+protoc names modules after the proto path (`mainstem/v1`); ours live in `mainstem.protocol.v1`, so
+the one import line between generated modules is rewritten.
 
 Usage: python ingest_gateway/proto/generate.py [OUTPUT_ROOT]   (default: platform)
 """
@@ -22,7 +22,7 @@ PACKAGE = Path("mainstem/protocol/v1")
 
 
 def generate(output_root: Path) -> list[Path]:
-    """Writes `mainstem/protocol/v1/*_pb2.py`, `*_pb2.pyi` and `*_pb2_grpc.py` below `output_root`."""
+    """Writes `mainstem/protocol/v1/*_pb2.py`, `*.pyi` and `*_pb2_grpc.py` below `output_root`."""
     sources = sorted(path.relative_to(PROTO_ROOT) for path in PROTO_ROOT.rglob("*.proto"))
     target = output_root / PACKAGE
     target.mkdir(parents=True, exist_ok=True)

@@ -235,19 +235,53 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerBatch:
+    """Who sent a batch: an idempotent producer, and the sequence of the batch's first record."""
+
+    id: int
+    epoch: int
+    base_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """What a commit added to one partition: offsets [base_offset, base_offset + record_count)."""
+    """What was added to one partition: offsets [base_offset, base_offset + record_count).
+
+    Attributes:
+        producer: None for records that were sent without idempotence.
+    """
 
     partition: int
     base_offset: int
     record_count: int
+    producer: ProducerBatch | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, of an idempotent producer's batch."""
+        assert self.producer is not None
+        return self.producer.base_sequence + self.record_count - 1
 
     def to_json(self) -> dict[str, int]:
-        return {
+        body = {
             "partition": self.partition,
             "baseOffset": self.base_offset,
             "recordCount": self.record_count,
         }
+        if self.producer is not None:
+            body["producerId"] = self.producer.id
+            body["producerEpoch"] = self.producer.epoch
+            body["baseSequence"] = self.producer.base_sequence
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, int]) -> Batch:
+        producer = None
+        if "producerId" in body:
+            producer = ProducerBatch(
+                body["producerId"], body["producerEpoch"], body["baseSequence"]
+            )
+        return cls(body["partition"], body["baseOffset"], body["recordCount"], producer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +326,7 @@ class CommitInfo:
             commit_id=ours.get("commitId", ""),
             operation=body.get("operation", ""),
             timestamp_ms=body.get("timestamp", 0),
-            batches=tuple(
-                Batch(batch["partition"], batch["baseOffset"], batch["recordCount"])
-                for batch in ours.get("batches", ())
-            ),
+            batches=tuple(Batch.from_json(batch) for batch in ours.get("batches", ())),
             parameters=body.get("operationParameters") or {},
             action_count=ours.get("actionCount", 0),
         )

@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from mainstem.delta_log.actions import Batch
+from mainstem.delta_log.actions import Batch, ProducerBatch
+from mainstem.delta_log.producer_states import ProducerStates, SeenBatch
 from mainstem.errors import BackPressureError
 
 Token = TypeVar("Token")
@@ -32,20 +33,47 @@ class ByteBudget:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Records of one request for one partition: wire batch and size."""
+    """Records of one request for one partition, as a wire batch.
+
+    Attributes:
+        producer: Who numbered the records, with the sequence of the first; None: nobody.
+    """
 
     partition: int
     records: pa.RecordBatch
+    producer: ProducerBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pending(Generic[Token]):
-    """A request that was accepted: its slices, where each begins in the log, and whom to tell."""
+    """A request that was accepted: its slices, where each begins in the log, and whom to tell.
+
+    Attributes:
+        runs: The same by partition, as producers see them.
+    """
 
     slices: tuple[Slice, ...]
     batches: tuple[Batch, ...]
+    runs: tuple[Batch, ...]
     size_bytes: int
     token: Token
+
+    @property
+    def record_count(self) -> int:
+        return sum(batch.record_count for batch in self.batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance(Generic[Token]):
+    """What became of a request.
+
+    Attributes:
+        pending: What is new of it; None if nothing is.
+        repeated: The batches that were accepted before, and what is known of them.
+    """
+
+    pending: Pending[Token] | None
+    repeated: tuple[SeenBatch[Token], ...] = ()
 
 
 @dataclass(slots=True)
@@ -56,23 +84,35 @@ class Group(Generic[Token]):
     size_bytes: int = 0
     record_count: int = 0
 
-    def by_partition(self) -> dict[int, tuple[int, list[pa.RecordBatch]]]:
-        """For each partition the base offset and the wire batches, in offset order."""
-        found: dict[int, tuple[int, list[pa.RecordBatch]]] = {}
+    def by_partition(self) -> dict[int, tuple[int, list[Slice]]]:
+        """For each partition the base offset and the slices, in offset order."""
+        found: dict[int, tuple[int, list[Slice]]] = {}
         for request in self.requests:
             for slice_, batch in zip(request.slices, request.batches, strict=True):
                 if slice_.partition in found:
-                    found[slice_.partition][1].append(slice_.records)
+                    found[slice_.partition][1].append(slice_)
                 else:
-                    found[slice_.partition] = (batch.base_offset, [slice_.records])
+                    found[slice_.partition] = (batch.base_offset, [slice_])
         return found
 
     def batches(self) -> list[Batch]:
-        """What the commit adds to each partition, by partition."""
-        return [
-            Batch(partition, base_offset, sum(records.num_rows for records in batches))
-            for partition, (base_offset, batches) in sorted(self.by_partition().items())
-        ]
+        """What the commit adds, by partition and offset: exact for idempotent producers, whose
+        batches may come again, and joined for the others."""
+        found: list[Batch] = []
+        runs = (run for request in self.requests for run in request.runs)
+        for run in sorted(runs, key=lambda run: (run.partition, run.base_offset)):
+            last = found[-1] if found else None
+            if (
+                last is not None
+                and last.partition == run.partition
+                and last.producer is None
+                and run.producer is None
+            ):
+                joined = last.record_count + run.record_count
+                found[-1] = Batch(run.partition, last.base_offset, joined)
+            else:
+                found.append(run)
+        return found
 
 
 class AppendQueue(Generic[Token]):
@@ -85,11 +125,20 @@ class AppendQueue(Generic[Token]):
         limit_bytes: What may wait or be in commit in this topic.
         budget: What all topics share.
         log_end_offset: The next offset of a partition, at the start.
+        producers: What idempotent producers have sent before.
+        topic: For messages.
     """
 
     def __init__(
-        self, limit_bytes: int, budget: ByteBudget, log_end_offset: Callable[[int], int]
+        self,
+        limit_bytes: int,
+        budget: ByteBudget,
+        log_end_offset: Callable[[int], int],
+        producers: ProducerStates[Token],
+        topic: str = "",
     ) -> None:
+        self.producers = producers
+        self._topic = topic
         self._limit_bytes = limit_bytes
         self._budget = budget
         self._start_offset = log_end_offset
@@ -106,8 +155,10 @@ class AppendQueue(Generic[Token]):
         known = self._next_offsets.get(partition)
         return self._start_offset(partition) if known is None else known
 
-    def accept(self, slices: Sequence[Slice], size_bytes: int, token: Token) -> Pending[Token]:
-        """Gives the records their offsets and queues them, all or nothing.
+    def accept(
+        self, slices: Sequence[Slice], size_bytes: int, token: Token, now_ms: int
+    ) -> Acceptance[Token]:
+        """Gives new records their offsets and queues them, all or nothing.
 
         Args:
             slices: Each of one or more records. Where a partition has several, they follow each
@@ -115,26 +166,52 @@ class AppendQueue(Generic[Token]):
 
         Raises:
             BackPressureError: This topic's queue, or all together, are full. Nothing was taken.
+            OutOfOrderSequenceError, UnknownProducerIdError, ProducerFencedError: An idempotent
+                producer's batch does not follow its last one. Nothing was taken.
         """
         assert all(slice_.records.num_rows for slice_ in slices), "a slice has no records"
-        if self.used_bytes and self.used_bytes + size_bytes > self._limit_bytes:
-            raise self._full(
-                self.used_bytes, self._limit_bytes, size_bytes, "the topic's queue holds"
-            )
-        if not self._budget.has_room(size_bytes):
-            raise self._full(
-                self._budget.used_bytes,
-                self._budget.limit_bytes,
-                size_bytes,
-                "the gateway's queues hold",
-            )
-        batches = []
-        for slice_ in slices:
-            base_offset = self.log_end_offset(slice_.partition)
-            count = slice_.records.num_rows
-            self._next_offsets[slice_.partition] = base_offset + count
-            batches.append(Batch(slice_.partition, base_offset, count))
-        pending = Pending(tuple(slices), tuple(batches), size_bytes, token)
+        new: list[_Run] = []
+        repeated: list[SeenBatch[Token]] = []
+        for run in _runs(slices):
+            seen = None
+            if run.producer is not None:
+                seen = self.producers.check(
+                    run.producer, run.partition, run.record_count, now_ms, self._topic
+                )
+            if seen is None:
+                new.append(run)
+            else:
+                repeated.append(seen)
+        if not new:
+            return Acceptance(None, tuple(repeated))
+        self._check_room(size_bytes)
+        return Acceptance(self._enqueue(new, size_bytes, token, now_ms), tuple(repeated))
+
+    def recover(
+        self, slices: Sequence[Slice], size_bytes: int, token: Token, now_ms: int
+    ) -> Pending[Token]:
+        """Queues what was accepted before a restart, whatever the limits. The caller has made sure
+        that the records get the offsets that they had."""
+        return self._enqueue(_runs(slices), size_bytes, token, now_ms)
+
+    def _enqueue(
+        self, runs: Sequence[_Run], size_bytes: int, token: Token, now_ms: int
+    ) -> Pending[Token]:
+        batches: list[Batch] = []
+        placed: list[Batch] = []
+        for run in runs:
+            offset = self.log_end_offset(run.partition)
+            placed.append(Batch(run.partition, offset, run.record_count, run.producer))
+            for slice_ in run.slices:
+                count = slice_.records.num_rows
+                batches.append(Batch(run.partition, offset, count, slice_.producer))
+                offset += count
+            self._next_offsets[run.partition] = offset
+        slices = tuple(slice_ for run in runs for slice_ in run.slices)
+        pending = Pending(slices, tuple(batches), tuple(placed), size_bytes, token)
+        for batch in placed:
+            if batch.producer is not None:
+                self.producers.accept(batch, token, now_ms)
         self._waiting.append(pending)
         self.waiting_bytes += size_bytes
         self.used_bytes += size_bytes
@@ -151,7 +228,7 @@ class AppendQueue(Generic[Token]):
             self._waiting.popleft()
             group.requests.append(head)
             group.size_bytes += head.size_bytes
-            group.record_count += sum(batch.record_count for batch in head.batches)
+            group.record_count += head.record_count
         self.waiting_bytes -= group.size_bytes
         return group
 
@@ -159,6 +236,19 @@ class AppendQueue(Generic[Token]):
         """Frees the bytes of a group that was committed, or given up."""
         self.used_bytes -= group.size_bytes
         self._budget.used_bytes -= group.size_bytes
+
+    def _check_room(self, size_bytes: int) -> None:
+        if self.used_bytes and self.used_bytes + size_bytes > self._limit_bytes:
+            raise self._full(
+                self.used_bytes, self._limit_bytes, size_bytes, "the topic's queue holds"
+            )
+        if not self._budget.has_room(size_bytes):
+            raise self._full(
+                self._budget.used_bytes,
+                self._budget.limit_bytes,
+                size_bytes,
+                "the gateway's queues hold",
+            )
 
     def _full(self, used: int, limit: int, size: int, which: str) -> BackPressureError:
         return BackPressureError(
@@ -168,3 +258,40 @@ class AppendQueue(Generic[Token]):
             queued_bytes=used,
             limit_bytes=limit,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Slices of one request that follow each other in one partition."""
+
+    partition: int
+    slices: tuple[Slice, ...]
+    producer: ProducerBatch | None
+
+    @property
+    def record_count(self) -> int:
+        return sum(slice_.records.num_rows for slice_ in self.slices)
+
+
+def _runs(slices: Sequence[Slice]) -> list[_Run]:
+    """The slices by partition; a producer's sequences must follow each other to be one run."""
+    runs: dict[int, list[_Run]] = {}
+    for slice_ in slices:
+        found = runs.setdefault(slice_.partition, [])
+        last = found[-1] if found else None
+        if last is not None and _follows(last, slice_):
+            found[-1] = _Run(last.partition, (*last.slices, slice_), last.producer)
+        else:
+            found.append(_Run(slice_.partition, (slice_,), slice_.producer))
+    return [run for found in runs.values() for run in found]
+
+
+def _follows(run: _Run, slice_: Slice) -> bool:
+    first, then = run.producer, slice_.producer
+    if first is None or then is None:
+        return first is then
+    return (first.id, first.epoch, first.base_sequence + run.record_count) == (
+        then.id,
+        then.epoch,
+        then.base_sequence,
+    )

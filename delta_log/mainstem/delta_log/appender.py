@@ -18,11 +18,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import pyarrow as pa
-
 from mainstem.delta_log import registers
 from mainstem.delta_log.actions import Action, Batch, DataFile, Metadata, Register, same_table
-from mainstem.delta_log.append_queue import AppendQueue, ByteBudget, Group, Slice
+from mainstem.delta_log.append_queue import AppendQueue, ByteBudget, Group, Pending, Slice
 from mainstem.delta_log.committer import (
     Committed,
     Committer,
@@ -31,9 +29,13 @@ from mainstem.delta_log.committer import (
     wall_clock_ms,
 )
 from mainstem.delta_log.data_file import CREATE_TIME, LOG_APPEND_TIME, encode_data_file
+from mainstem.delta_log.leadership import claim_epoch, deleted, restore_producers
+from mainstem.delta_log.producer_states import ProducerStates, SeenBatch
 from mainstem.delta_log.store import StoreGone
 from mainstem.delta_log.table_state import TableState
+from mainstem.delta_log.topic_wal import Recovered, TopicWal, recover_topic
 from mainstem.delta_log.topics import OpenTopic
+from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
     FencedError,
     InternalError,
@@ -42,7 +44,6 @@ from mainstem.errors import (
     OutcomeUnknownError,
     ShuttingDownError,
     StoreUnavailableError,
-    UnknownTopicError,
     UnsupportedTableError,
 )
 from mainstem.limits import COMMIT_BYTES_MAX
@@ -54,13 +55,22 @@ T = TypeVar("T")
 #: Waits between attempts while the store fails: short at first, then as long as operators wait.
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
-#: Attempts to commit a leader epoch; each loss means that another writer got on.
-_LEAD_ATTEMPTS_MAX = 20
+#: A producer that sent nothing for this long is forgotten. Kafka: producer.id.expiration.ms.
+PRODUCER_EXPIRATION_MS = 86_400_000
+
+#: Commits between two looks for producers to forget.
+_EXPIRE_INTERVAL_COMMITS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a request's records are: in table version `table_version`, one batch for each slice."""
+    """Where a request's records are.
+
+    Attributes:
+        table_version: The commit that has them, the newest one if several have; -1: none yet (they
+            are in the write-ahead log), or nobody remembers.
+        batches: By partition. The base offset is -1 where nobody remembers it.
+    """
 
     table_version: int
     batches: tuple[Batch, ...]
@@ -84,12 +94,19 @@ class _NoMetrics:
         pass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiter:
-    """A request's future and the monotonic time at which it was accepted."""
+    """Who waits for a request.
+
+    Attributes:
+        future: For its table commit.
+        accepted_at: Monotonic time.
+        written: For the write-ahead log, if somebody asked for that.
+    """
 
     future: asyncio.Future[Appended]
     accepted_at: float
+    written: asyncio.Future[None] | None = None
 
 
 class Appender:
@@ -104,6 +121,8 @@ class Appender:
         on_commit: Called on the loop after each commit of ours, for maintenance.
         on_failure: Called on the loop once, when the appender stops for another reason than
             `close`.
+        wal: The gateway's write-ahead log; None: acks=1 waits for the table commit.
+        producers: What idempotent producers have sent before.
     """
 
     def __init__(
@@ -119,6 +138,9 @@ class Appender:
         on_failure: Callable[[MainstemError], None] = lambda _: None,
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic: Callable[[], float] = time.monotonic,
+        wal: Wal | None = None,
+        producers: ProducerStates[_Waiter] | None = None,
+        recovered: Recovered | None = None,
     ) -> None:
         self.topic = opened.topic
         self.epoch = epoch
@@ -131,8 +153,16 @@ class Appender:
         self._clock_ms = clock_ms
         self._monotonic = monotonic
         self._queue: AppendQueue[_Waiter] = AppendQueue(
-            queue_bytes, budget, opened.state.log_end_offset
+            queue_bytes,
+            budget,
+            opened.state.log_end_offset,
+            producers or ProducerStates(PRODUCER_EXPIRATION_MS),
+            opened.topic,
         )
+        self._wal: TopicWal[_Waiter] | None = None
+        if wal is not None:
+            self._wal = TopicWal(wal, opened.topic, opened.state.topic_id, epoch)
+            self._recover(self._wal, recovered)
         self._failure: MainstemError | None = None
         self._closing = False
         self._wake = asyncio.Event()
@@ -143,8 +173,18 @@ class Appender:
         )
 
     @classmethod
-    async def lead(cls, opened: OpenTopic, pool: Executor, **options: Any) -> Appender:
+    async def lead(
+        cls,
+        opened: OpenTopic,
+        pool: Executor,
+        *,
+        wal: Wal | None = None,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        **options: Any,
+    ) -> Appender:
         """Takes the topic over: commits the next leader epoch, which stops whoever led it before.
+
+        What the write-ahead log still has of the topic is appended first, at its offsets.
 
         Raises:
             StoreUnavailableError: The store failed.
@@ -152,36 +192,27 @@ class Appender:
         """
         state = opened.state
         loop = asyncio.get_running_loop()
-        committer = Committer(opened.store)
-        claim: TableCommit | None = None
-        unknown = 0
-        for _ in range(_LEAD_ATTEMPTS_MAX):
-            epoch = state.epoch + 1
-            if claim is None:
-                claim = TableCommit.of(
-                    "LEADER EPOCH", [Register(registers.EPOCH, epoch)], timestamp_ms=wall_clock_ms()
+        epoch = await loop.run_in_executor(pool, claim_epoch, opened)
+        producers: ProducerStates[_Waiter] = ProducerStates(producer_expiration_ms)
+        await loop.run_in_executor(
+            pool, restore_producers, opened.store, state, producers, wall_clock_ms()
+        )
+        recovered = None
+        if wal is not None:
+            folded = state.register_value(registers.wal(wal.gateway_id))
+            recovered = await recover_topic(
+                wal, opened.topic, state.topic_id, folded, state.log_end_offset
+            )
+            if recovered.orphan_count:
+                log.error(
+                    "topic %s: %d records were acknowledged with acks=1 and are not in the table, "
+                    "which another gateway has led since: they are kept in %s",
+                    opened.topic,
+                    recovered.orphan_count,
+                    recovered.orphans_path,
                 )
-            try:
-                outcome = await loop.run_in_executor(
-                    pool, committer.commit, state.version + 1, claim
-                )
-            except StoreGone as error:
-                raise _deleted(opened.topic) from error
-            if isinstance(outcome, Committed):
-                state.apply(outcome.version, claim.actions)
-                return cls(opened, epoch, pool, **options)
-            if isinstance(outcome, Conflict):
-                state.apply(outcome.version, outcome.actions)
-                if state.deleted:
-                    raise _deleted(opened.topic)
-                claim = None
-            else:
-                await asyncio.sleep(_backoff_s(unknown))
-                unknown += 1
-        raise StoreUnavailableError(
-            f"could not take the lead of topic {opened.topic!r}: "
-            "the store fails, or too many others write",
-            topic=opened.topic,
+        return cls(
+            opened, epoch, pool, wal=wal, producers=producers, recovered=recovered, **options
         )
 
     @property
@@ -202,17 +233,23 @@ class Appender:
         """One past the last accepted offset."""
         return self._queue.log_end_offset(partition)
 
-    def submit(self, slices: Sequence[Slice], size_bytes: int) -> asyncio.Future[Appended]:
+    def submit(
+        self, slices: Sequence[Slice], size_bytes: int, *, write_ahead: bool = False
+    ) -> asyncio.Future[Appended]:
         """Accepts a request: its records have their offsets from now on.
 
-        The future tells when they are durable.
+        The future tells when they are durable in the table. A batch of an idempotent producer that
+        was accepted before is not accepted again: the future tells of the first.
 
         Args:
             slices: Each of one or more records. Where a partition has several, they follow each
                 other.
+            write_ahead: Durable in the write-ahead log is enough (acks=1).
 
         Raises:
             BackPressureError: A queue is full; nothing was taken.
+            OutOfOrderSequenceError, UnknownProducerIdError, ProducerFencedError: An idempotent
+                producer's batch does not follow its last one; nothing was taken.
             MainstemError: The appender has failed or is closed; see `failure`.
         """
         if self._failure is not None:
@@ -225,9 +262,18 @@ class Appender:
                 retry_delay_ms=100,
             )
         waiter = _Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
-        self._queue.accept(slices, size_bytes, waiter)
-        self._wake.set()
-        return waiter.future
+        accepted = self._queue.accept(slices, size_bytes, waiter, self._clock_ms())
+        if accepted.pending is not None:
+            self._wake.set()
+            if self._wal is not None:
+                self._wal.accepted(accepted.pending)
+                if write_ahead:
+                    waiter.written = self._wal.write()
+        if accepted.pending is not None and not accepted.repeated:
+            if waiter.written is None:
+                return waiter.future
+            return _first(waiter, accepted.pending.runs)
+        return _after_repeats(accepted.pending, accepted.repeated, write_ahead=write_ahead)
 
     async def change_metadata(
         self, operation: str, change: Callable[[TableState], Metadata]
@@ -286,11 +332,8 @@ class Appender:
                         return
                     self._began_at = self._monotonic()
                     group = self._queue.take(COMMIT_BYTES_MAX)
-                    appended = await self._append(group)
-                    self._queue.done(group)
-                    for request in group.requests:
-                        if not request.token.future.done():
-                            request.token.future.set_result(Appended(appended, request.batches))
+                    version = await self._append(group)
+                    self._committed(group, version)
                     group = Group()
                     self._tell("on_commit", self._on_commit, self._opened)
         except asyncio.CancelledError:  # `close` has waited long enough
@@ -327,11 +370,12 @@ class Appender:
         now_ms = self._clock_ms()
         timestamp_type = LOG_APPEND_TIME if config.log_append_time else CREATE_TIME
 
-        def write(partition: int, base_offset: int, batches: list[pa.RecordBatch]) -> DataFile:
+        def write(partition: int, base_offset: int, slices: list[Slice]) -> DataFile:
             file, data = encode_data_file(
                 partition,
                 base_offset,
-                batches,
+                [slice_.records for slice_ in slices],
+                producers=[slice_.producer for slice_ in slices],
                 timestamp_type=timestamp_type,
                 compression_type=config.compression_type,
                 now_ms=now_ms,
@@ -340,8 +384,8 @@ class Appender:
             return file
 
         writes = [
-            asyncio.ensure_future(self._until_stored(write, partition, base_offset, batches))
-            for partition, (base_offset, batches) in sorted(group.by_partition().items())
+            asyncio.ensure_future(self._until_stored(write, partition, base_offset, slices))
+            for partition, (base_offset, slices) in sorted(group.by_partition().items())
         ]
         try:
             files = await asyncio.gather(*writes)
@@ -353,10 +397,39 @@ class Appender:
         self._metrics.append_seconds("encode", encoded - started)
         actions: list[Action] = [*files]
         actions += [Register(registers.leo(file.partition), file.last_offset + 1) for file in files]
-        commit = TableCommit.of("APPEND", actions, timestamp_ms=now_ms, batches=group.batches())
+        batches = group.batches()
+        actions += _producer_registers(batches, now_ms)
+        if self._wal is not None and (number := self._wal.number_of(group)) is not None:
+            actions.append(Register(registers.wal(self._wal.gateway_id), number))
+        commit = TableCommit.of("APPEND", actions, timestamp_ms=now_ms, batches=batches)
         version = await self._commit(commit)
         self._metrics.append_seconds("commit", self._monotonic() - encoded)
         return version
+
+    def _committed(self, group: Group[_Waiter], version: int) -> None:
+        """Frees what a group held, and answers who waits for it."""
+        self._queue.done(group)
+        if self._wal is not None:
+            self._wal.committed(group)
+        for request in group.requests:
+            self._queue.producers.committed(request.runs, version)
+            if not request.token.future.done():
+                request.token.future.set_result(Appended(version, request.runs))
+        if version % _EXPIRE_INTERVAL_COMMITS == 0:
+            for producer_id, partition in self._queue.producers.expire(self._clock_ms()):
+                self.state.forget_register(registers.producer(producer_id, partition))
+
+    def _recover(self, wal: TopicWal[_Waiter], recovered: Recovered | None) -> None:
+        """Queues what the write-ahead log has, before anything else can be accepted."""
+        loop = asyncio.get_running_loop()
+        for number, request in recovered.requests if recovered is not None else ():
+            waiter = _Waiter(loop.create_future(), self._monotonic())
+            waiter.future.add_done_callback(_retrieve)
+            pending = self._queue.recover(
+                request.slices, request.size_bytes, waiter, self._clock_ms()
+            )
+            assert pending.batches == request.batches, "recovered records moved"
+            wal.recovered(number, pending)
 
     async def _commit(self, commit: TableCommit) -> int:
         """Commits at the next free version, merging what others committed before it."""
@@ -396,7 +469,7 @@ class Appender:
             try:
                 return await loop.run_in_executor(self._pool, call, *arguments)
             except StoreGone as error:
-                raise _deleted(self.topic) from error
+                raise deleted(self.topic) from error
             except StoreUnavailableError as error:
                 log.warning("topic %s: %s; trying again", self.topic, error)
             await asyncio.sleep(_backoff_s(attempt))
@@ -411,7 +484,7 @@ class Appender:
         }
         state.apply(winner.version, winner.actions)
         if state.deleted:
-            raise _deleted(self.topic)
+            raise deleted(self.topic)
         if state.epoch > self.epoch:
             raise FencedError(
                 f"another gateway leads topic {self.topic!r} with epoch {state.epoch}; "
@@ -479,5 +552,73 @@ def _backoff_s(attempt: int) -> float:
     return _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
 
 
-def _deleted(topic: str) -> UnknownTopicError:
-    return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)
+def _producer_registers(batches: Sequence[Batch], now_ms: int) -> list[Action]:
+    """The last sequence of each idempotent producer in each partition that a commit adds to."""
+    last = {
+        (batch.producer.id, batch.partition): batch.last_sequence
+        for batch in batches
+        if batch.producer is not None
+    }
+    return [
+        Register(registers.producer(producer_id, partition), sequence, updated_ms=now_ms)
+        for (producer_id, partition), sequence in last.items()
+    ]
+
+
+def _first(waiter: _Waiter, runs: tuple[Batch, ...]) -> asyncio.Future[Appended]:
+    """Done when a request is in the write-ahead log or in the table, whichever comes first."""
+    assert waiter.written is not None
+    either: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+    either.add_done_callback(_retrieve)
+
+    def written(future: asyncio.Future[None]) -> None:
+        if not either.done() and not future.cancelled() and future.exception() is None:
+            either.set_result(Appended(-1, runs))
+
+    def committed(future: asyncio.Future[Appended]) -> None:
+        if either.done() or future.cancelled():
+            return
+        failure = future.exception()
+        if failure is None:
+            either.set_result(future.result())
+        else:
+            either.set_exception(failure)
+
+    waiter.written.add_done_callback(written)
+    waiter.future.add_done_callback(committed)
+    return either
+
+
+def _after_repeats(
+    pending: Pending[_Waiter] | None,
+    repeated: Sequence[SeenBatch[_Waiter]],
+    *,
+    write_ahead: bool,
+) -> asyncio.Future[Appended]:
+    """Done when a request is durable of which something, or all, was accepted before."""
+    waits: list[asyncio.Future[Appended]] = []
+    if pending is not None:
+        one = pending.token
+        early = write_ahead and one.written is not None
+        waits.append(_first(one, pending.runs) if early else one.future)
+    for seen in repeated:
+        if seen.token is not None:
+            early = write_ahead and seen.token.written is not None
+            waits.append(_first(seen.token, (seen.batch,)) if early else seen.token.future)
+    batches = [*(pending.runs if pending is not None else ()), *(seen.batch for seen in repeated)]
+    batches.sort(key=lambda batch: batch.partition)
+    known = max((seen.table_version for seen in repeated), default=-1)
+
+    async def all_done() -> Appended:
+        # Shielded: whoever gives up here must not take the batch from those who sent it first.
+        done = await asyncio.gather(*(asyncio.shield(future) for future in waits))
+        return Appended(max([known, *(one.table_version for one in done)]), tuple(batches))
+
+    task = asyncio.get_running_loop().create_task(all_done())
+    task.add_done_callback(_retrieve)
+    return task
+
+
+def _retrieve(future: asyncio.Future[Appended]) -> None:
+    if not future.cancelled():
+        future.exception()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mainstem.delta_log.actions import DataFile
+from mainstem.delta_log.actions import DataFile, ProducerBatch
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.errors import LogDamagedError
 from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
@@ -52,6 +52,7 @@ def encode_data_file(
     timestamp_type: int,
     compression_type: str,
     now_ms: int,
+    producers: Sequence[ProducerBatch | None] | None = None,
 ) -> tuple[DataFile, pa.Buffer]:
     """The Parquet file for consecutive wire batches of one partition, and its `add` action.
 
@@ -59,6 +60,7 @@ def encode_data_file(
         base_offset: The offset of the first record; the others follow without a gap.
         batches: At least one record, each with the columns of `WIRE_SCHEMA`.
         now_ms: Becomes the file's modification time.
+        producers: Who numbered each batch. None: nobody numbered any.
     """
     table = pa.Table.from_batches(batches)
     rows = table.num_rows
@@ -66,7 +68,7 @@ def encode_data_file(
     timestamps = [
         timestamps_ms_column(batch.column("timestamp")) for batch in batches if batch.num_rows
     ]
-    null_long = pa.nulls(rows, pa.int64())
+    producer_ids, sequences = _numbering(batches, producers or [None] * len(batches))
     columns = pa.Table.from_arrays(
         [
             pa.array(np.arange(base_offset, base_offset + rows, dtype=np.int64)),
@@ -75,8 +77,8 @@ def encode_data_file(
             table.column("key"),
             table.column("value"),
             table.column("headers"),
-            null_long,
-            null_long,
+            producer_ids,
+            sequences,
         ],
         schema=TABLE_SCHEMA,
     )
@@ -106,6 +108,25 @@ def encode_data_file(
         modified_ms=now_ms,
     )
     return file, data
+
+
+def _numbering(
+    batches: Sequence[pa.RecordBatch], producers: Sequence[ProducerBatch | None]
+) -> tuple[pa.Array, pa.Array]:
+    """The columns `producer_id` and `sequence`: both null for records that nobody numbered."""
+    counts = [batch.num_rows for batch in batches]
+    if not any(producers):
+        nothing = pa.nulls(sum(counts), pa.int64())
+        return nothing, nothing
+    ids = np.repeat([0 if producer is None else producer.id for producer in producers], counts)
+    sequences = np.concatenate(
+        [
+            np.arange(count) + (0 if producer is None else producer.base_sequence)
+            for producer, count in zip(producers, counts, strict=True)
+        ]
+    )
+    missing = np.repeat([producer is None for producer in producers], counts)
+    return pa.array(ids, mask=missing), pa.array(sequences, mask=missing)
 
 
 def _row_group_rows(rows: int, size_bytes: int) -> int:

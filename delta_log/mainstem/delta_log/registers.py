@@ -5,6 +5,8 @@
 | `mainstem/leo/<partition>` | the next offset; survives the retention of all files; never expires |
 | `mainstem/lso/<partition>` | the first readable offset |
 | `mainstem/epoch` | the leader epoch: a writer that sees a higher one than its own stops |
+| `mainstem/producer/<producer id>/<partition>` | the last sequence; expires |
+| `mainstem/wal/<gateway id>` | the last entry of that gateway's write-ahead log that is in the table |
 | `mainstem/deleted` | 1: the topic was deleted, whatever is left of its directory |
 """
 
@@ -16,6 +18,8 @@ EPOCH: Final = "mainstem/epoch"
 DELETED: Final = "mainstem/deleted"
 _LEO: Final = "mainstem/leo/"
 _LSO: Final = "mainstem/lso/"
+_PRODUCER: Final = "mainstem/producer/"
+_WAL: Final = "mainstem/wal/"
 
 
 def leo(partition: int) -> str:
@@ -26,3 +30,21 @@ def leo(partition: int) -> str:
 def lso(partition: int) -> str:
     """The register of a partition's log start offset."""
     return f"{_LSO}{partition}"
+
+
+def producer(producer_id: int, partition: int) -> str:
+    """The register of an idempotent producer's last sequence in a partition."""
+    return f"{_PRODUCER}{producer_id}/{partition}"
+
+
+def parse_producer(name: str) -> tuple[int, int] | None:
+    """(producer id, partition) if `name` is a producer's register, else None."""
+    if not name.startswith(_PRODUCER):
+        return None
+    producer_id, _, partition = name.removeprefix(_PRODUCER).partition("/")
+    return int(producer_id), int(partition)
+
+
+def wal(gateway_id: str) -> str:
+    """The register of a gateway's write-ahead log."""
+    return f"{_WAL}{gateway_id}"

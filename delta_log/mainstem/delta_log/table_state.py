@@ -151,23 +151,27 @@ class TableState:
     @property
     def epoch(self) -> int:
         """The highest leader epoch that was committed; 0 before the first leader."""
-        return self._register(registers.EPOCH)
+        return self.register_value(registers.EPOCH)
 
     @property
     def deleted(self) -> bool:
-        return self._register(registers.DELETED) > 0
+        return self.register_value(registers.DELETED) > 0
 
     def log_end_offset(self, partition: int) -> int:
         """One past the last committed offset of the partition."""
-        return self._register(registers.leo(partition))
+        return self.register_value(registers.leo(partition))
 
     def log_start_offset(self, partition: int) -> int:
         """The first offset that can be read."""
-        return self._register(registers.lso(partition))
+        return self.register_value(registers.lso(partition))
 
     def files(self, partition: int) -> PartitionFiles:
         """The active files of a partition."""
         return self._partitions.get(partition) or PartitionFiles()
+
+    def forget_register(self, name: str) -> None:
+        """Drops a register that has expired; the next checkpoint drops it from the log."""
+        self.registers.pop(name, None)
 
     def is_active(self, path: str) -> bool:
         return path in self._paths
@@ -197,7 +201,8 @@ class TableState:
                 table=self.table,
             ) from error
 
-    def _register(self, name: str) -> int:
+    def register_value(self, name: str) -> int:
+        """The value of a register; 0 where it was never set."""
         register = self.registers.get(name)
         return 0 if register is None else register.value
 

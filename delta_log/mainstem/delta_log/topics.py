@@ -39,7 +39,11 @@ TOPICS = "topics"
 _ATTEMPTS_MAX = 5
 
 #: Properties that every topic table gets beside its settings.
-_TABLE_PROPERTIES = {"delta.dataSkippingStatsColumns": "offset,timestamp"}
+_TABLE_PROPERTIES = {
+    "delta.dataSkippingStatsColumns": "offset,timestamp",
+    # Idempotent producers' registers leave the checkpoints as producers are forgotten.
+    "delta.setTransactionRetentionDuration": "interval 1 days",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,25 @@ class FencedError(NotLeaderError):
     """Another writer has taken the topic with a higher epoch."""
 
 
+class OutOfOrderSequenceError(MainstemError):
+    """Batches of an idempotent producer before this one are missing. Nothing was taken."""
+
+    code = "OUT_OF_ORDER_SEQUENCE"
+
+
+class UnknownProducerIdError(MainstemError):
+    """The producer id is not known, or was forgotten. Take a new one and begin at sequence 0."""
+
+    code = "UNKNOWN_PRODUCER_ID"
+
+
+class ProducerFencedError(MainstemError):
+    """A newer producer has the id with a higher epoch."""
+
+    code = "PRODUCER_FENCED"
+    fatal = True
+
+
 class OffsetOutOfRangeError(MainstemError):
     """The offset lies outside [log start offset, high watermark]; both are in the facts."""
 

@@ -47,14 +47,16 @@ class Records(_message.Message):
     def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ...) -> None: ...
 
 class PartitionRange(_message.Message):
-    __slots__ = ("partition", "first_row", "row_count")
+    __slots__ = ("partition", "first_row", "row_count", "base_sequence")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
     ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     partition: int
     first_row: int
     row_count: int
-    def __init__(self, partition: _Optional[int] = ..., first_row: _Optional[int] = ..., row_count: _Optional[int] = ...) -> None: ...
+    base_sequence: int
+    def __init__(self, partition: _Optional[int] = ..., first_row: _Optional[int] = ..., row_count: _Optional[int] = ..., base_sequence: _Optional[int] = ...) -> None: ...
 
 class ArrowRecords(_message.Message):
     __slots__ = ("ipc_stream", "ranges")
@@ -65,20 +67,24 @@ class ArrowRecords(_message.Message):
     def __init__(self, ipc_stream: _Optional[bytes] = ..., ranges: _Optional[_Iterable[_Union[PartitionRange, _Mapping]]] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("correlation_id", "topic", "acks", "arrow", "records", "resume")
+    __slots__ = ("correlation_id", "topic", "acks", "arrow", "records", "resume", "producer_id", "producer_epoch")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     topic: str
     acks: Acks
     arrow: ArrowRecords
     records: Records
     resume: bool
-    def __init__(self, correlation_id: _Optional[int] = ..., topic: _Optional[str] = ..., acks: _Optional[_Union[Acks, str]] = ..., arrow: _Optional[_Union[ArrowRecords, _Mapping]] = ..., records: _Optional[_Union[Records, _Mapping]] = ..., resume: _Optional[bool] = ...) -> None: ...
+    producer_id: int
+    producer_epoch: int
+    def __init__(self, correlation_id: _Optional[int] = ..., topic: _Optional[str] = ..., acks: _Optional[_Union[Acks, str]] = ..., arrow: _Optional[_Union[ArrowRecords, _Mapping]] = ..., records: _Optional[_Union[Records, _Mapping]] = ..., resume: _Optional[bool] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
     __slots__ = ("correlation_id", "table_version", "results", "positions", "error")
@@ -132,6 +138,18 @@ class Error(_message.Message):
     retriable: bool
     retry_delay_ms: int
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., facts: _Optional[_Mapping[str, str]] = ..., retriable: _Optional[bool] = ..., retry_delay_ms: _Optional[int] = ...) -> None: ...
+
+class InitProducerRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class InitProducerResponse(_message.Message):
+    __slots__ = ("producer_id", "producer_epoch")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    producer_epoch: int
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
 
 class MetadataRequest(_message.Message):
     __slots__ = ("topics",)

@@ -44,6 +44,11 @@ class LogStub:
                 request_serializer=mainstem_dot_v1_dot_log__pb2.ProduceRequest.SerializeToString,
                 response_deserializer=mainstem_dot_v1_dot_log__pb2.ProduceResponse.FromString,
                 _registered_method=True)
+        self.InitProducer = channel.unary_unary(
+                '/mainstem.v1.Log/InitProducer',
+                request_serializer=mainstem_dot_v1_dot_log__pb2.InitProducerRequest.SerializeToString,
+                response_deserializer=mainstem_dot_v1_dot_log__pb2.InitProducerResponse.FromString,
+                _registered_method=True)
         self.Metadata = channel.unary_unary(
                 '/mainstem.v1.Log/Metadata',
                 request_serializer=mainstem_dot_v1_dot_log__pb2.MetadataRequest.SerializeToString,
@@ -72,6 +77,13 @@ class LogServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def InitProducer(self, request, context):
+        """A new producer id, for a producer that numbers its records (Kafka: enable.idempotence).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Metadata(self, request, context):
         """Which topics exist, how many partitions they have, and which gateway leads them.
         """
@@ -91,6 +103,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.ProduceStream,
                     request_deserializer=mainstem_dot_v1_dot_log__pb2.ProduceRequest.FromString,
                     response_serializer=mainstem_dot_v1_dot_log__pb2.ProduceResponse.SerializeToString,
+            ),
+            'InitProducer': grpc.unary_unary_rpc_method_handler(
+                    servicer.InitProducer,
+                    request_deserializer=mainstem_dot_v1_dot_log__pb2.InitProducerRequest.FromString,
+                    response_serializer=mainstem_dot_v1_dot_log__pb2.InitProducerResponse.SerializeToString,
             ),
             'Metadata': grpc.unary_unary_rpc_method_handler(
                     servicer.Metadata,
@@ -152,6 +169,33 @@ class Log:
             '/mainstem.v1.Log/ProduceStream',
             mainstem_dot_v1_dot_log__pb2.ProduceRequest.SerializeToString,
             mainstem_dot_v1_dot_log__pb2.ProduceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InitProducer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mainstem.v1.Log/InitProducer',
+            mainstem_dot_v1_dot_log__pb2.InitProducerRequest.SerializeToString,
+            mainstem_dot_v1_dot_log__pb2.InitProducerResponse.FromString,
             options,
             channel_credentials,
             insecure,

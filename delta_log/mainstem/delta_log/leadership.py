@@ -1,0 +1,118 @@
+"""Taking the lead of a topic: the epoch in its log, and what its former leader has left there."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from mainstem.delta_log import registers
+from mainstem.delta_log.actions import Batch, CommitInfo, Register
+from mainstem.delta_log.committer import (
+    Committed,
+    Committer,
+    Conflict,
+    TableCommit,
+    wall_clock_ms,
+)
+from mainstem.delta_log.producer_states import ProducerStates
+from mainstem.delta_log.snapshot import commit_path
+from mainstem.delta_log.store import NotFound, Store, StoreGone
+from mainstem.delta_log.table_state import TableState
+from mainstem.delta_log.topics import OpenTopic
+from mainstem.errors import StoreUnavailableError, UnknownTopicError
+
+Token = TypeVar("Token")
+
+#: Attempts to commit a leader epoch; each loss means that another writer got on.
+_ATTEMPTS_MAX = 20
+
+#: A batch comes again within `delivery.timeout.ms`, 2 minutes by default; this is ample.
+REPEAT_WINDOW_MS = 300_000
+
+#: Commit files that are looked at for batches that may come again: bounds the time of a start.
+REPEAT_COMMITS_MAX = 5_000
+
+
+def claim_epoch(opened: OpenTopic, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Commits the next leader epoch, which stops whoever led the topic before; returns it. Blocks.
+
+    Raises:
+        StoreUnavailableError: The store failed.
+        UnknownTopicError: The topic was deleted meanwhile.
+    """
+    state = opened.state
+    committer = Committer(opened.store)
+    claim: TableCommit | None = None
+    unknown = 0
+    for _ in range(_ATTEMPTS_MAX):
+        epoch = state.epoch + 1
+        if claim is None:
+            claim = TableCommit.of(
+                "LEADER EPOCH", [Register(registers.EPOCH, epoch)], timestamp_ms=wall_clock_ms()
+            )
+        try:
+            outcome = committer.commit(state.version + 1, claim)
+        except StoreGone as error:
+            raise deleted(opened.topic) from error
+        if isinstance(outcome, Committed):
+            state.apply(outcome.version, claim.actions)
+            return epoch
+        if isinstance(outcome, Conflict):
+            state.apply(outcome.version, outcome.actions)
+            if state.deleted:
+                raise deleted(opened.topic)
+            claim = None
+        else:
+            sleep(min(0.05 * 2**unknown, 2.0))
+            unknown += 1
+    raise StoreUnavailableError(
+        f"could not take the lead of topic {opened.topic!r}: "
+        "the store fails, or too many others write",
+        topic=opened.topic,
+    )
+
+
+def restore_producers(
+    store: Store, state: TableState, producers: ProducerStates[Token], now_ms: int
+) -> None:
+    """Fills `producers` with what the table says: registers, and the batches of recent commits,
+    so that a batch that comes again is answered with its original offsets. Blocks.
+
+    Args:
+        state: Includes the epoch that the caller has claimed: nobody else appends meanwhile.
+    """
+    for register in state.registers.values():
+        found = registers.parse_producer(register.name)
+        if found is not None:
+            producer_id, partition = found
+            producers.restore(producer_id, partition, register.value, register.updated_ms or now_ms)
+    if not len(producers):
+        return
+    recent = list(_recent_batches(store, state.version, now_ms - REPEAT_WINDOW_MS))
+    for version, batch in reversed(recent):
+        producers.restore_batch(batch, version)
+
+
+def _recent_batches(store: Store, newest: int, not_before_ms: int) -> Iterator[tuple[int, Batch]]:
+    """(version, batch) of idempotent producers, newest first, since `not_before_ms`."""
+    for version in range(newest, max(newest - REPEAT_COMMITS_MAX, -1), -1):
+        try:
+            line, _, _ = store.read(commit_path(version)).partition(b"\n")
+        except NotFound:  # cleaned up: older than the log's retention
+            return
+        body = json.loads(line).get("commitInfo")
+        if body is None:
+            continue
+        info = CommitInfo.from_json(body)
+        if info.timestamp_ms < not_before_ms:
+            return
+        for batch in reversed(info.batches):
+            if batch.producer is not None:
+                yield version, batch
+
+
+def deleted(topic: str) -> UnknownTopicError:
+    """The error for a topic that went away while it was in use."""
+    return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)

@@ -1,0 +1,162 @@
+"""One topic's part of the write-ahead log: which pending requests are in it, and what a start finds.
+
+The log is prefix-closed: before a request enters it, all earlier pending requests of the topic do. So
+whatever is found there after a crash fits together, without a gap before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from mainstem.delta_log.actions import Batch
+from mainstem.delta_log.append_queue import Group, Pending, Slice
+from mainstem.delta_log.wal import Wal
+from mainstem.delta_log.wal_format import WalRequest
+from mainstem.errors import MainstemError
+
+log = logging.getLogger(__name__)
+
+Token = TypeVar("Token")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start found of a topic in the log.
+
+    Attributes:
+        requests: With their entry numbers, in order: they continue the partitions where they end.
+        orphan_count: Records that no longer fit, because others own their offsets.
+    """
+
+    requests: tuple[tuple[int, WalRequest], ...]
+    orphan_count: int = 0
+    orphans_path: str = ""
+
+
+class TopicWal(Generic[Token]):
+    """The log as one appender uses it. On the event loop.
+
+    Args:
+        epoch: The leader epoch under which requests are accepted.
+    """
+
+    def __init__(self, wal: Wal, topic: str, topic_id: str, epoch: int) -> None:
+        self._wal = wal
+        self._topic = topic
+        self._topic_id = topic_id
+        self._epoch = epoch
+        #: Accepted, not committed, and not in the log; in order.
+        self._unlogged: deque[Pending[Token]] = deque()
+        #: In the log and not committed, with the entry's number; in order.
+        self._logged: deque[tuple[int, Pending[Token]]] = deque()
+
+    @property
+    def gateway_id(self) -> str:
+        return self._wal.gateway_id
+
+    def accepted(self, pending: Pending[Token]) -> None:
+        """Notes a request that waits for its table commit."""
+        self._unlogged.append(pending)
+
+    def recovered(self, number: int, pending: Pending[Token]) -> None:
+        """Notes a request that came from the log."""
+        self._logged.append((number, pending))
+
+    def write(self) -> asyncio.Future[None] | None:
+        """Puts all that is not in the log yet into it; the future is done when the last is durable.
+
+        None: the log takes no more now. What was accepted then waits for its table commit.
+        """
+        done: asyncio.Future[None] | None = None
+        while self._unlogged:
+            pending = self._unlogged[0]
+            request = WalRequest(
+                self._topic,
+                self._topic_id,
+                self._epoch,
+                pending.slices,
+                pending.batches,
+                pending.size_bytes,
+            )
+            try:
+                number, done = self._wal.append(request)
+            except MainstemError as error:
+                log.warning("topic %s: %s", self._topic, error)
+                return None
+            self._unlogged.popleft()
+            self._logged.append((number, pending))
+        return done
+
+    def number_of(self, group: Group[Token]) -> int | None:
+        """The last entry that a group takes out of the log; None if it has none there."""
+        members = {id(pending) for pending in group.requests}
+        numbers = [number for number, pending in self._logged if id(pending) in members]
+        return numbers[-1] if numbers else None
+
+    def committed(self, group: Group[Token]) -> None:
+        """Notes that a group is in the table: its entries are not needed any more."""
+        members = {id(pending) for pending in group.requests}
+        number = None
+        while self._logged and id(self._logged[0][1]) in members:
+            number, _ = self._logged.popleft()
+        while self._unlogged and id(self._unlogged[0]) in members:
+            self._unlogged.popleft()
+        if number is not None:
+            self._wal.fold(self._topic, self._topic_id, number)
+
+
+async def recover_topic(
+    wal: Wal,
+    topic: str,
+    topic_id: str,
+    after_number: int,
+    log_end_offset: Callable[[int], int],
+) -> Recovered:
+    """What the log has of a topic that this gateway has just taken the lead of.
+
+    A batch whose first offset is where its partition ends is to be appended there, as if nothing had
+    happened. One whose offsets are taken by now (another gateway led the topic meanwhile) becomes an
+    orphan: it is kept in a file beside the log, never written over what others own, never dropped.
+
+    Args:
+        after_number: The topic's register for this gateway.
+        log_end_offset: Of a partition, in the table.
+    """
+    entries = await wal.unfolded(topic, topic_id, after_number)
+    ends: dict[int, int] = {}
+    fitting: list[tuple[int, WalRequest]] = []
+    orphans: list[tuple[int, WalRequest]] = []
+    for number, request in entries:
+        fits: list[tuple[Slice, Batch]] = []
+        rest: list[tuple[Slice, Batch]] = []
+        for slice_, batch in zip(request.slices, request.batches, strict=True):
+            end = ends.get(batch.partition)
+            end = log_end_offset(batch.partition) if end is None else end
+            if batch.base_offset == end:
+                ends[batch.partition] = end + batch.record_count
+                fits.append((slice_, batch))
+            else:
+                rest.append((slice_, batch))
+        if fits:
+            fitting.append((number, _with(request, fits)))
+        if rest:
+            orphans.append((number, _with(request, rest)))
+    if not orphans:
+        return Recovered(tuple(fitting))
+    path = await wal.keep_orphans(topic_id, orphans)
+    count = sum(batch.record_count for _, request in orphans for batch in request.batches)
+    if not fitting:
+        wal.fold(topic, topic_id, orphans[-1][0])
+    return Recovered(tuple(fitting), count, path)
+
+
+def _with(request: WalRequest, parts: list[tuple[Slice, Batch]]) -> WalRequest:
+    slices, batches = zip(*parts, strict=True)
+    return WalRequest(
+        request.topic, request.topic_id, request.epoch, slices, batches, request.size_bytes
+    )
