@@ -55,6 +55,10 @@ T = TypeVar("T")
 #: Waits between attempts while the store fails: short at first, then as long as operators wait.
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
+#: Calls of one topic that are in the pool at a time: a store that holds up one topic must not take
+#: the threads of all.
+TOPIC_CALLS_MAX = 4
+
 #: A producer that sent nothing for this long is forgotten. Kafka: producer.id.expiration.ms.
 PRODUCER_EXPIRATION_MS = 86_400_000
 
@@ -168,6 +172,7 @@ class Appender:
         self._wake = asyncio.Event()
         self._began_at = -1e9
         self._commit_lock = asyncio.Lock()
+        self._calls = asyncio.Semaphore(TOPIC_CALLS_MAX)
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"appender {self.topic}"
         )
@@ -301,6 +306,11 @@ class Appender:
                     raise
                 if version is not None:
                     return version
+
+    async def stopped(self) -> None:
+        """Waits until an appender that has failed is not at work any more."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(self._task)
 
     async def close(self, timeout_s: float) -> None:
         """Commits what was accepted within `timeout_s`, then stops. The rest fails as unknown."""
@@ -467,7 +477,8 @@ class Appender:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                return await loop.run_in_executor(self._pool, call, *arguments)
+                async with self._calls:
+                    return await loop.run_in_executor(self._pool, call, *arguments)
             except StoreGone as error:
                 raise deleted(self.topic) from error
             except StoreUnavailableError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -31,6 +32,9 @@ from mainstem.records import check_topic_name
 log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+#: Ids are drawn from 1 to this: positive in every language's 64-bit integer, and far apart.
+_PRODUCER_ID_MAX = 2**62
 
 _ACKS = frozenset(log_pb2.Acks.values())
 
@@ -85,6 +89,14 @@ class LogService(log_pb2_grpc.LogServicer):
             waiting_bytes_max=self._request_bytes_max,
             draining=self._draining,
         ).serve()
+
+    async def InitProducer(
+        self, request: log_pb2.InitProducerRequest, context: Context
+    ) -> log_pb2.InitProducerResponse:
+        # Drawn, not counted: no two gateways, now or ever, give the same one.
+        return log_pb2.InitProducerResponse(
+            producer_id=1 + secrets.randbelow(_PRODUCER_ID_MAX), producer_epoch=0
+        )
 
     async def Metadata(
         self, request: log_pb2.MetadataRequest, context: Context
@@ -159,7 +171,11 @@ class LogService(log_pb2_grpc.LogServicer):
             request_bytes_max=self._request_bytes_max,
         )
         payload = read_payload(request, rules, known.sticky, _now_ms())
-        future = appender.submit(payload.slices, payload.queue_bytes)
+        future = appender.submit(
+            payload.slices,
+            payload.queue_bytes,
+            write_ahead=request.acks == log_pb2.ACKS_LEADER,
+        )
         # Whoever asked may be gone when it fails: the failure is then nobody's to look at.
         future.add_done_callback(_retrieve)
         self._metrics.produce_records.labels(request.topic).inc(payload.record_count)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from mainstem.delta_log import OpenTopic
-from mainstem.delta_log.maintenance import write_checkpoint
+from mainstem.delta_log.maintenance import freeze_heap, write_checkpoint
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 
 log = structlog.get_logger()
@@ -71,6 +71,7 @@ class Maintainer:
         opened.state.checkpoint_version = max(version, opened.state.checkpoint_version)
         self._not_before.pop(opened.topic, None)
         self._metrics.checkpoints.labels("written").inc()
+        freeze_heap()
         log.info(
             "checkpoint written",
             topic=opened.topic,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from mainstem.config import TopicConfig
 from mainstem.delta_log import Slice
+from mainstem.delta_log.actions import ProducerBatch
 from mainstem.errors import (
     InvalidRecordError,
     RecordTooLargeError,
@@ -99,8 +100,13 @@ def read_payload(
     if rules.config.log_append_time:
         batches = [_stamped(batch, now_ms) for batch in batches]
     sizes = _checked_sizes(batches, rules, now_ms)
+    if request.producer_id and not ranges:
+        raise InvalidRecordError(
+            "a request with a producer_id needs an Arrow payload with ranges and their sequences",
+            topic=rules.topic,
+        )
     if ranges:
-        slices = _slices_of_ranges(batches, ranges, rules)
+        slices = _slices_of_ranges(batches, ranges, rules, _Numbering.of(request, rules))
         placed = None
     else:
         batch = _joined(batches)
@@ -242,6 +248,7 @@ def _slices_of_ranges(
     batches: Sequence[pa.RecordBatch],
     ranges: Sequence[log_pb2.PartitionRange],
     rules: PayloadRules,
+    numbering: _Numbering | None,
 ) -> tuple[Slice, ...]:
     slices: list[Slice] = []
     at = 0  # rows covered so far, through all batches
@@ -264,7 +271,10 @@ def _slices_of_ranges(
             batch = batches[index]
             end = begin + batch.num_rows
             count = min(at, end) - row
-            slices.append(Slice(range_.partition, batch.slice(row - begin, count)))
+            producer = None
+            if numbering is not None:
+                producer = numbering.at(range_.base_sequence + row - range_.first_row)
+            slices.append(Slice(range_.partition, batch.slice(row - begin, count), producer))
             row += count
             if row == end:
                 index += 1
@@ -275,10 +285,59 @@ def _slices_of_ranges(
     if len(slices) > _PIECES_MAX:
         batch = _joined(batches)
         counts = [range_.row_count for range_ in ranges]
-        return _slices_of_places(
+        joined = _slices_of_places(
             batch, np.repeat(np.array([r.partition for r in ranges], dtype=np.int32), counts)
         )
+        if numbering is None:
+            return joined
+        return tuple(
+            Slice(one.partition, one.records, numbering.at(numbering.firsts[one.partition]))
+            for one in joined
+        )
     return tuple(slices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbering:
+    """How an idempotent producer numbered a request.
+
+    Attributes:
+        firsts: For each partition the sequence of its first record; the others follow.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    firsts: Mapping[int, int]
+
+    @classmethod
+    def of(cls, request: log_pb2.ProduceRequest, rules: PayloadRules) -> _Numbering | None:
+        """None: the request is of no idempotent producer."""
+        if not request.producer_id:
+            return None
+        if request.producer_id < 0 or request.producer_epoch < 0:
+            raise InvalidRecordError(
+                f"producer id {request.producer_id} with epoch {request.producer_epoch} is none "
+                "that InitProducer has given",
+                topic=rules.topic,
+            )
+        firsts: dict[int, int] = {}
+        following: dict[int, int] = {}
+        for range_ in request.arrow.ranges:
+            partition, sequence = range_.partition, range_.base_sequence
+            if sequence < 0 or sequence != following.get(partition, sequence):
+                raise InvalidRecordError(
+                    f"the ranges of partition {partition} have sequence {sequence} where "
+                    f"{following.get(partition, 0)} comes next",
+                    topic=rules.topic,
+                    partition=partition,
+                )
+            firsts.setdefault(partition, sequence)
+            following[partition] = sequence + range_.row_count
+        return cls(request.producer_id, request.producer_epoch, firsts)
+
+    def at(self, sequence: int) -> ProducerBatch:
+        """The producer with the sequence of a slice's first record."""
+        return ProducerBatch(self.producer_id, self.producer_epoch, sequence)
 
 
 def _slices_of_places(batch: pa.RecordBatch, placed: npt.NDArray[np.int32]) -> tuple[Slice, ...]:

@@ -29,6 +29,7 @@ from mainstem.delta_log.store import NotFound
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.admin_service import AdminService
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
+from mainstem.ingest_gateway.identity import Identity
 from mainstem.ingest_gateway.log_service import LogService
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
@@ -65,6 +66,7 @@ class Gateway:
             config.number("append.threads"), thread_name_prefix="append"
         )
         self._registry = TopicRegistry(self._store, config, self._metrics, self._pool)
+        self._identity: Identity | None = None
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_server_options(config))
         self._close_metrics: Callable[[], None] = lambda: None
@@ -83,7 +85,7 @@ class Gateway:
         try:
             return await self._start()
         except BaseException:
-            self._close()
+            await self._close()
             raise
 
     async def _start(self) -> str:
@@ -93,7 +95,12 @@ class Gateway:
         if advertised:
             split_address("advertised.listeners", advertised)
         self._store.self_check()
-        self._register_services()
+        loop = asyncio.get_running_loop()
+        self._identity = await loop.run_in_executor(
+            self._pool, Identity, self._config, self._store.uri
+        )
+        self._registry.wal = self._identity.wal
+        self._register_services(self._identity.gateway_id)
         # First: a bound port of a gRPC server that never started stays bound.
         self._start_metrics()
         _check_can_listen(host, wanted_port)
@@ -105,6 +112,7 @@ class Gateway:
             ) from error
         bound = f"{host}:{port}"
         self.address = advertised or f"{_reachable(host)}:{port}"
+        await self._registry.recover()
         await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
@@ -112,6 +120,7 @@ class Gateway:
             "gateway ready",
             address=self.address,
             warehouse=self._store.uri,
+            gateway_id=self._identity.gateway_id,
             version=version("mainstem"),
         )
         return bound
@@ -133,16 +142,18 @@ class Gateway:
         answers_s = min(grace_s * _ANSWERS_SHARE, _ANSWERS_S_MAX)
         clean = await self._registry.drain(grace_s - answers_s)
         await self._server.stop(grace=min(max(ends_at - time.monotonic(), 0.0), _ANSWERS_S_MAX))
-        self._close()
+        await self._close()
         log.info("gateway stopped", clean=clean)
         return clean
 
-    def _close(self) -> None:
+    async def _close(self) -> None:
         self._close_metrics()
+        if self._identity is not None:
+            await self._identity.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._store.close()
 
-    def _register_services(self) -> None:
+    def _register_services(self, gateway_id: str) -> None:
         log_service = LogService(
             self._registry, self._config, self._metrics, lambda: self.address, self._draining
         )
@@ -150,7 +161,7 @@ class Gateway:
             self._registry,
             warehouse_uri=self._store.uri,
             version=version("mainstem"),
-            gateway_id=self._config.text("gateway.id") or f"{socket.gethostname()}-{os.getpid()}",
+            gateway_id=gateway_id,
             address=lambda: self.address,
         )
         log_pb2_grpc.add_LogServicer_to_server(log_service, self._server)

@@ -24,10 +24,14 @@ from mainstem.delta_log import (
     TableState,
     Topics,
     refresh_table,
+    registers,
 )
 from mainstem.delta_log.actions import Metadata
+from mainstem.delta_log.topic_wal import recover_topic
+from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
     BackPressureError,
+    FencedError,
     InvalidConfigError,
     MainstemError,
     ShuttingDownError,
@@ -97,6 +101,8 @@ class TopicRegistry:
         self._maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
         self._dice = random.Random()
         self._draining = False
+        #: The write-ahead log for acks=1; None: acks=1 waits for the table commit.
+        self.wal: Wal | None = None
         self._operations: set[asyncio.Task[Any]] = set()
         #: Whoever wants a topic led while that is under way waits for the same task.
         self._leading: dict[str, asyncio.Task[KnownTopic]] = {}
@@ -162,6 +168,8 @@ class TopicRegistry:
                     metrics=self._metrics,
                     on_commit=self._maintainer.committed,
                     on_failure=partial(self._failed, topic),
+                    wal=self.wal,
+                    producer_expiration_ms=self._config.number("producer.id.expiration.ms"),
                 )
                 log.info("topic led", topic=topic, epoch=known.appender.epoch)
             return known
@@ -217,6 +225,22 @@ class TopicRegistry:
                     await self._close(slot)
                 elif known.appender is None:
                     self._keep_idle(topic)
+
+    async def recover(self) -> None:
+        """Brings what the write-ahead log has into its topics; before anything else is served."""
+        for topic, topic_id in self.wal.topics() if self.wal is not None else ():
+            assert self.wal is not None
+            try:
+                known = await self.lead(topic)
+                found_id = known.opened.state.topic_id
+            except UnknownTopicError:
+                found_id = ""
+            except MainstemError as error:
+                log.error("the write-ahead log waits for a topic", topic=topic, error=error.message)
+                continue
+            if found_id != topic_id:
+                count = self.wal.forget(topic, topic_id)
+                log.warning("requests given up: their topic is deleted", topic=topic, count=count)
 
     async def names(self) -> list[str]:
         """Every topic of the warehouse."""
@@ -329,12 +353,40 @@ class TopicRegistry:
 
     def _failed(self, topic: str, error: MainstemError) -> None:
         log.error("topic lost", topic=topic, code=error.code, error=error.message)
+        if isinstance(error, FencedError):
+            self._begin(self._keep_orphans(topic))
         slot = self._slots.get(topic)
         if slot is None or slot.known is None:
             return
         slot.known.failed_at = (
             -REOPEN_AFTER_S if isinstance(error, UnknownTopicError) else time.monotonic()
         )
+
+    async def _keep_orphans(self, topic: str) -> None:
+        """Another gateway leads the topic: what was acknowledged with acks=1 and did not get into
+        the table goes into a file beside the write-ahead log."""
+        async with self._holding(topic, waiters_max=sys.maxsize) as slot:
+            known = slot.known
+            if self.wal is None or known is None or known.appender is None:
+                return
+            if known.appender.failure is None:
+                return  # led again meanwhile, which took care of them
+            await known.appender.stopped()
+            state = known.opened.state
+            lost = await recover_topic(
+                self.wal,
+                topic,
+                state.topic_id,
+                state.register_value(registers.wal(self.wal.gateway_id)),
+                lambda _: -1,
+            )
+        if lost.orphan_count:
+            log.error(
+                "records acknowledged with acks=1 are not in the table",
+                topic=topic,
+                count=lost.orphan_count,
+                kept_in=lost.orphans_path,
+            )
 
     @contextlib.asynccontextmanager
     async def _holding(self, topic: str, waiters_max: int = WAITERS_MAX) -> AsyncIterator[_Slot]:

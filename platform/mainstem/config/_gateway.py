@@ -60,7 +60,33 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
             "gateway.id",
             "str",
             "",
-            "Name of this gateway in logs and in the cluster's description; empty: host and process.",
+            "Name of this gateway: of its write-ahead log, in logs and descriptions. "
+            "Two that run have different ones. Empty: the first of gateway-0, gateway-1, ... "
+            "whose write-ahead log is free.",
+        ),
+        ConfigKey(
+            "wal.directory",
+            "str",
+            "",
+            "Where write-ahead logs are, one directory for each gateway.id; on a disk that "
+            "survives a restart of the machine. Empty: `wal` in the warehouse.",
+        ),
+        ConfigKey(
+            "durability",
+            "enum",
+            "fsync",
+            "What acks=1 waits for: fsync, the disk has it; os, the operating system has it, which "
+            "survives the end of the process and not the loss of power.",
+            choices=("fsync", "os"),
+        ),
+        ConfigKey(
+            "producer.id.expiration.ms",
+            "int",
+            86_400_000,
+            "An idempotent producer that sent nothing for this long is forgotten; it goes on with "
+            "a new id. Kafka: producer.id.expiration.ms.",
+            unit="ms",
+            minimum=1_000,
         ),
         ConfigKey(
             "auto.create.topics.enable",
@@ -118,14 +144,15 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
             "stream.max.requests",
             "int",
             1_000,
-            "Requests of one ProduceStream call that may be unanswered; more are not read until then.",
+            "Requests of one ProduceStream call that may be unanswered; more are not read then.",
             minimum=1,
         ),
         ConfigKey(
             "append.threads",
             "int",
-            4,
-            "Threads that encode data files and write to the store, for all topics together.",
+            16,
+            "Threads that encode data files and write to the store, for all topics together; one "
+            "topic uses four at most, so that others go on when the store holds it up.",
             minimum=2,
             maximum=256,
         ),
@@ -179,7 +206,7 @@ _NOT_OURS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value in force and where it came from: default, the file's path, a variable's name, or flag."""
+    """A value in force and where it came from: default, the file, a variable's name, or flag."""
 
     value: ConfigValue
     origin: str

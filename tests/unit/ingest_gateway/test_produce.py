@@ -87,7 +87,23 @@ def test_records_that_the_gateway_places_are_answered_with_their_positions(tmp_p
     ]
 
 
-@pytest.mark.parametrize("acks", ["ACKS_UNSPECIFIED", "ACKS_LEADER", "ACKS_ALL"])
+def test_acks_1_is_answered_before_the_table_has_the_batch_and_the_drain_brings_it_there(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", **{"commit.interval.ms": "60000"})
+            await client.produce(values_request(b"first"))
+            answer = await client.produce(values_request(b"second", acks="ACKS_LEADER"))
+            assert answer.table_version == -1
+            assert answer.results[0].base_offset == 1
+            assert values(tmp_path, "t") == {0: [b"first"]}
+
+    run(test())
+    assert values(tmp_path, "t") == {0: [b"first", b"second"]}
+
+
+@pytest.mark.parametrize("acks", ["ACKS_UNSPECIFIED", "ACKS_ALL"])
 def test_an_answer_means_that_the_batch_is_in_the_table(tmp_path: Path, acks: str) -> None:
     async def test() -> None:
         async with running(tmp_path) as (_, client):
