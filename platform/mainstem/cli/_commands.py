@@ -14,6 +14,7 @@ from mainstem.cli._help import ExampleGroup
 #: noun → module and command. Imported when used: Spark, pandas and gRPC servers are slow to import.
 _NOUNS: dict[str, tuple[str, str]] = {
     "bench": ("mainstem.cli._bench", "bench"),
+    "cluster": ("mainstem.cli._cluster", "cluster"),
     "config": ("mainstem.cli._config", "config"),
     "demo": ("mainstem.cli._demo", "demo"),
     "gateway": ("mainstem.cli._gateway", "gateway"),

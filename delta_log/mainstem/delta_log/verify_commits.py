@@ -1,0 +1,272 @@
+"""Walks the commit files of a table that still exist, and compares each with what it adds."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from mainstem.delta_log import registers
+from mainstem.delta_log.actions import (
+    Action,
+    Batch,
+    CommitInfo,
+    DataFile,
+    Register,
+    Remove,
+    decode_commit,
+)
+from mainstem.delta_log.snapshot import LOG, commit_path
+from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.table_state import TableState
+from mainstem.errors import LogDamagedError
+
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+
+
+class Findings(Protocol):
+    """Where findings go."""
+
+    checked_count: int
+
+    def add(self, code: str, message: str) -> None: ...
+
+
+class CommitWalk:
+    """Goes through the versions from the oldest commit file to `state.version`.
+
+    Args:
+        commits: For what commits say of themselves.
+        statistics: For the `nullCount` of the files that they add.
+    """
+
+    def __init__(
+        self, store: Store, state: TableState, commits: Findings, statistics: Findings
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._commits = commits
+        self._statistics = statistics
+        #: The oldest version whose commit file is there; what is before it is not judged.
+        self.first_version = 0
+        self._files: dict[str, DataFile] = {}
+        self._ends: dict[int, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._epoch_starts: set[tuple[int, int, int]] = set()
+        self._end_before: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Walks; findings go to the two results."""
+        self.first_version = version = self._oldest()
+        while version <= self._state.version:
+            try:
+                data = self._store.read(commit_path(version))
+                actions = decode_commit(data, commit_path(version))
+            except NotFound:
+                oldest = self._oldest()
+                if oldest > version:  # log clean-up came in between
+                    self._forget()
+                    self.first_version = version = oldest
+                    continue
+                self._commits.add("COMMIT_WRONG", f"{commit_path(version)} is not there")
+                return
+            except LogDamagedError as error:
+                self._commits.add("LOG_DAMAGED", error.message)
+                return
+            self._check_null_counts(data)
+            self._check(version, actions)
+            self._commits.checked_count += 1
+            version += 1
+        if self.first_version == 0:
+            self._check_checkpoint()
+
+    def may_begin_epoch(self, producer_id: int, partition: int, offset: int) -> bool:
+        """Whether a producer's new epoch began there, or the commit that says so is gone."""
+        if (producer_id, partition, offset) in self._epoch_starts:
+            return True
+        return self.first_version > 0 and offset < self._end_before.get(partition, 2**63)
+
+    def check_null_count(self, path: str, stats: Mapping[str, Any]) -> None:
+        """No record is without offset or timestamp, and the statistics must say so."""
+        counts = stats.get("nullCount") or {}
+        for column in ("offset", "timestamp"):
+            if counts.get(column) != 0:
+                self._statistics.add(
+                    "STATISTICS_WRONG",
+                    f"the log says nullCount.{column} {counts.get(column)} of {path}; "
+                    "the file has 0",
+                )
+
+    def _oldest(self) -> int:
+        versions = [
+            int(match[1])
+            for info in self._store.list_files(LOG)
+            if (match := _COMMIT.fullmatch(info.name))
+        ]
+        return min(versions, default=self._state.version + 1)
+
+    def _forget(self) -> None:
+        self._files.clear()
+        self._ends.clear()
+        self._numbers.clear()
+        self._end_before.clear()
+
+    def _check_null_counts(self, data: bytes) -> None:
+        for line in data.splitlines():
+            added = json.loads(line).get("add")
+            if added is not None:
+                self.check_null_count(added["path"], json.loads(added["stats"]))
+
+    def _check(self, version: int, actions: Sequence[Action]) -> None:
+        info = next((one for one in actions if isinstance(one, CommitInfo)), None)
+        removed = self._apply_removes(actions)
+        added: dict[int, list[DataFile]] = {}
+        moved: list[DataFile] = []
+        for action in actions:
+            if isinstance(action, DataFile):
+                self._files[action.path] = action
+                if action.data_change:
+                    added.setdefault(action.partition, []).append(action)
+                else:
+                    moved.append(action)
+        batches: dict[int, list[Batch]] = {}
+        for batch in info.batches if info is not None else ():
+            batches.setdefault(batch.partition, []).append(batch)
+            by = batch.producer
+            if by is not None and by.epoch > 0 and by.base_sequence == 0:
+                self._epoch_starts.add((by.id, batch.partition, batch.base_offset))
+        numbers = {one.name: one.value for one in actions if isinstance(one, Register)}
+        for partition in sorted({*added, *batches}):
+            self._check_append(
+                version,
+                partition,
+                sorted((file.base_offset, file.record_count) for file in added.get(partition, ())),
+                sorted((one.base_offset, one.record_count) for one in batches.get(partition, ())),
+                numbers.get(registers.leo(partition)),
+            )
+        self._check_registers(version, numbers, {*added, *batches})
+        self._check_moved(version, moved, removed)
+
+    def _apply_removes(self, actions: Sequence[Action]) -> list[DataFile | None]:
+        """The files that a commit swaps for others; None: one of before the oldest commit file."""
+        removed = []
+        for action in actions:
+            if isinstance(action, Remove):
+                file = self._files.pop(action.path, None)
+                if not action.data_change:
+                    removed.append(file)
+        return removed
+
+    def _check_append(
+        self,
+        version: int,
+        partition: int,
+        added: list[tuple[int, int]],
+        named: list[tuple[int, int]],
+        leo: int | None,
+    ) -> None:
+        where = f"version {version}, partition {partition}"
+        files, batches = _span(added), _span(named)
+        if files is None or batches is None or files != batches:
+            self._commits.add(
+                "COMMIT_WRONG",
+                f"{where}: the files have {_shown(added)}, the batches {_shown(named)}",
+            )
+            return
+        before = self._ends.get(partition, 0 if self.first_version == 0 else None)
+        if before is not None and files[0] != before:
+            self._commits.add(
+                "COMMIT_WRONG", f"{where}: records begin at {files[0]}, not at the end {before}"
+            )
+        self._end_before.setdefault(partition, files[0])
+        if leo != files[1]:
+            self._commits.add(
+                "COMMIT_WRONG", f"{where}: records end at {files[1]}, and the register says {leo}"
+            )
+
+    def _check_registers(self, version: int, numbers: dict[str, int], appended: set[int]) -> None:
+        for name, value in numbers.items():
+            before = self._numbers.get(name)
+            self._numbers[name] = value
+            if before is None:
+                continue
+            ends = name.startswith(("mainstem/leo/", "mainstem/lso/"))
+            if (ends and value < before) or (name == registers.EPOCH and value <= before):
+                self._commits.add(
+                    "COMMIT_WRONG", f"version {version} sets {name} from {before} to {value}"
+                )
+        for partition in range(self._state.partition_count):
+            end = numbers.get(registers.leo(partition))
+            if end is None:
+                continue
+            before = self._ends.get(partition)
+            self._ends[partition] = end
+            if partition not in appended and before is not None and end != before:
+                self._commits.add(
+                    "COMMIT_WRONG",
+                    f"version {version} moves the end of partition {partition} from {before} to "
+                    f"{end} without records",
+                )
+
+    def _check_moved(
+        self, version: int, moved: list[DataFile], removed: list[DataFile | None]
+    ) -> None:
+        """Maintenance neither adds nor loses a record."""
+        known = [file for file in removed if file is not None]
+        if len(known) < len(removed) or not (moved or removed):
+            return
+        for partition in sorted({file.partition for file in [*moved, *known]}):
+            after, before = (
+                _span(
+                    sorted(
+                        (f.base_offset, f.record_count) for f in files if f.partition == partition
+                    )
+                )
+                for files in (moved, known)
+            )
+            if after is None or after != before:
+                self._commits.add(
+                    "COMMIT_WRONG",
+                    f"version {version} swaps files of partition {partition} with offsets {before} "
+                    f"for files with {after}",
+                )
+
+    def _check_checkpoint(self) -> None:
+        """With all commit files there, the newest state must be what they add up to."""
+        state = self._state
+        files = {file.path for file in state}
+        if files != set(self._files):
+            example = min(files ^ set(self._files))
+            self._commits.add(
+                "CHECKPOINT_WRONG",
+                f"checkpoint {state.checkpoint_version} and the commit files name different data "
+                f"files, for one {example}",
+            )
+        for name, value in self._numbers.items():
+            if registers.parse_producer(name) is None and state.register_value(name) != value:
+                self._commits.add(
+                    "CHECKPOINT_WRONG",
+                    f"checkpoint {state.checkpoint_version} and the commit files differ in {name}: "
+                    f"{state.register_value(name)} and {value}",
+                )
+
+
+def _span(runs: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """[start, end) that runs of (base offset, count) cover without gap or overlap, else None."""
+    if not runs:
+        return None
+    start = end = runs[0][0]
+    for base, count in runs:
+        if base != end:
+            return None
+        end += count
+    return start, end
+
+
+def _shown(runs: list[tuple[int, int]]) -> str:
+    """Runs for people, the first few."""
+    if not runs:
+        return "no records"
+    shown = ", ".join(f"{base} to {base + count - 1}" for base, count in runs[:3])
+    return f"offsets {shown}{' ...' if len(runs) > 3 else ''}"
