@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from mainstem.delta_log.committer import (
     Committed,
     Committer,
     Conflict,
+    OutcomeUnknown,
     TableCommit,
     commit_until_decided,
     wall_clock_ms,
@@ -33,10 +35,14 @@ from mainstem.limits import PARTITION_COUNT_MAX
 from mainstem.records import check_topic_name
 
 TOPICS = "topics"
+SYSTEM = "system"
 
 #: Attempts of a create: against a store that gives no answer, and against others that delete the
 #: topic.
 _ATTEMPTS_MAX = 5
+
+#: Attempts to change a topic that another gateway writes to ten times a second.
+_METADATA_ATTEMPTS_MAX = 50
 
 #: Properties that every topic table gets beside its settings.
 _TABLE_PROPERTIES = {
@@ -56,11 +62,22 @@ class OpenTopic:
 
 
 class Topics:
-    """Creates, opens, lists and deletes the topics of the warehouse in `store`. Calls block."""
+    """Creates, opens, lists and deletes the topics of the warehouse in `store`. Calls block.
 
-    def __init__(self, store: Store, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
+    Args:
+        folder: Where the tables are in the warehouse: `TOPICS`, or `SYSTEM` for the platform's own.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        *,
+        folder: str = TOPICS,
+    ) -> None:
         self._store = store
         self._clock_ms = clock_ms
+        self._folder = folder
 
     @property
     def store(self) -> Store:
@@ -68,11 +85,11 @@ class Topics:
 
     def uri(self, topic: str) -> str:
         """Where the topic's table is, for Spark and others."""
-        return f"{self._store.uri}/{TOPICS}/{topic}"
+        return f"{self._store.uri}/{self._folder}/{topic}"
 
     def names(self) -> list[str]:
         """The names of all topics, sorted."""
-        return [name for name in self._store.list_directories(TOPICS) if self._has_log(name)]
+        return [name for name in self._store.list_directories(self._folder) if self._has_log(name)]
 
     def exists(self, topic: str) -> bool:
         """Whether there is a topic of that name. Raises InvalidTopicError if none can have it."""
@@ -129,7 +146,7 @@ class Topics:
         commit = TableCommit.of(
             "CREATE TOPIC", [Protocol(), metadata], timestamp_ms=metadata.created_ms
         )
-        bound = self._store.bind(f"{TOPICS}/{topic}", create=True)
+        bound = self._store.bind(f"{self._folder}/{topic}", create=True)
         try:
             for _ in range(_ATTEMPTS_MAX):
                 outcome = Committer(bound).commit(0, commit)
@@ -152,13 +169,13 @@ class Topics:
         """
         check_topic_name(topic)
         try:
-            bound = self._store.bind(f"{TOPICS}/{topic}")
+            bound = self._store.bind(f"{self._folder}/{topic}")
         except NotFound:
             raise _unknown(topic) from None
         try:
             state = load_table(bound)
             if state.deleted:  # by a delete that was interrupted, or is going on
-                self._store.remove_directory(f"{TOPICS}/{topic}", bound)
+                self._store.remove_directory(f"{self._folder}/{topic}", bound)
                 raise _unknown(topic)
         except UnknownTopicError:
             bound.close()
@@ -202,7 +219,7 @@ class Topics:
             with contextlib.suppress(_DeletedByAnother, StoreGone):
                 commit_until_decided(Committer(opened.store), state.version + 1, mark, merge)
             # Only the directory that was marked: by now the name may be another topic's.
-            self._store.remove_directory(f"{TOPICS}/{topic}", opened.store)
+            self._store.remove_directory(f"{self._folder}/{topic}", opened.store)
         finally:
             opened.store.close()
         return topic_id
@@ -219,9 +236,38 @@ class Topics:
             LAST_CHECKPOINT,
         ):  # clean-up removes the first once the second is there
             with contextlib.suppress(NotFound):
-                self._store.open(f"{TOPICS}/{topic}/{path}").close()
+                self._store.open(f"{self._folder}/{topic}/{path}").close()
                 return True
         return False
+
+
+def commit_metadata(
+    opened: OpenTopic, operation: str, change: Callable[[TableState], Metadata]
+) -> int:
+    """Commits a change of settings or partitions to a topic that another gateway leads.
+
+    Returns its version; the leader merges it. Blocks.
+
+    Raises:
+        MainstemError: `change` refused.
+        StoreUnavailableError: The store failed, or others were always first.
+    """
+    state = opened.state
+    committer = Committer(opened.store)
+    for _ in range(_METADATA_ATTEMPTS_MAX):
+        # Again after each conflict: what the winner changed must not be changed back.
+        commit = TableCommit.of(operation, [change(state)], timestamp_ms=wall_clock_ms())
+        outcome = committer.commit(state.version + 1, commit)
+        while isinstance(outcome, OutcomeUnknown):
+            time.sleep(0.1)
+            outcome = committer.commit(state.version + 1, commit)
+        if isinstance(outcome, Committed):
+            state.apply(outcome.version, commit.actions)
+            return outcome.version
+        state.apply(outcome.version, outcome.actions)
+    raise StoreUnavailableError(
+        f"topic {opened.topic!r} could not be changed: others were always first; try again"
+    )
 
 
 def altered_config(

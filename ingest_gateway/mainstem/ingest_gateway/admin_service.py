@@ -145,6 +145,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             version=self._version,
             gateways=[
                 admin_pb2.GatewayDescription(
+                    gateway_id=row.gateway_id, address=row.address, topics_led=len(row.topics)
+                )
+                for row in self._registry.gateways()
+            ]
+            or [
+                admin_pb2.GatewayDescription(
                     gateway_id=self._gateway_id,
                     address=self._address(),
                     topics_led=self._registry.topics_led,
@@ -158,7 +164,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         response = admin_pb2.DescribeTopicResponse(
             topic=topic,
             topic_id=state.topic_id,
-            leader=self._address(),
+            leader=self._registry.leader(topic) or self._address(),
             leader_epoch=state.epoch,
             table_version=state.version,
             table_uri=self._registry.uri(topic),

@@ -102,7 +102,8 @@ class LogService(log_pb2_grpc.LogServicer):
         self, request: log_pb2.MetadataRequest, context: Context
     ) -> log_pb2.MetadataResponse:
         address = self._address()
-        response = log_pb2.MetadataResponse(gateways=[address])
+        gateways = [row.address for row in self._registry.gateways()]
+        response = log_pb2.MetadataResponse(gateways=gateways or [address])
         try:
             for name in dict.fromkeys(request.topics) or await self._registry.names():
                 found = await self._topic_metadata(name, address, asked=bool(request.topics))
@@ -127,7 +128,7 @@ class LogService(log_pb2_grpc.LogServicer):
                 topic=topic,
                 topic_id=state.topic_id,
                 partition_count=state.partition_count,
-                leader=address,
+                leader=self._registry.leader(topic) or address,
             )
 
         try:

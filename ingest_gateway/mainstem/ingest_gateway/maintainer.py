@@ -31,11 +31,17 @@ class Maintainer:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._running: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
+        self._closing = False
 
-    def committed(self, opened: OpenTopic) -> None:
-        """Notes a commit; starts a checkpoint when it is due. Never blocks and never raises."""
+    def committed(self, opened: OpenTopic, interval_commits: int | None = None) -> None:
+        """Notes a commit; starts a checkpoint when it is due. Never blocks and never raises.
+
+        Args:
+            interval_commits: Of this table; None: that of topics.
+        """
         behind = opened.state.version - max(opened.state.checkpoint_version, 0)
-        if behind < self._interval_commits or opened.topic in self._running:
+        interval = interval_commits or self._interval_commits
+        if self._closing or behind < interval or opened.topic in self._running:
             return
         if time.monotonic() < self._not_before.get(opened.topic, 0.0):
             return
@@ -45,6 +51,7 @@ class Maintainer:
 
     async def close(self, timeout_s: float) -> bool:
         """Waits for the checkpoints that run; returns whether they ended in time."""
+        self._closing = True
         tasks = list(self._running.values())
         pending: set[asyncio.Task[None]] = set()
         if tasks:

@@ -30,6 +30,7 @@ from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.admin_service import AdminService
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.identity import Identity
+from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.log_service import LogService
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
@@ -67,6 +68,7 @@ class Gateway:
         )
         self._registry = TopicRegistry(self._store, config, self._metrics, self._pool)
         self._identity: Identity | None = None
+        self._leases: Leases | None = None
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_server_options(config))
         self._close_metrics: Callable[[], None] = lambda: None
@@ -112,6 +114,15 @@ class Gateway:
             ) from error
         bound = f"{host}:{port}"
         self.address = advertised or f"{_reachable(host)}:{port}"
+        self._leases = Leases(
+            self._store,
+            self._config,
+            self._identity.gateway_id,
+            self.address,
+            on_commit=self._registry.maintain,
+        )
+        await self._leases.start()
+        self._registry.leases = self._leases
         await self._registry.recover()
         await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE):
@@ -148,6 +159,8 @@ class Gateway:
 
     async def _close(self) -> None:
         self._close_metrics()
+        if self._leases is not None:
+            await self._leases.stop()
         if self._identity is not None:
             await self._identity.close()
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -27,21 +27,25 @@ from mainstem.delta_log import (
     registers,
 )
 from mainstem.delta_log.actions import Metadata
+from mainstem.delta_log.cluster_table import GatewayRow
 from mainstem.delta_log.topic_wal import recover_topic
+from mainstem.delta_log.topics import commit_metadata
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
     BackPressureError,
     FencedError,
     InvalidConfigError,
     MainstemError,
+    NotLeaderError,
     ShuttingDownError,
     TopicExistsError,
     UnknownTopicError,
 )
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
+from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.maintainer import Maintainer
 from mainstem.ingest_gateway.placement import StickyPlacement
-from mainstem.limits import TOPICS_OPEN_MAX
+from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS, TOPICS_OPEN_MAX
 
 log = structlog.get_logger()
 
@@ -103,6 +107,8 @@ class TopicRegistry:
         self._draining = False
         #: The write-ahead log for acks=1; None: acks=1 waits for the table commit.
         self.wal: Wal | None = None
+        #: The leases of topics; None: every topic is ours.
+        self.leases: Leases | None = None
         self._operations: set[asyncio.Task[Any]] = set()
         #: Whoever wants a topic led while that is under way waits for the same task.
         self._leading: dict[str, asyncio.Task[KnownTopic]] = {}
@@ -159,6 +165,10 @@ class TopicRegistry:
                 known = await self._open(topic, slot, create=False)
                 appender = None
             if appender is None:
+                if self.leases is not None:
+                    await self.leases.acquire(topic)
+                    # What others committed before they lost the lease.
+                    known.opened = await self._refreshed(known.opened)
                 self._idle.pop(topic, None)
                 known.appender = await Appender.lead(
                     known.opened,
@@ -173,6 +183,12 @@ class TopicRegistry:
                 )
                 log.info("topic led", topic=topic, epoch=known.appender.epoch)
             return known
+
+    async def _refreshed(self, opened: OpenTopic) -> OpenTopic:
+        state = await self._run(refresh_table, opened.store, opened.state)
+        if state.deleted:
+            raise UnknownTopicError(f"topic {opened.topic!r} was deleted", topic=opened.topic)
+        return opened if state is opened.state else OpenTopic(opened.topic, opened.store, state)
 
     async def describe(
         self,
@@ -246,6 +262,18 @@ class TopicRegistry:
         """Every topic of the warehouse."""
         return await self._run(self._topics.names)
 
+    def maintain(self, opened: OpenTopic) -> None:
+        """Notes a commit to a table of the platform's own, for its checkpoints."""
+        self._maintainer.committed(opened, CHECKPOINT_INTERVAL_COMMITS)
+
+    def gateways(self) -> list[GatewayRow]:
+        """Every gateway that is alive, this one first; empty without leases."""
+        return [] if self.leases is None else self.leases.gateways()
+
+    def leader(self, topic: str) -> str:
+        """host:port of the gateway that has the topic, or shall have it; empty without leases."""
+        return "" if self.leases is None else self.leases.holder(topic)
+
     def uri(self, topic: str) -> str:
         return self._topics.uri(topic)
 
@@ -275,6 +303,8 @@ class TopicRegistry:
             self._check_running()
             await self._close(slot)
             topic_id = await self._run(self._topics.delete, topic)
+            if self.leases is not None:
+                self.leases.release(topic)
             self._metrics.forget_topic(topic)
         log.info("topic deleted", topic=topic, topic_id=topic_id)
         return topic_id
@@ -300,9 +330,22 @@ class TopicRegistry:
 
         if validate_only:
             return await self.describe(topic, validated)
-        known = await self.lead(topic)
+        try:
+            known = await self.lead(topic)
+        except NotLeaderError:
+            # The leader takes it into its state with its next commit.
+            return await self._finish(self._change_elsewhere(topic, operation, checked))
         assert known.appender is not None
         return await self._finish(known.appender.change_metadata(operation, checked))
+
+    async def _change_elsewhere(
+        self, topic: str, operation: str, change: Callable[[TableState], Metadata]
+    ) -> int:
+        async with self._holding(topic) as slot:
+            self._check_running()
+            known = await self._open(topic, slot, create=False)
+            known.opened = await self._refreshed(known.opened)
+            return await self._run(commit_metadata, known.opened, operation, change)
 
     async def drain(self, timeout_s: float) -> bool:
         """Takes no more, commits what was accepted, and closes every topic.
@@ -353,6 +396,8 @@ class TopicRegistry:
 
     def _failed(self, topic: str, error: MainstemError) -> None:
         log.error("topic lost", topic=topic, code=error.code, error=error.message)
+        if self.leases is not None:
+            self.leases.release(topic)
         if isinstance(error, FencedError):
             self._begin(self._keep_orphans(topic))
         slot = self._slots.get(topic)
@@ -363,27 +408,35 @@ class TopicRegistry:
         )
 
     async def _keep_orphans(self, topic: str) -> None:
-        """Another gateway leads the topic: what was acknowledged with acks=1 and did not get into
-        the table goes into a file beside the write-ahead log."""
+        """After the loss of a topic to another gateway."""
         async with self._holding(topic, waiters_max=sys.maxsize) as slot:
             known = slot.known
-            if self.wal is None or known is None or known.appender is None:
-                return
-            if known.appender.failure is None:
+            if known is None or known.appender is None or known.appender.failure is None:
                 return  # led again meanwhile, which took care of them
             await known.appender.stopped()
-            state = known.opened.state
-            lost = await recover_topic(
-                self.wal,
-                topic,
-                state.topic_id,
-                state.register_value(registers.wal(self.wal.gateway_id)),
-                lambda _: -1,
-            )
+            await self._orphan(known.opened)
+
+    async def _keep_orphans_of(self, topic: str, topic_id: str) -> None:
+        """At a start, when another gateway has the topic."""
+        async with self._holding(topic) as slot:
+            known = await self._open(topic, slot, create=False)
+            known.opened = await self._refreshed(known.opened)
+            if known.opened.state.topic_id == topic_id:
+                await self._orphan(known.opened)
+
+    async def _orphan(self, opened: OpenTopic) -> None:
+        """What was acknowledged with acks=1 and did not get into the table goes into a file beside
+        the write-ahead log: another gateway leads the topic, and gives its offsets."""
+        if self.wal is None:
+            return
+        folded = opened.state.register_value(registers.wal(self.wal.gateway_id))
+        lost = await recover_topic(
+            self.wal, opened.topic, opened.state.topic_id, folded, lambda _: -1
+        )
         if lost.orphan_count:
             log.error(
                 "records acknowledged with acks=1 are not in the table",
-                topic=topic,
+                topic=opened.topic,
                 count=lost.orphan_count,
                 kept_in=lost.orphans_path,
             )

@@ -65,6 +65,31 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
             "whose write-ahead log is free.",
         ),
         ConfigKey(
+            "gateway.rack",
+            "str",
+            "",
+            "Where this gateway is, for descriptions. Kafka: broker.rack.",
+        ),
+        ConfigKey(
+            "gateway.heartbeat.interval.ms",
+            "int",
+            2_000,
+            "How often the gateway renews its row, and so its topics' leases, in system/cluster.",
+            unit="ms",
+            minimum=50,
+            maximum=60_000,
+        ),
+        ConfigKey(
+            "gateway.session.timeout.ms",
+            "int",
+            6_000,
+            "A gateway whose row was not renewed for this long has lost its topics to whoever is "
+            "asked for them next. At least twice the heartbeat interval.",
+            unit="ms",
+            minimum=100,
+            maximum=600_000,
+        ),
+        ConfigKey(
             "wal.directory",
             "str",
             "",
@@ -259,7 +284,15 @@ def load_gateway_config(
             settings[name] = Setting(parse_value(key, value), origin)
         except InvalidConfigError as error:
             raise InvalidConfigError(f"{origin}: {error.message}", name=name) from None
-    return GatewayConfig(settings)
+    config = GatewayConfig(settings)
+    interval, session = "gateway.heartbeat.interval.ms", "gateway.session.timeout.ms"
+    if config.number(session) < 2 * config.number(interval):
+        raise InvalidConfigError(
+            f"{session} is {config.number(session)} ms; it must be at least twice {interval}, "
+            f"which is {config.number(interval)} ms",
+            name=session,
+        )
+    return config
 
 
 def _from_file(file: str | os.PathLike[str] | None) -> Iterator[tuple[str, str, object]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_acks_1_is_answered_before_the_table_has_the_batch_and_the_drain_brings_
 ) -> None:
     async def test() -> None:
         async with running(tmp_path) as (_, client):
-            await client.create("t", **{"commit.interval.ms": "60000"})
+            await client.create("t", 1, **{"commit.interval.ms": "60000"})
             await client.produce(values_request(b"first"))
             answer = await client.produce(values_request(b"second", acks="ACKS_LEADER"))
             assert answer.table_version == -1
@@ -680,32 +681,85 @@ def test_a_store_whose_calls_hang_does_not_stop_the_loop(tmp_path: Path) -> None
     run(test())
 
 
-def test_a_topic_that_another_gateway_took_is_refused_and_taken_back_after_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def until_answered(
+    call: Callable[[], Awaitable[log_pb2.ProduceResponse]],
+) -> log_pb2.ProduceResponse:
+    """Repeats a call that is refused because another gateway still has the topic's lease."""
+    for _ in range(500):
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as failure:
+            if "leads topic" not in (failure.details() or ""):
+                raise
+            await asyncio.sleep(0.02)
+    raise AssertionError("the lease never passed on")
+
+
+def test_of_two_gateways_one_leads_and_the_other_names_it(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path) as (older, client), running(tmp_path) as (_, newer):
-            await client.create("t")
-            await client.produce(values_request(b"0"))
-            await newer.produce(values_request(b"1"))
-            stream = client.stream()
+        async with running(tmp_path) as (one, first), running(tmp_path) as (_, second):
+            await first.create("t")
+            await first.produce(values_request(b"0"))
+            stream = second.stream()
             for number in range(3):
-                await stream.send(values_request(b"lost %d" % number))
-            answers = await stream.end()
-            assert error_codes(answers)[0] == "NOT_LEADER"
-            assert set(error_codes(answers)) <= {"NOT_LEADER", "HELD"}
-            async with refused(grpc.StatusCode.FAILED_PRECONDITION, "NOT_LEADER"):
-                await client.produce(values_request(b"too early"))
-            assert (await client.describe("t")).leader_epoch == 2
-            await newer.produce(values_request(b"2"))
-            assert older._registry.topics_led == 0
-            monkeypatch.setattr(topic_registry, "REOPEN_AFTER_S", 0.0)
-            assert (await client.produce(values_request(b"3"))).results[0].base_offset == 3
-            async with refused(grpc.StatusCode.FAILED_PRECONDITION, "NOT_LEADER"):
-                await newer.produce(values_request(b"late"))
+                await stream.send(values_request(b"not here %d" % number))
+            codes = error_codes(await stream.end())
+            assert codes[0] == "NOT_LEADER"
+            assert set(codes) <= {"NOT_LEADER", "HELD"}
+            async with refused(grpc.StatusCode.FAILED_PRECONDITION, "NOT_LEADER") as error:
+                await second.produce(values_request(b"nor so"))
+            assert error["leader"] == one.address
+            for client in (first, second):
+                assert (await client.describe("t")).leader == one.address
+            assert (await first.describe("t")).leader_epoch == 1
+            await one.drain()
+            answer = await until_answered(lambda: second.produce(values_request(b"1")))
+            assert answer.results[0].base_offset == 1
+            assert (await second.describe("t")).leader_epoch == 2
 
     run(test())
-    assert values(tmp_path, "t") == {0: [b"0", b"1", b"2", b"3"]}
+    assert values(tmp_path, "t") == {0: [b"0", b"1"]}
+
+
+def test_a_gateway_that_is_not_heard_of_loses_its_topics_and_cannot_write_any_more(
+    tmp_path: Path,
+) -> None:
+    clocks = {"gateway_heartbeat_interval_ms": 50, "gateway_session_timeout_ms": 300}
+
+    async def test() -> None:
+        async with (
+            running(tmp_path, None, **clocks) as (one, first),
+            running(tmp_path, None, **clocks) as (_, second),
+        ):
+            await first.create("t")
+            await first.produce(values_request(b"0"))
+            assert one._leases is not None
+            assert one._leases._beating is not None
+            one._leases._beating.cancel()
+            answer = await until_answered(lambda: second.produce(values_request(b"1")))
+            assert answer.results[0].base_offset == 1
+            async with refused(grpc.StatusCode.FAILED_PRECONDITION, "NOT_LEADER"):
+                await first.produce(values_request(b"lost"))
+            assert one._registry.topics_led == 0
+            assert (await second.produce(values_request(b"2"))).results[0].base_offset == 2
+
+    run(test())
+    assert values(tmp_path, "t") == {0: [b"0", b"1", b"2"]}
+
+
+def test_a_topic_that_another_gateway_leads_can_be_changed_through_any(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, first), running(tmp_path) as (_, second):
+            await first.create("t", 1)
+            await first.produce(values_request(b"0"))
+            await second.admin.AddPartitions(
+                admin_pb2.AddPartitionsRequest(topic="t", partition_count=3)
+            )
+            await first.produce(values_request(b"1"))
+            assert len((await first.describe("t")).partitions) == 3
+
+    run(test())
+    assert values(tmp_path, "t") == {0: [b"0", b"1"]}
 
 
 def test_two_gateways_that_fight_for_a_topic_lose_and_double_nothing_that_was_acknowledged(

@@ -1,0 +1,204 @@
+"""Which gateway leads which topic: leases in `system/cluster`, renewed by heartbeats.
+
+A lease only keeps gateways from taking topics from each other. That two never both write rests on
+the epoch in the topic's log, not on these clocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+
+from mainstem.config import GatewayConfig
+from mainstem.delta_log import Store
+from mainstem.delta_log.cluster_table import ClusterTable, GatewayRow
+from mainstem.delta_log.topics import OpenTopic
+from mainstem.errors import MainstemError, NotLeaderError
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+#: A gateway that ends does not wait longer for a store that hangs; its row then expires.
+_STOP_TIMEOUT_S = 2.0
+
+
+class Leases:
+    """The leases of one gateway. On the event loop; the table's calls run in a thread of its own.
+
+    Args:
+        address: host:port that other gateways tell their clients.
+        on_commit: Called after each commit to the table, for maintenance.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: GatewayConfig,
+        gateway_id: str,
+        address: str,
+        *,
+        on_commit: Callable[[OpenTopic], None] = lambda _: None,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._gateway_id = gateway_id
+        self._address = address
+        self._rack = config.text("gateway.rack")
+        self._interval_s = config.number("gateway.heartbeat.interval.ms") / 1000
+        self._session_s = config.number("gateway.session.timeout.ms") / 1000
+        self._on_commit = on_commit
+        self._clock_ms = clock_ms
+        self._monotonic = monotonic
+        self._incarnation = uuid.uuid4().hex
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="cluster")
+        self._lock = asyncio.Lock()
+        self._held: set[str] = set()
+        self._rows: dict[str, GatewayRow] = {}
+        #: When we saw another gateway's heartbeat change, by our clock: theirs may be wrong.
+        self._seen: dict[str, tuple[GatewayRow, float]] = {}
+        self._table: ClusterTable | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Writes the gateway's row, without leases, and begins to renew it."""
+        self._table = await self._run(ClusterTable, self._store)
+        async with self._lock:
+            await self._write()
+        self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    async def stop(self) -> None:
+        """Takes the row away, so that others can have the topics at once."""
+        if self._beating is not None:
+            self._beating.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._beating
+        table, self._table = self._table, None
+        if table is not None:
+            with contextlib.suppress(MainstemError, TimeoutError):
+                gone = self._run(table.write, self._gateway_id, lambda _: None)
+                await asyncio.wait_for(gone, _STOP_TIMEOUT_S)
+            table.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def acquire(self, topic: str) -> None:
+        """Takes the topic's lease.
+
+        Raises:
+            NotLeaderError: A gateway that is alive has it; the facts have its address.
+            StoreUnavailableError: The store failed.
+        """
+        if topic in self._held:
+            return
+        # Asked again and again for a topic of another, we do not ask the store each time.
+        self._check_free(topic, self._rows)
+        async with self._lock:
+            await self._write(topic)
+
+    def release(self, topic: str) -> None:
+        """Gives the topic's lease back, with the next heartbeat."""
+        self._held.discard(topic)
+
+    def holder(self, topic: str) -> str:
+        """host:port of the gateway that has the topic's lease; ours, if nobody else has it."""
+        other = self._other_holder(topic, self._rows)
+        return self._address if other is None else other.address
+
+    def gateways(self) -> list[GatewayRow]:
+        """The gateways that are alive, this one first."""
+        others = [
+            row
+            for row in self._rows.values()
+            if row.gateway_id != self._gateway_id and self._is_alive(row)
+        ]
+        return [self._row(self._held), *sorted(others, key=lambda row: row.gateway_id)]
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                async with self._lock:
+                    await self._write()
+            except MainstemError as error:
+                log.warning("heartbeat failed", error=error.message)
+            except Exception:
+                log.exception("heartbeat failed")
+
+    async def _write(self, wanted: str = "") -> None:
+        """Renews the row, with the lease of one more topic if it is free. Under the lock."""
+        assert self._table is not None
+        table = self._table
+        held = self._held | ({wanted} if wanted else set())
+
+        def make(rows: dict[str, GatewayRow]) -> GatewayRow:
+            self._note(rows)
+            if wanted:
+                self._check_free(wanted, rows)
+            # While we were not heard of, others may have taken topics of ours. They have them.
+            held.difference_update(
+                [topic for topic in held if self._other_holder(topic, rows) is not None]
+            )
+            return self._row(held)
+
+        released = set(self._held)
+        await self._run(table.write, self._gateway_id, make)
+        released -= self._held  # given back while we wrote: with the next heartbeat
+        self._held = held - released
+        self._on_commit(table.opened)
+
+    def _note(self, rows: dict[str, GatewayRow]) -> None:
+        """Takes the rows of all gateways. In the table's thread: replaces, does not change."""
+        now = self._monotonic()
+        seen = {}
+        for gateway_id, row in rows.items():
+            before = self._seen.get(gateway_id)
+            if before is not None and before[0] == row:
+                seen[gateway_id] = before
+            elif before is None:
+                age_s = max(self._clock_ms() - row.heartbeat_ms, 0) / 1000
+                seen[gateway_id] = (row, now - age_s)
+            else:
+                seen[gateway_id] = (row, now)
+        self._seen = seen
+        self._rows = rows
+
+    def _check_free(self, topic: str, rows: dict[str, GatewayRow]) -> None:
+        other = self._other_holder(topic, rows)
+        if other is not None:
+            raise NotLeaderError(
+                f"gateway {other.gateway_id} leads topic {topic!r}; send to {other.address}",
+                topic=topic,
+                leader=other.address,
+                gateway_id=other.gateway_id,
+            )
+
+    def _other_holder(self, topic: str, rows: dict[str, GatewayRow]) -> GatewayRow | None:
+        for row in rows.values():
+            if row.gateway_id != self._gateway_id and topic in row.topics and self._is_alive(row):
+                return row
+        return None
+
+    def _is_alive(self, row: GatewayRow) -> bool:
+        seen = self._seen.get(row.gateway_id)
+        return seen is not None and self._monotonic() - seen[1] < self._session_s
+
+    def _row(self, held: set[str]) -> GatewayRow:
+        return GatewayRow(
+            self._gateway_id,
+            self._incarnation,
+            self._address,
+            self._rack,
+            self._clock_ms(),
+            tuple(sorted(held)),
+        )
+
+    async def _run(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
