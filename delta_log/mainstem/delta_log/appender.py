@@ -88,6 +88,7 @@ class AppenderMetrics(Protocol):
 
     def append_seconds(self, stage: str, seconds: float) -> None: ...
     def table_commit(self, outcome: str) -> None: ...
+    def duplicates(self, batch_count: int) -> None: ...
 
 
 class _NoMetrics:
@@ -95,6 +96,9 @@ class _NoMetrics:
         pass
 
     def table_commit(self, outcome: str) -> None:
+        pass
+
+    def duplicates(self, batch_count: int) -> None:
         pass
 
 
@@ -268,6 +272,8 @@ class Appender:
             )
         waiter = _Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
         accepted = self._queue.accept(slices, size_bytes, waiter, self._clock_ms())
+        if accepted.repeated:
+            self._metrics.duplicates(len(accepted.repeated))
         if accepted.pending is not None:
             self._wake.set()
             if self._wal is not None:

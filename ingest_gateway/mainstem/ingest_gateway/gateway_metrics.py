@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from mainstem.delta_log import TableState
+from mainstem.delta_log import Appender
 
-TopicStates = Callable[[], Iterable[tuple[str, TableState]]]
+Appenders = Callable[[], Iterable[Appender]]
 
 
 class GatewayMetrics:
@@ -28,6 +28,19 @@ class GatewayMetrics:
         self.produce_rejected = self._counter("produce_rejected", "Requests refused.", "reason")
         self.checkpoints = self._counter("checkpoints", "Checkpoints of topic tables.", "outcome")
         self._commits = self._counter("table_commits", "Attempts at a table commit.", "outcome")
+        self._duplicates = Counter(
+            "mainstem_produce_duplicates",
+            "Batches that idempotent producers sent again, and that were not stored again.",
+            registry=self.registry,
+        )
+        self.orphaned_records = Counter(
+            "mainstem_wal_orphaned_records",
+            "Records acknowledged with acks=1 that another gateway's lead has kept from the table.",
+            registry=self.registry,
+        )
+        self.wal_bytes = Gauge(
+            "mainstem_wal_bytes", "Bytes of the write-ahead log.", registry=self.registry
+        )
         self._append = Histogram(
             "mainstem_append_seconds",
             "Time of a request in the queue, and of a table commit's encoding and commit.",
@@ -41,9 +54,9 @@ class GatewayMetrics:
         build = Gauge("mainstem_build_info", "Always 1.", ["version"], registry=self.registry)
         build.labels(version("mainstem")).set(1)
 
-    def watch_topics(self, states: TopicStates) -> None:
-        """Shows the offsets of the topics that `states` gives, which is called in other threads."""
-        self.registry.register(_TopicOffsets(states))
+    def watch_topics(self, appenders: Appenders) -> None:
+        """Shows the offsets of the topics that are led, asked for in other threads."""
+        self.registry.register(_TopicOffsets(appenders))
 
     def forget_topic(self, topic: str) -> None:
         """Drops what carries the name of a topic that is no more."""
@@ -57,6 +70,9 @@ class GatewayMetrics:
     def table_commit(self, outcome: str) -> None:
         self._commits.labels(outcome).inc()
 
+    def duplicates(self, batch_count: int) -> None:
+        self._duplicates.inc(batch_count)
+
     def _counter(self, name: str, doc: str, label: str) -> Counter:
         return Counter(f"mainstem_{name}", doc, [label], registry=self.registry)
 
@@ -64,8 +80,8 @@ class GatewayMetrics:
 class _TopicOffsets(Collector):
     """Offsets by topic and partition, read when somebody asks."""
 
-    def __init__(self, states: TopicStates) -> None:
-        self._states = states
+    def __init__(self, appenders: Appenders) -> None:
+        self._appenders = appenders
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         high_watermark = GaugeMetricFamily(
@@ -78,10 +94,18 @@ class _TopicOffsets(Collector):
             "The first offset that can be read.",
             labels=["topic", "partition"],
         )
-        for topic, state in self._states():
+        log_end_offset = GaugeMetricFamily(
+            "mainstem_topic_partition_log_end_offset",
+            "One past the last accepted offset.",
+            labels=["topic", "partition"],
+        )
+        for appender in self._appenders():
+            topic, state = appender.topic, appender.state
             for partition in range(state.partition_count):
                 labels = [topic, str(partition)]
                 high_watermark.add_metric(labels, state.log_end_offset(partition))
                 log_start_offset.add_metric(labels, state.log_start_offset(partition))
+                log_end_offset.add_metric(labels, appender.log_end_offset(partition))
         yield high_watermark
+        yield log_end_offset
         yield log_start_offset

@@ -36,6 +36,8 @@ class Leases:
     Args:
         address: host:port that other gateways tell their clients.
         on_commit: Called after each commit to the table, for maintenance.
+        on_health: Called with False when the row could not be renewed for the session timeout, and
+            with True when it can again.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Leases:
         address: str,
         *,
         on_commit: Callable[[OpenTopic], None] = lambda _: None,
+        on_health: Callable[[bool], None] = lambda _: None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,6 +59,9 @@ class Leases:
         self._interval_s = config.number("gateway.heartbeat.interval.ms") / 1000
         self._session_s = config.number("gateway.session.timeout.ms") / 1000
         self._on_commit = on_commit
+        self._on_health = on_health
+        self._renewed_at = monotonic()
+        self._healthy = True
         self._clock_ms = clock_ms
         self._monotonic = monotonic
         self._incarnation = uuid.uuid4().hex
@@ -131,6 +137,12 @@ class Leases:
                 log.warning("heartbeat failed", error=error.message)
             except Exception:
                 log.exception("heartbeat failed")
+            else:
+                self._renewed_at = self._monotonic()
+            healthy = self._monotonic() - self._renewed_at < self._session_s
+            if healthy != self._healthy:
+                self._healthy = healthy
+                self._on_health(healthy)
 
     async def _write(self, wanted: str = "") -> None:
         """Renews the row, with the lease of one more topic if it is free. Under the lock."""

@@ -69,6 +69,7 @@ class Gateway:
         self._registry = TopicRegistry(self._store, config, self._metrics, self._pool)
         self._identity: Identity | None = None
         self._leases: Leases | None = None
+        self._telling: set[asyncio.Task[None]] = set()
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_server_options(config))
         self._close_metrics: Callable[[], None] = lambda: None
@@ -101,7 +102,9 @@ class Gateway:
         self._identity = await loop.run_in_executor(
             self._pool, Identity, self._config, self._store.uri
         )
-        self._registry.wal = self._identity.wal
+        wal = self._identity.wal
+        self._registry.wal = wal
+        self._metrics.wal_bytes.set_function(lambda: wal.size_bytes)
         self._register_services(self._identity.gateway_id)
         # First: a bound port of a gRPC server that never started stays bound.
         self._start_metrics()
@@ -120,6 +123,7 @@ class Gateway:
             self._identity.gateway_id,
             self.address,
             on_commit=self._registry.maintain,
+            on_health=self._store_works,
         )
         await self._leases.start()
         self._registry.leases = self._leases
@@ -156,6 +160,16 @@ class Gateway:
         await self._close()
         log.info("gateway stopped", clean=clean)
         return clean
+
+    def _store_works(self, works: bool) -> None:
+        """Tells whoever asks for health: a gateway that cannot reach its store is not ready."""
+        serving = health_pb2.HealthCheckResponse
+        status = serving.SERVING if works else serving.NOT_SERVING
+        log.warning("health changed", status=serving.ServingStatus.Name(status))
+        for service in ("", LOG_SERVICE, ADMIN_SERVICE):
+            task = asyncio.get_running_loop().create_task(self._health.set(service, status))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
 
     async def _close(self) -> None:
         self._close_metrics()

@@ -115,16 +115,12 @@ class TopicRegistry:
         #: Open and not led, the longest unused first.
         self._idle: dict[str, None] = {}
         metrics.queued_bytes.set_function(lambda: self._budget.used_bytes)
-        metrics.watch_topics(self._led_states)
+        metrics.watch_topics(self._led)
 
     @property
     def topics_led(self) -> int:
         """How many topics this gateway leads now."""
-        return sum(
-            1
-            for slot in self._slots.values()
-            if slot.known and slot.known.appender and slot.known.appender.failure is None
-        )
+        return sum(1 for _ in self._led())
 
     def leading(self, topic: str) -> KnownTopic | None:
         """The topic if it is led and healthy right now, without waiting: the hot path."""
@@ -434,6 +430,7 @@ class TopicRegistry:
             self.wal, opened.topic, opened.state.topic_id, folded, lambda _: -1
         )
         if lost.orphan_count:
+            self._metrics.orphaned_records.inc(lost.orphan_count)
             log.error(
                 "records acknowledged with acks=1 are not in the table",
                 topic=opened.topic,
@@ -482,13 +479,13 @@ class TopicRegistry:
                 slot.known.opened.store.close()
                 del self._slots[other]
 
-    def _led_states(self) -> Iterator[tuple[str, TableState]]:
+    def _led(self) -> Iterator[Appender]:
         """For the metrics, which are read in another thread."""
-        for topic, slot in list(self._slots.items()):
+        for slot in list(self._slots.values()):
             known = slot.known
             appender = known.appender if known is not None else None
             if appender is not None and appender.failure is None:
-                yield topic, appender.state
+                yield appender
 
     def _begin(self, operation: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Starts an operation that runs to its end whoever goes away."""
