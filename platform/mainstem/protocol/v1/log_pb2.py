@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15mainstem/v1/log.proto\x12\x0bmainstem.v1\"3\n\x06Header\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb8\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12$\n\x07headers\x18\x03 \x03(\x0b\x32\x13.mainstem.v1.Header\x12\x19\n\x0ctimestamp_ms\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tpartition\x18\x05 \x01(\x05H\x03\x88\x01\x01\x42\x06\n\x04_keyB\x08\n\x06_valueB\x0f\n\r_timestamp_msB\x0c\n\n_partition\"/\n\x07Records\x12$\n\x07records\x18\x01 \x03(\x0b\x32\x13.mainstem.v1.Record\"`\n\x0ePartitionRange\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x11\n\tfirst_row\x18\x02 \x01(\x03\x12\x11\n\trow_count\x18\x03 \x01(\x03\x12\x15\n\rbase_sequence\x18\x04 \x01(\x03\"O\n\x0c\x41rrowRecords\x12\x12\n\nipc_stream\x18\x01 \x01(\x0c\x12+\n\x06ranges\x18\x02 \x03(\x0b\x32\x1b.mainstem.v1.PartitionRange\"\xf5\x01\n\x0eProduceRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x1f\n\x04\x61\x63ks\x18\x03 \x01(\x0e\x32\x11.mainstem.v1.Acks\x12*\n\x05\x61rrow\x18\x04 \x01(\x0b\x32\x19.mainstem.v1.ArrowRecordsH\x00\x12\'\n\x07records\x18\x05 \x01(\x0b\x32\x14.mainstem.v1.RecordsH\x00\x12\x0e\n\x06resume\x18\x06 \x01(\x08\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x08 \x01(\x05\x42\t\n\x07payload\"\xc2\x01\n\x0fProduceResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x15\n\rtable_version\x18\x02 \x01(\x03\x12-\n\x07results\x18\x03 \x03(\x0b\x32\x1c.mainstem.v1.PartitionResult\x12.\n\tpositions\x18\x04 \x03(\x0b\x32\x1b.mainstem.v1.RecordPosition\x12!\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.mainstem.v1.Error\"O\n\x0fPartitionResult\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x02 \x01(\x03\x12\x14\n\x0crecord_count\x18\x03 \x01(\x03\"3\n\x0eRecordPosition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"\xad\x01\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12,\n\x05\x66\x61\x63ts\x18\x03 \x03(\x0b\x32\x1d.mainstem.v1.Error.FactsEntry\x12\x11\n\tretriable\x18\x04 \x01(\x08\x12\x16\n\x0eretry_delay_ms\x18\x05 \x01(\x03\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x15\n\x13InitProducerRequest\"C\n\x14InitProducerResponse\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\"!\n\x0fMetadataRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"P\n\x10MetadataResponse\x12\x10\n\x08gateways\x18\x01 \x03(\t\x12*\n\x06topics\x18\x02 \x03(\x0b\x32\x1a.mainstem.v1.TopicMetadata\"|\n\rTopicMetadata\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12!\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.mainstem.v1.Error*J\n\x04\x41\x63ks\x12\x14\n\x10\x41\x43KS_UNSPECIFIED\x10\x00\x12\r\n\tACKS_NONE\x10\x01\x12\x0f\n\x0b\x41\x43KS_LEADER\x10\x02\x12\x0c\n\x08\x41\x43KS_ALL\x10\x03\x32\xb9\x02\n\x03Log\x12\x44\n\x07Produce\x12\x1b.mainstem.v1.ProduceRequest\x1a\x1c.mainstem.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.mainstem.v1.ProduceRequest\x1a\x1c.mainstem.v1.ProduceResponse(\x01\x30\x01\x12S\n\x0cInitProducer\x12 .mainstem.v1.InitProducerRequest\x1a!.mainstem.v1.InitProducerResponse\x12G\n\x08Metadata\x12\x1c.mainstem.v1.MetadataRequest\x1a\x1d.mainstem.v1.MetadataResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15mainstem/v1/log.proto\x12\x0bmainstem.v1\"3\n\x06Header\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb8\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12$\n\x07headers\x18\x03 \x03(\x0b\x32\x13.mainstem.v1.Header\x12\x19\n\x0ctimestamp_ms\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tpartition\x18\x05 \x01(\x05H\x03\x88\x01\x01\x42\x06\n\x04_keyB\x08\n\x06_valueB\x0f\n\r_timestamp_msB\x0c\n\n_partition\"/\n\x07Records\x12$\n\x07records\x18\x01 \x03(\x0b\x32\x13.mainstem.v1.Record\"`\n\x0ePartitionRange\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x11\n\tfirst_row\x18\x02 \x01(\x03\x12\x11\n\trow_count\x18\x03 \x01(\x03\x12\x15\n\rbase_sequence\x18\x04 \x01(\x03\"O\n\x0c\x41rrowRecords\x12\x12\n\nipc_stream\x18\x01 \x01(\x0c\x12+\n\x06ranges\x18\x02 \x03(\x0b\x32\x1b.mainstem.v1.PartitionRange\"\xf5\x01\n\x0eProduceRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x1f\n\x04\x61\x63ks\x18\x03 \x01(\x0e\x32\x11.mainstem.v1.Acks\x12*\n\x05\x61rrow\x18\x04 \x01(\x0b\x32\x19.mainstem.v1.ArrowRecordsH\x00\x12\'\n\x07records\x18\x05 \x01(\x0b\x32\x14.mainstem.v1.RecordsH\x00\x12\x0e\n\x06resume\x18\x06 \x01(\x08\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x08 \x01(\x05\x42\t\n\x07payload\"\xc2\x01\n\x0fProduceResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x15\n\rtable_version\x18\x02 \x01(\x03\x12-\n\x07results\x18\x03 \x03(\x0b\x32\x1c.mainstem.v1.PartitionResult\x12.\n\tpositions\x18\x04 \x03(\x0b\x32\x1b.mainstem.v1.RecordPosition\x12!\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.mainstem.v1.Error\"O\n\x0fPartitionResult\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x02 \x01(\x03\x12\x14\n\x0crecord_count\x18\x03 \x01(\x03\"3\n\x0eRecordPosition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"\xad\x01\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12,\n\x05\x66\x61\x63ts\x18\x03 \x03(\x0b\x32\x1d.mainstem.v1.Error.FactsEntry\x12\x11\n\tretriable\x18\x04 \x01(\x08\x12\x16\n\x0eretry_delay_ms\x18\x05 \x01(\x03\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb5\x01\n\x0c\x46\x65tchRequest\x12/\n\npartitions\x18\x01 \x03(\x0b\x32\x1b.mainstem.v1.FetchPartition\x12\x11\n\tmin_bytes\x18\x02 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x03 \x01(\x05\x12\x11\n\tmax_bytes\x18\x04 \x01(\x03\x12(\n\x06\x66ormat\x18\x05 \x01(\x0e\x32\x18.mainstem.v1.FetchFormat\x12\x0f\n\x07\x63olumns\x18\x06 \x03(\t\"g\n\x0e\x46\x65tchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x11\n\tmax_bytes\x18\x04 \x01(\x03\x12\x10\n\x08topic_id\x18\x05 \x01(\t\"B\n\rFetchResponse\x12\x31\n\npartitions\x18\x01 \x03(\x0b\x32\x1d.mainstem.v1.FetchedPartition\"\xec\x01\n\x10\x46\x65tchedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08topic_id\x18\x03 \x01(\t\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x06 \x01(\x03\x12\r\n\x05\x61rrow\x18\x07 \x01(\x0c\x12+\n\x07records\x18\x08 \x03(\x0b\x32\x1a.mainstem.v1.FetchedRecord\x12!\n\x05\x65rror\x18\t \x01(\x0b\x32\x12.mainstem.v1.Error\"\xab\x01\n\rFetchedRecord\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x16\n\x0etimestamp_type\x18\x03 \x01(\x05\x12\x10\n\x03key\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x12$\n\x07headers\x18\x06 \x03(\x0b\x32\x13.mainstem.v1.HeaderB\x06\n\x04_keyB\x08\n\x06_value\"?\n\x12ListOffsetsRequest\x12)\n\x07queries\x18\x01 \x03(\x0b\x32\x18.mainstem.v1.OffsetQuery\"s\n\x0bOffsetQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12\x16\n\x0ctimestamp_ms\x18\x05 \x01(\x03H\x00\x42\x04\n\x02\x61t\"A\n\x13ListOffsetsResponse\x12*\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x19.mainstem.v1.OffsetAnswer\"u\n\x0cOffsetAnswer\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x10\n\x08topic_id\x18\x04 \x01(\t\x12!\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.mainstem.v1.Error\"\x15\n\x13InitProducerRequest\"C\n\x14InitProducerResponse\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\"!\n\x0fMetadataRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"P\n\x10MetadataResponse\x12\x10\n\x08gateways\x18\x01 \x03(\t\x12*\n\x06topics\x18\x02 \x03(\x0b\x32\x1a.mainstem.v1.TopicMetadata\"|\n\rTopicMetadata\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12!\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.mainstem.v1.Error*J\n\x04\x41\x63ks\x12\x14\n\x10\x41\x43KS_UNSPECIFIED\x10\x00\x12\r\n\tACKS_NONE\x10\x01\x12\x0f\n\x0b\x41\x43KS_LEADER\x10\x02\x12\x0c\n\x08\x41\x43KS_ALL\x10\x03*]\n\x0b\x46\x65tchFormat\x12\x1c\n\x18\x46\x45TCH_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46\x45TCH_FORMAT_ARROW\x10\x01\x12\x18\n\x14\x46\x45TCH_FORMAT_RECORDS\x10\x02\x32\xcb\x03\n\x03Log\x12\x44\n\x07Produce\x12\x1b.mainstem.v1.ProduceRequest\x1a\x1c.mainstem.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.mainstem.v1.ProduceRequest\x1a\x1c.mainstem.v1.ProduceResponse(\x01\x30\x01\x12>\n\x05\x46\x65tch\x12\x19.mainstem.v1.FetchRequest\x1a\x1a.mainstem.v1.FetchResponse\x12P\n\x0bListOffsets\x12\x1f.mainstem.v1.ListOffsetsRequest\x1a .mainstem.v1.ListOffsetsResponse\x12S\n\x0cInitProducer\x12 .mainstem.v1.InitProducerRequest\x1a!.mainstem.v1.InitProducerResponse\x12G\n\x08Metadata\x12\x1c.mainstem.v1.MetadataRequest\x1a\x1d.mainstem.v1.MetadataResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERROR_FACTSENTRY']._loaded_options = None
   _globals['_ERROR_FACTSENTRY']._serialized_options = b'8\001'
-  _globals['_ACKS']._serialized_start=1596
-  _globals['_ACKS']._serialized_end=1670
+  _globals['_ACKS']._serialized_start=2734
+  _globals['_ACKS']._serialized_end=2808
+  _globals['_FETCHFORMAT']._serialized_start=2810
+  _globals['_FETCHFORMAT']._serialized_end=2903
   _globals['_HEADER']._serialized_start=38
   _globals['_HEADER']._serialized_end=89
   _globals['_RECORD']._serialized_start=92
@@ -57,16 +59,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ERROR']._serialized_end=1259
   _globals['_ERROR_FACTSENTRY']._serialized_start=1215
   _globals['_ERROR_FACTSENTRY']._serialized_end=1259
-  _globals['_INITPRODUCERREQUEST']._serialized_start=1261
-  _globals['_INITPRODUCERREQUEST']._serialized_end=1282
-  _globals['_INITPRODUCERRESPONSE']._serialized_start=1284
-  _globals['_INITPRODUCERRESPONSE']._serialized_end=1351
-  _globals['_METADATAREQUEST']._serialized_start=1353
-  _globals['_METADATAREQUEST']._serialized_end=1386
-  _globals['_METADATARESPONSE']._serialized_start=1388
-  _globals['_METADATARESPONSE']._serialized_end=1468
-  _globals['_TOPICMETADATA']._serialized_start=1470
-  _globals['_TOPICMETADATA']._serialized_end=1594
-  _globals['_LOG']._serialized_start=1673
-  _globals['_LOG']._serialized_end=1986
+  _globals['_FETCHREQUEST']._serialized_start=1262
+  _globals['_FETCHREQUEST']._serialized_end=1443
+  _globals['_FETCHPARTITION']._serialized_start=1445
+  _globals['_FETCHPARTITION']._serialized_end=1548
+  _globals['_FETCHRESPONSE']._serialized_start=1550
+  _globals['_FETCHRESPONSE']._serialized_end=1616
+  _globals['_FETCHEDPARTITION']._serialized_start=1619
+  _globals['_FETCHEDPARTITION']._serialized_end=1855
+  _globals['_FETCHEDRECORD']._serialized_start=1858
+  _globals['_FETCHEDRECORD']._serialized_end=2029
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=2031
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=2094
+  _globals['_OFFSETQUERY']._serialized_start=2096
+  _globals['_OFFSETQUERY']._serialized_end=2211
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2213
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2278
+  _globals['_OFFSETANSWER']._serialized_start=2280
+  _globals['_OFFSETANSWER']._serialized_end=2397
+  _globals['_INITPRODUCERREQUEST']._serialized_start=2399
+  _globals['_INITPRODUCERREQUEST']._serialized_end=2420
+  _globals['_INITPRODUCERRESPONSE']._serialized_start=2422
+  _globals['_INITPRODUCERRESPONSE']._serialized_end=2489
+  _globals['_METADATAREQUEST']._serialized_start=2491
+  _globals['_METADATAREQUEST']._serialized_end=2524
+  _globals['_METADATARESPONSE']._serialized_start=2526
+  _globals['_METADATARESPONSE']._serialized_end=2606
+  _globals['_TOPICMETADATA']._serialized_start=2608
+  _globals['_TOPICMETADATA']._serialized_end=2732
+  _globals['_LOG']._serialized_start=2906
+  _globals['_LOG']._serialized_end=3365
 # @@protoc_insertion_point(module_scope)

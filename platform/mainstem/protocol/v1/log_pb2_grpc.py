@@ -44,6 +44,16 @@ class LogStub:
                 request_serializer=mainstem_dot_v1_dot_log__pb2.ProduceRequest.SerializeToString,
                 response_deserializer=mainstem_dot_v1_dot_log__pb2.ProduceResponse.FromString,
                 _registered_method=True)
+        self.Fetch = channel.unary_unary(
+                '/mainstem.v1.Log/Fetch',
+                request_serializer=mainstem_dot_v1_dot_log__pb2.FetchRequest.SerializeToString,
+                response_deserializer=mainstem_dot_v1_dot_log__pb2.FetchResponse.FromString,
+                _registered_method=True)
+        self.ListOffsets = channel.unary_unary(
+                '/mainstem.v1.Log/ListOffsets',
+                request_serializer=mainstem_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
+                response_deserializer=mainstem_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
+                _registered_method=True)
         self.InitProducer = channel.unary_unary(
                 '/mainstem.v1.Log/InitProducer',
                 request_serializer=mainstem_dot_v1_dot_log__pb2.InitProducerRequest.SerializeToString,
@@ -77,6 +87,21 @@ class LogServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Fetch(self, request, context):
+        """Committed records from an offset on, of many partitions, with long polling. Never past the high
+        watermark. A partition that cannot be read has its own error; the others are served.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListOffsets(self, request, context):
+        """Offsets by time: the earliest, the latest, or the first whose timestamp is at or after a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def InitProducer(self, request, context):
         """A new producer id, for a producer that numbers its records (Kafka: enable.idempotence).
         """
@@ -103,6 +128,16 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.ProduceStream,
                     request_deserializer=mainstem_dot_v1_dot_log__pb2.ProduceRequest.FromString,
                     response_serializer=mainstem_dot_v1_dot_log__pb2.ProduceResponse.SerializeToString,
+            ),
+            'Fetch': grpc.unary_unary_rpc_method_handler(
+                    servicer.Fetch,
+                    request_deserializer=mainstem_dot_v1_dot_log__pb2.FetchRequest.FromString,
+                    response_serializer=mainstem_dot_v1_dot_log__pb2.FetchResponse.SerializeToString,
+            ),
+            'ListOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListOffsets,
+                    request_deserializer=mainstem_dot_v1_dot_log__pb2.ListOffsetsRequest.FromString,
+                    response_serializer=mainstem_dot_v1_dot_log__pb2.ListOffsetsResponse.SerializeToString,
             ),
             'InitProducer': grpc.unary_unary_rpc_method_handler(
                     servicer.InitProducer,
@@ -169,6 +204,60 @@ class Log:
             '/mainstem.v1.Log/ProduceStream',
             mainstem_dot_v1_dot_log__pb2.ProduceRequest.SerializeToString,
             mainstem_dot_v1_dot_log__pb2.ProduceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Fetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mainstem.v1.Log/Fetch',
+            mainstem_dot_v1_dot_log__pb2.FetchRequest.SerializeToString,
+            mainstem_dot_v1_dot_log__pb2.FetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mainstem.v1.Log/ListOffsets',
+            mainstem_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
+            mainstem_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,
