@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from mainstem.delta_log import ByteBudget, Slice
-from mainstem.delta_log.append_queue import AppendQueue, Group
+from mainstem.delta_log.append_queue import AppendQueue, Group, Pending
+from mainstem.delta_log.producer_states import ProducerStates
 from mainstem.errors import BackPressureError
 from mainstem.records import records_to_wire_batch
 
@@ -21,6 +24,20 @@ BUDGET = 150
 
 def _records(count: int) -> pa.RecordBatch:
     return records_to_wire_batch([None] * count, [b""] * count, None, [0] * count)
+
+
+def _queue(limit: int, budget: ByteBudget, start: Callable[[int], int]) -> AppendQueue[int]:
+    return AppendQueue(limit, budget, start, ProducerStates(1_000))
+
+
+def _accept(
+    queue: AppendQueue[int], slices: Sequence[Slice], size: int, token: int
+) -> Pending[int]:
+    """Accepts a request of which all is new."""
+    acceptance = queue.accept(slices, size, token, 0)
+    assert acceptance.pending is not None
+    assert acceptance.repeated == ()
+    return acceptance.pending
 
 
 #: Slices of a request: partition and number of records.
@@ -35,7 +52,7 @@ class Queues(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.budget = ByteBudget(BUDGET)
-        self.queues = [AppendQueue[int](LIMIT, self.budget, START.__getitem__) for _ in range(2)]
+        self.queues = [_queue(LIMIT, self.budget, START.__getitem__) for _ in range(2)]
         self.waiting: list[list[tuple[int, list[tuple[int, int]], int]]] = [[], []]
         self.in_commit = [0, 0]
         self.ends = [dict(START) for _ in range(2)]
@@ -56,11 +73,12 @@ class Queues(RuleBasedStateMachine):
         request = tuple(Slice(partition, _records(count)) for partition, count in slices)
         if not fits:
             with pytest.raises(BackPressureError) as caught:
-                queue.accept(request, size, self.tokens)
+                queue.accept(request, size, self.tokens, 0)
             assert caught.value.retry_delay_ms > 0
             return
-        pending = queue.accept(request, size, self.tokens)
-        for (partition, count), batch in zip(slices, pending.batches, strict=True):
+        pending = _accept(queue, request, size, self.tokens)
+        by_partition = sorted(slices, key=lambda one: [p for p, _ in slices].index(one[0]))
+        for (partition, count), batch in zip(by_partition, pending.batches, strict=True):
             assert batch.partition == partition
             assert batch.base_offset == self.ends[topic][partition]
             assert batch.record_count == count
@@ -87,7 +105,7 @@ class Queues(RuleBasedStateMachine):
             for partition, count in slices:
                 counts[partition] = counts.get(partition, 0) + count
         assert {batch.partition: batch.record_count for batch in group.batches()} == counts
-        for partition, (base_offset, batches) in group.by_partition().items():
+        for partition, (base_offset, taken) in group.by_partition().items():
             first = next(
                 batch.base_offset
                 for request in group.requests
@@ -95,7 +113,7 @@ class Queues(RuleBasedStateMachine):
                 if batch.partition == partition
             )
             assert base_offset == first
-            assert sum(batch.num_rows for batch in batches) == counts[partition]
+            assert sum(one.records.num_rows for one in taken) == counts[partition]
         return topic, group
 
     @rule(taken=consumes(groups))
@@ -123,15 +141,15 @@ TestQueues = Queues.TestCase
 def test_every_record_leaves_once_at_the_offset_it_was_given(
     requests: list[list[tuple[int, int]]], bytes_max: int
 ) -> None:
-    queue = AppendQueue[int](10**9, ByteBudget(10**9), lambda _: 0)
+    queue = _queue(10**9, ByteBudget(10**9), lambda _: 0)
     for number, slices in enumerate(requests):
-        queue.accept([Slice(p, _records(count)) for p, count in slices], 10, number)
+        queue.accept([Slice(p, _records(count)) for p, count in slices], 10, number, 0)
     next_offsets = dict.fromkeys(range(PARTITIONS), 0)
     while len(queue):
         group = queue.take(bytes_max)
-        for partition, (base_offset, batches) in group.by_partition().items():
+        for partition, (base_offset, taken) in group.by_partition().items():
             assert base_offset == next_offsets[partition]
-            next_offsets[partition] += sum(batch.num_rows for batch in batches)
+            next_offsets[partition] += sum(one.records.num_rows for one in taken)
         queue.done(group)
     for partition in range(PARTITIONS):
         total = sum(count for slices in requests for p, count in slices if p == partition)
@@ -140,15 +158,15 @@ def test_every_record_leaves_once_at_the_offset_it_was_given(
 
 
 def test_a_request_larger_than_the_queue_is_taken_when_the_queue_is_empty() -> None:
-    queue = AppendQueue[None](10, ByteBudget(10), lambda _: 0)
-    queue.accept([Slice(0, _records(1))], 1_000, None)
+    queue = _queue(10, ByteBudget(10), lambda _: 0)
+    queue.accept([Slice(0, _records(1))], 1_000, 0, 0)
     with pytest.raises(BackPressureError, match="the topic's queue holds 1000 bytes of at most 10"):
-        queue.accept([Slice(0, _records(1))], 1, None)
+        queue.accept([Slice(0, _records(1))], 1, 0, 0)
 
 
 def test_a_slice_without_records_is_a_fault_of_the_caller_and_takes_nothing() -> None:
     """It would make a data file without rows, and stop the topic for everybody."""
-    queue = AppendQueue[None](10, ByteBudget(10), lambda _: 0)
+    queue = _queue(10, ByteBudget(10), lambda _: 0)
     with pytest.raises(AssertionError):
-        queue.accept([Slice(0, _records(2)), Slice(1, _records(0))], 1, None)
+        queue.accept([Slice(0, _records(2)), Slice(1, _records(0))], 1, 0, 0)
     assert (len(queue), queue.used_bytes, queue.log_end_offset(0)) == (0, 0, 0)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mainstem.delta_log.actions import Batch, ProducerBatch
 from mainstem.delta_log.producer_states import ProducerStates, SeenBatch
-from mainstem.errors import BackPressureError
+from mainstem.errors import BackPressureError, OutOfOrderSequenceError
 
 Token = TypeVar("Token")
 
@@ -37,11 +37,14 @@ class Slice:
 
     Attributes:
         producer: Who numbered the records, with the sequence of the first; None: nobody.
+        log_append_time: The timestamps are the log's own, not the producer's. None: what the
+            topic's setting says when the request is accepted.
     """
 
     partition: int
     records: pa.RecordBatch
     producer: ProducerBatch | None = None
+    log_append_time: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +175,26 @@ class AppendQueue(Generic[Token]):
         assert all(slice_.records.num_rows for slice_ in slices), "a slice has no records"
         new: list[_Run] = []
         repeated: list[SeenBatch[Token]] = []
+        numbered: set[tuple[int, int]] = set()
         for run in _runs(slices):
             seen = None
             if run.producer is not None:
                 seen = self.producers.check(
                     run.producer, run.partition, run.record_count, now_ms, self._topic
                 )
+                key = (run.producer.id, run.partition)
+                if key in numbered:
+                    # Its first run is not accepted yet, so nobody can say what follows it.
+                    raise OutOfOrderSequenceError(
+                        f"producer {run.producer.id} sent sequences to partition {run.partition} "
+                        f"of topic {self._topic!r} that do not follow each other in one request",
+                        topic=self._topic,
+                        partition=run.partition,
+                        producer_id=run.producer.id,
+                        producer_epoch=run.producer.epoch,
+                        sequence=run.producer.base_sequence,
+                    )
+                numbered.add(key)
             if seen is None:
                 new.append(run)
             else:

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from mainstem.delta_log import registers
@@ -29,8 +29,14 @@ from mainstem.delta_log.committer import (
     wall_clock_ms,
 )
 from mainstem.delta_log.data_file import CREATE_TIME, LOG_APPEND_TIME, encode_data_file
-from mainstem.delta_log.leadership import claim_epoch, deleted, restore_producers
+from mainstem.delta_log.leadership import (
+    claim_epoch,
+    deleted,
+    forget_producers,
+    restore_producers,
+)
 from mainstem.delta_log.producer_states import ProducerStates, SeenBatch
+from mainstem.delta_log.snapshot import LOG
 from mainstem.delta_log.store import StoreGone
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topic_wal import Recovered, TopicWal, recover_topic
@@ -61,6 +67,9 @@ TOPIC_CALLS_MAX = 4
 
 #: A producer that sent nothing for this long is forgotten. Kafka: producer.id.expiration.ms.
 PRODUCER_EXPIRATION_MS = 86_400_000
+
+#: A temporary file of a commit that is this old belongs to nobody any more.
+_TEMPORARY_MS_MIN = 3_600_000
 
 #: Commits between two looks for producers to forget.
 _EXPIRE_INTERVAL_COMMITS = 1_000
@@ -164,7 +173,7 @@ class Appender:
             queue_bytes,
             budget,
             opened.state.log_end_offset,
-            producers or ProducerStates(PRODUCER_EXPIRATION_MS),
+            ProducerStates(PRODUCER_EXPIRATION_MS) if producers is None else producers,
             opened.topic,
         )
         self._wal: TopicWal[_Waiter] | None = None
@@ -189,6 +198,7 @@ class Appender:
         *,
         wal: Wal | None = None,
         producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        clock_ms: Callable[[], int] = wall_clock_ms,
         **options: Any,
     ) -> Appender:
         """Takes the topic over: commits the next leader epoch, which stops whoever led it before.
@@ -196,16 +206,21 @@ class Appender:
         What the write-ahead log still has of the topic is appended first, at its offsets.
 
         Raises:
-            StoreUnavailableError: The store failed.
+            StoreUnavailableError: The store, or the write-ahead log, failed.
             UnknownTopicError: The topic was deleted meanwhile.
+            LogDamagedError: The write-ahead log is damaged.
         """
         state = opened.state
         loop = asyncio.get_running_loop()
         epoch = await loop.run_in_executor(pool, claim_epoch, opened)
         producers: ProducerStates[_Waiter] = ProducerStates(producer_expiration_ms)
         await loop.run_in_executor(
-            pool, restore_producers, opened.store, state, producers, wall_clock_ms()
+            pool, restore_producers, opened.store, state, producers, clock_ms()
         )
+        with contextlib.suppress(StoreUnavailableError):  # the next start may have more luck
+            # By the store's own clock, which stamps the files.
+            old = wall_clock_ms() - _TEMPORARY_MS_MIN
+            await loop.run_in_executor(pool, opened.store.sweep, LOG, old)
         recovered = None
         if wal is not None:
             folded = state.register_value(registers.wal(wal.gateway_id))
@@ -221,7 +236,14 @@ class Appender:
                     recovered.orphans_path,
                 )
         return cls(
-            opened, epoch, pool, wal=wal, producers=producers, recovered=recovered, **options
+            opened,
+            epoch,
+            pool,
+            wal=wal,
+            producers=producers,
+            recovered=recovered,
+            clock_ms=clock_ms,
+            **options,
         )
 
     @property
@@ -270,6 +292,12 @@ class Appender:
                 f"topic {self.topic!r} is being closed here; send the batch again",
                 retry_delay_ms=100,
             )
+        if self.state.config.log_append_time:
+            # Now: the timestamps were set under the setting of this moment, not of the commit's.
+            slices = [
+                replace(slice_, log_append_time=True) if slice_.log_append_time is None else slice_
+                for slice_ in slices
+            ]
         waiter = _Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
         accepted = self._queue.accept(slices, size_bytes, waiter, self._clock_ms())
         if accepted.repeated:
@@ -384,7 +412,6 @@ class Appender:
             self._metrics.append_seconds("queue", started - request.token.accepted_at)
         config = self.state.config
         now_ms = self._clock_ms()
-        timestamp_type = LOG_APPEND_TIME if config.log_append_time else CREATE_TIME
 
         def write(partition: int, base_offset: int, slices: list[Slice]) -> DataFile:
             file, data = encode_data_file(
@@ -392,7 +419,9 @@ class Appender:
                 base_offset,
                 [slice_.records for slice_ in slices],
                 producers=[slice_.producer for slice_ in slices],
-                timestamp_type=timestamp_type,
+                timestamp_type=[
+                    LOG_APPEND_TIME if slice_.log_append_time else CREATE_TIME for slice_ in slices
+                ],
                 compression_type=config.compression_type,
                 now_ms=now_ms,
             )
@@ -414,13 +443,29 @@ class Appender:
         actions: list[Action] = [*files]
         actions += [Register(registers.leo(file.partition), file.last_offset + 1) for file in files]
         batches = group.batches()
-        actions += _producer_registers(batches, now_ms)
-        if self._wal is not None and (number := self._wal.number_of(group)) is not None:
+        actions += self._producer_registers(batches, now_ms)
+        if self._wal is not None:
+            number = self._wal.number_of(group)
             actions.append(Register(registers.wal(self._wal.gateway_id), number))
         commit = TableCommit.of("APPEND", actions, timestamp_ms=now_ms, batches=batches)
         version = await self._commit(commit)
         self._metrics.append_seconds("commit", self._monotonic() - encoded)
         return version
+
+    def _producer_registers(self, batches: Sequence[Batch], now_ms: int) -> list[Action]:
+        """The last sequence of each idempotent producer in each partition that a commit adds to."""
+        last = {
+            (batch.producer.id, batch.partition): (batch.producer.epoch, batch.last_sequence)
+            for batch in batches
+            if batch.producer is not None
+        }
+        found: list[Action] = []
+        for key, (epoch, sequence) in last.items():
+            found.append(Register(registers.producer(*key), sequence, updated_ms=now_ms))
+            name = registers.producer_epoch(*key)
+            if epoch or name in self.state.registers:
+                found.append(Register(name, epoch, updated_ms=now_ms))
+        return found
 
     def _committed(self, group: Group[_Waiter], version: int) -> None:
         """Frees what a group held, and answers who waits for it."""
@@ -432,14 +477,15 @@ class Appender:
             if not request.token.future.done():
                 request.token.future.set_result(Appended(version, request.runs))
         if version % _EXPIRE_INTERVAL_COMMITS == 0:
-            for producer_id, partition in self._queue.producers.expire(self._clock_ms()):
-                self.state.forget_register(registers.producer(producer_id, partition))
+            forget_producers(self.state, self._queue.producers, self._clock_ms())
 
     def _recover(self, wal: TopicWal[_Waiter], recovered: Recovered | None) -> None:
         """Queues what the write-ahead log has, before anything else can be accepted."""
         loop = asyncio.get_running_loop()
         for number, request in recovered.requests if recovered is not None else ():
-            waiter = _Waiter(loop.create_future(), self._monotonic())
+            written: asyncio.Future[None] = loop.create_future()
+            written.set_result(None)
+            waiter = _Waiter(loop.create_future(), self._monotonic(), written)
             waiter.future.add_done_callback(_retrieve)
             pending = self._queue.recover(
                 request.slices, request.size_bytes, waiter, self._clock_ms()
@@ -567,19 +613,6 @@ class Appender:
 
 def _backoff_s(attempt: int) -> float:
     return _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
-
-
-def _producer_registers(batches: Sequence[Batch], now_ms: int) -> list[Action]:
-    """The last sequence of each idempotent producer in each partition that a commit adds to."""
-    last = {
-        (batch.producer.id, batch.partition): batch.last_sequence
-        for batch in batches
-        if batch.producer is not None
-    }
-    return [
-        Register(registers.producer(producer_id, partition), sequence, updated_ms=now_ms)
-        for (producer_id, partition), sequence in last.items()
-    ]
 
 
 def _first(waiter: _Waiter, runs: tuple[Batch, ...]) -> asyncio.Future[Appended]:

@@ -49,7 +49,7 @@ def encode_data_file(
     base_offset: int,
     batches: Sequence[pa.RecordBatch],
     *,
-    timestamp_type: int,
+    timestamp_type: int | Sequence[int],
     compression_type: str,
     now_ms: int,
     producers: Sequence[ProducerBatch | None] | None = None,
@@ -59,6 +59,7 @@ def encode_data_file(
     Args:
         base_offset: The offset of the first record; the others follow without a gap.
         batches: At least one record, each with the columns of `WIRE_SCHEMA`.
+        timestamp_type: Of all records, or of each batch.
         now_ms: Becomes the file's modification time.
         producers: Who numbered each batch. None: nobody numbered any.
     """
@@ -68,12 +69,14 @@ def encode_data_file(
     timestamps = [
         timestamps_ms_column(batch.column("timestamp")) for batch in batches if batch.num_rows
     ]
-    producer_ids, sequences = _numbering(batches, producers or [None] * len(batches))
+    counts = [batch.num_rows for batch in batches]
+    types = [timestamp_type] * len(batches) if isinstance(timestamp_type, int) else timestamp_type
+    producer_ids, sequences = _numbering(counts, producers or [None] * len(batches))
     columns = pa.Table.from_arrays(
         [
             pa.array(np.arange(base_offset, base_offset + rows, dtype=np.int64)),
             table.column("timestamp").cast(TABLE_SCHEMA.field("timestamp").type),
-            pa.array(np.full(rows, timestamp_type, dtype=np.int32)),
+            pa.array(np.repeat(np.array(types, dtype=np.int32), counts)),
             table.column("key"),
             table.column("value"),
             table.column("headers"),
@@ -111,10 +114,9 @@ def encode_data_file(
 
 
 def _numbering(
-    batches: Sequence[pa.RecordBatch], producers: Sequence[ProducerBatch | None]
+    counts: Sequence[int], producers: Sequence[ProducerBatch | None]
 ) -> tuple[pa.Array, pa.Array]:
     """The columns `producer_id` and `sequence`: both null for records that nobody numbered."""
-    counts = [batch.num_rows for batch in batches]
     if not any(producers):
         nothing = pa.nulls(sum(counts), pa.int64())
         return nothing, nothing

@@ -85,14 +85,23 @@ def restore_producers(
     """
     for register in state.registers.values():
         found = registers.parse_producer(register.name)
-        if found is not None:
-            producer_id, partition = found
-            producers.restore(producer_id, partition, register.value, register.updated_ms or now_ms)
+        if found is not None and register.name == registers.producer(*found):
+            epoch = state.register_value(registers.producer_epoch(*found))
+            producers.restore(*found, register.value, register.updated_ms or now_ms, epoch)
+    forget_producers(state, producers, now_ms)
     if not len(producers):
         return
     recent = list(_recent_batches(store, state.version, now_ms - REPEAT_WINDOW_MS))
     for version, batch in reversed(recent):
         producers.restore_batch(batch, version)
+
+
+def forget_producers(state: TableState, producers: ProducerStates[Token], now_ms: int) -> None:
+    """Forgets who was silent for too long. Their registers leave the log with the checkpoints that
+    are written after `delta.setTransactionRetentionDuration`."""
+    for gone in producers.expire(now_ms):
+        state.forget_register(registers.producer(*gone))
+        state.forget_register(registers.producer_epoch(*gone))
 
 
 def _recent_batches(store: Store, newest: int, not_before_ms: int) -> Iterator[tuple[int, Batch]]:

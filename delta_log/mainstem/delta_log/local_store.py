@@ -78,7 +78,7 @@ class LocalStore:
         self._named_durably: set[str] = set()
         try:
             if create:
-                self._root.mkdir(parents=True, exist_ok=True)
+                make_directory(str(self._root))
             self._fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotFound(f"there is no directory {self._root}") from error
@@ -183,6 +183,17 @@ class LocalStore:
             pass
         except OSError as error:
             raise self._failed("delete", path, error) from error
+
+    @_uses_root
+    def sweep(self, directory: str, not_after_ms: int) -> int:
+        count = 0
+        for name, status in list(self._entries(directory)):
+            if not name.endswith(".tmp") or status.st_mtime_ns // 1_000_000 > not_after_ms:
+                continue
+            with contextlib.suppress(OSError):  # the next sweep may have more luck
+                os.unlink(os.path.join(directory, name), dir_fd=self._fd)
+                count += 1
+        return count
 
     @_uses_root
     def remove_directory(self, path: str, bound: Self) -> bool:
@@ -394,6 +405,32 @@ class LocalStore:
         if not self._has_its_name():
             return self._gone(path)
         return _unavailable(what, str(self._root / path), error)
+
+
+def make_directory(path: str) -> None:
+    """Makes a directory and what is missing above it; all that was made is durable then.
+
+    The name of the directory itself is made durable even if it is there already: whoever made it
+    may have crashed before it was.
+    """
+    parent = os.path.dirname(path)
+    if not os.path.isdir(path):
+        if not os.path.isdir(parent):
+            make_directory(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o777)
+    elif not os.access(parent, os.R_OK):
+        return  # made by somebody else, for us
+    sync_directory(parent)
+
+
+def sync_directory(path: str) -> None:
+    """Makes the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _unavailable(what: str, path: str, error: OSError) -> StoreUnavailableError:

@@ -6,6 +6,7 @@
 | `mainstem/lso/<partition>` | the first readable offset |
 | `mainstem/epoch` | the leader epoch: a writer that sees a higher one than its own stops |
 | `mainstem/producer/<producer id>/<partition>` | the last sequence; expires |
+| `mainstem/producer/<producer id>/<partition>/epoch` | the producer's epoch, if it is not 0; expires |
 | `mainstem/wal/<gateway id>` | the last entry of that gateway's write-ahead log that is in the table |
 | `mainstem/deleted` | 1: the topic was deleted, whatever is left of its directory |
 """
@@ -19,6 +20,7 @@ DELETED: Final = "mainstem/deleted"
 _LEO: Final = "mainstem/leo/"
 _LSO: Final = "mainstem/lso/"
 _PRODUCER: Final = "mainstem/producer/"
+_PRODUCER_EPOCH: Final = "/epoch"
 _WAL: Final = "mainstem/wal/"
 
 
@@ -37,11 +39,17 @@ def producer(producer_id: int, partition: int) -> str:
     return f"{_PRODUCER}{producer_id}/{partition}"
 
 
+def producer_epoch(producer_id: int, partition: int) -> str:
+    """The register of the epoch in which that sequence was sent; without one it is 0."""
+    return f"{producer(producer_id, partition)}{_PRODUCER_EPOCH}"
+
+
 def parse_producer(name: str) -> tuple[int, int] | None:
-    """(producer id, partition) if `name` is a producer's register, else None."""
+    """(producer id, partition) if `name` is one of a producer's registers, else None."""
     if not name.startswith(_PRODUCER):
         return None
-    producer_id, _, partition = name.removeprefix(_PRODUCER).partition("/")
+    rest = name.removeprefix(_PRODUCER).removesuffix(_PRODUCER_EPOCH)
+    producer_id, _, partition = rest.partition("/")
     return int(producer_id), int(partition)
 
 

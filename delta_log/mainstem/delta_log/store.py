@@ -102,6 +102,12 @@ class Store(Protocol):
         """Removes a file. One that is not there is no error."""
         ...
 
+    def sweep(self, directory: str, not_after_ms: int) -> int:
+        """Removes what interrupted writes left directly inside `directory` up to that wall clock
+        time; returns how many files. Whoever may still be writing is left alone by a time that is
+        long ago."""
+        ...
+
     def remove_directory(self, path: str, bound: Self) -> bool:
         """Removes the directory at `path` with everything in it, if it is the one of `bound`.
 

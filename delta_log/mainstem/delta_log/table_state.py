@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -31,13 +31,20 @@ class PartitionFiles:
 
     files: list[DataFile] = field(default_factory=list)
     size_bytes: int = 0
-    #: Files arrived out of order, as from a checkpoint: sort before use.
+    #: False: files arrived out of order, as from a checkpoint: sort before use.
     _sorted: bool = True
+    #: The order was asked for once: it is kept from then on.
+    _in_use: bool = False
 
     def add(self, file: DataFile) -> None:
-        if self.files and file.base_offset < self.files[-1].base_offset:
+        if not self.files or file.base_offset >= self.files[-1].base_offset:
+            self.files.append(file)
+        elif self._in_use:
+            # From a compaction or roll-up, with every commit: not worth a sort each time.
+            insort(self.files, file, key=_base_offset)
+        else:
+            self.files.append(file)
             self._sorted = False
-        self.files.append(file)
         self.size_bytes += file.size_bytes
 
     def remove(self, file: DataFile) -> None:
@@ -53,6 +60,7 @@ class PartitionFiles:
         if not self._sorted:
             self.files.sort(key=_base_offset)
             self._sorted = True
+        self._in_use = True
         return self.files
 
     def between(self, start_offset: int, end_offset: int) -> list[DataFile]:

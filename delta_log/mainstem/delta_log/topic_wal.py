@@ -1,7 +1,7 @@
-"""One topic's part of the write-ahead log: which pending requests are in it, and what a start finds.
+"""One topic's part of the write-ahead log: which pending requests it has, and what a start finds.
 
-The log is prefix-closed: before a request enters it, all earlier pending requests of the topic do. So
-whatever is found there after a crash fits together, without a gap before it.
+The log is prefix-closed: before a request enters it, all earlier pending requests of the topic do.
+So whatever is found there after a crash fits together, without a gap before it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, TypeVar
 
 from mainstem.delta_log.actions import Batch
@@ -30,7 +31,9 @@ class Recovered:
 
     Attributes:
         requests: With their entry numbers, in order: they continue the partitions where they end.
-        orphan_count: Records that no longer fit, because others own their offsets.
+        orphan_count: Records that no longer fit, because others own their offsets, and were not
+            kept before.
+        orphans_path: The file that keeps them.
     """
 
     requests: tuple[tuple[int, WalRequest], ...]
@@ -39,7 +42,7 @@ class Recovered:
 
 
 class TopicWal(Generic[Token]):
-    """The log as one appender uses it. On the event loop.
+    """The log as one appender uses it. On the event loop. Make it after `recover_topic`.
 
     Args:
         epoch: The leader epoch under which requests are accepted.
@@ -50,9 +53,10 @@ class TopicWal(Generic[Token]):
         self._topic = topic
         self._topic_id = topic_id
         self._epoch = epoch
-        #: Accepted, not committed, and not in the log; in order.
-        self._unlogged: deque[Pending[Token]] = deque()
-        #: In the log and not committed, with the entry's number; in order.
+        self._turn = wal.turn(topic, topic_id)
+        #: Accepted, not committed, and not in the log, with their numbers; in order.
+        self._unlogged: deque[tuple[int, Pending[Token]]] = deque()
+        #: In the log and not committed; before those in order.
         self._logged: deque[tuple[int, Pending[Token]]] = deque()
 
     @property
@@ -60,8 +64,12 @@ class TopicWal(Generic[Token]):
         return self._wal.gateway_id
 
     def accepted(self, pending: Pending[Token]) -> None:
-        """Notes a request that waits for its table commit."""
-        self._unlogged.append(pending)
+        """Notes a request that waits for its table commit.
+
+        It gets its number now: its commit may be on the way when the request enters the log, for
+        the sake of a later one, and must say nevertheless that it has it.
+        """
+        self._unlogged.append((self._wal.take_number(), pending))
 
     def recovered(self, number: int, pending: Pending[Token]) -> None:
         """Notes a request that came from the log."""
@@ -72,9 +80,11 @@ class TopicWal(Generic[Token]):
 
         None: the log takes no more now. What was accepted then waits for its table commit.
         """
+        if self._wal.turn(self._topic, self._topic_id) != self._turn:
+            return None  # another appender has taken the topic over
         done: asyncio.Future[None] | None = None
         while self._unlogged:
-            pending = self._unlogged[0]
+            number, pending = self._unlogged[0]
             request = WalRequest(
                 self._topic,
                 self._topic_id,
@@ -84,7 +94,7 @@ class TopicWal(Generic[Token]):
                 pending.size_bytes,
             )
             try:
-                number, done = self._wal.append(request)
+                done = self._wal.append(number, request)
             except MainstemError as error:
                 log.warning("topic %s: %s", self._topic, error)
                 return None
@@ -92,11 +102,13 @@ class TopicWal(Generic[Token]):
             self._logged.append((number, pending))
         return done
 
-    def number_of(self, group: Group[Token]) -> int | None:
-        """The last entry that a group takes out of the log; None if it has none there."""
-        members = {id(pending) for pending in group.requests}
-        numbers = [number for number, pending in self._logged if id(pending) in members]
-        return numbers[-1] if numbers else None
+    def number_of(self, group: Group[Token]) -> int:
+        """The number of a group's last request: with its commit all up to it are in the table."""
+        last = group.requests[-1]
+        for number, pending in chain(self._logged, self._unlogged):
+            if pending is last:
+                return number
+        raise AssertionError("a group whose requests were not accepted here")
 
     def committed(self, group: Group[Token]) -> None:
         """Notes that a group is in the table: its entries are not needed any more."""
@@ -104,7 +116,7 @@ class TopicWal(Generic[Token]):
         number = None
         while self._logged and id(self._logged[0][1]) in members:
             number, _ = self._logged.popleft()
-        while self._unlogged and id(self._unlogged[0]) in members:
+        while self._unlogged and id(self._unlogged[0][1]) in members:
             self._unlogged.popleft()
         if number is not None:
             self._wal.fold(self._topic, self._topic_id, number)
@@ -119,44 +131,47 @@ async def recover_topic(
 ) -> Recovered:
     """What the log has of a topic that this gateway has just taken the lead of.
 
-    A batch whose first offset is where its partition ends is to be appended there, as if nothing had
-    happened. One whose offsets are taken by now (another gateway led the topic meanwhile) becomes an
-    orphan: it is kept in a file beside the log, never written over what others own, never dropped.
+    A batch whose first offset is where its partition ends is to be appended there, as if nothing
+    had happened. Where another gateway has appended meanwhile, the offsets are taken: there this
+    log and the table have parted, and all that follows in the partition are orphans. They are kept
+    in a file beside the log, never written over what others own, never dropped.
 
     Args:
         after_number: The topic's register for this gateway.
         log_end_offset: Of a partition, in the table.
+
+    Raises:
+        LogDamagedError, StoreUnavailableError: The log, or the file of orphans, fails.
     """
     entries = await wal.unfolded(topic, topic_id, after_number)
     ends: dict[int, int] = {}
+    parted: set[int] = set()
     fitting: list[tuple[int, WalRequest]] = []
     orphans: list[tuple[int, WalRequest]] = []
     for number, request in entries:
         fits: list[tuple[Slice, Batch]] = []
         rest: list[tuple[Slice, Batch]] = []
         for slice_, batch in zip(request.slices, request.batches, strict=True):
-            end = ends.get(batch.partition)
-            end = log_end_offset(batch.partition) if end is None else end
-            if batch.base_offset == end:
-                ends[batch.partition] = end + batch.record_count
+            partition = batch.partition
+            end = ends[partition] if partition in ends else log_end_offset(partition)
+            if batch.base_offset == end and partition not in parted:
+                ends[partition] = end + batch.record_count
                 fits.append((slice_, batch))
             else:
+                parted.add(partition)
                 rest.append((slice_, batch))
         if fits:
-            fitting.append((number, _with(request, fits)))
+            fitting.append((number, request.only(fits)))
         if rest:
-            orphans.append((number, _with(request, rest)))
+            orphans.append((number, request.only(rest)))
     if not orphans:
         return Recovered(tuple(fitting))
-    path = await wal.keep_orphans(topic_id, orphans)
-    count = sum(batch.record_count for _, request in orphans for batch in request.batches)
-    if not fitting:
-        wal.fold(topic, topic_id, orphans[-1][0])
+    path, count = await wal.keep_orphans(topic_id, orphans)
+    last = orphans[-1][0]
+    if fitting:
+        # The commit of the last that fits is the end of the orphans, too.
+        number, request = fitting[-1]
+        fitting[-1] = (max(number, last), request)
+    else:
+        wal.fold(topic, topic_id, last)
     return Recovered(tuple(fitting), count, path)
-
-
-def _with(request: WalRequest, parts: list[tuple[Slice, Batch]]) -> WalRequest:
-    slices, batches = zip(*parts, strict=True)
-    return WalRequest(
-        request.topic, request.topic_id, request.epoch, slices, batches, request.size_bytes
-    )

@@ -1,4 +1,4 @@
-"""The files of a write-ahead log, on the gateway's own disk. A protocol, so that tests can lose power."""
+"""The files of a write-ahead log, on the gateway's own disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from mainstem.delta_log.local_store import make_directory, sync_directory
 from mainstem.errors import StoreUnavailableError
+
+_LOCK = ".lock"
+_TEMPORARY_SUFFIX = ".tmp"
 
 
 class WalFile(Protocol):
@@ -44,14 +48,16 @@ class WalFiles(Protocol):
         ...
 
     def write_whole(self, name: str, data: bytes) -> None:
-        """A new file with all its content, durable when this returns."""
+        """A new file: there with all its content, and durable when this returns, or not at all."""
         ...
 
     def cut(self, name: str, size_bytes: int) -> None:
         """Cuts a file to its first `size_bytes`, durably."""
         ...
 
-    def delete(self, name: str) -> None: ...
+    def delete(self, name: str) -> None:
+        """Removes a file. It may be there again after a loss of power."""
+        ...
 
 
 class LocalWalFiles:
@@ -66,15 +72,16 @@ class LocalWalFiles:
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, durable: bool = True) -> None:
-        self._directory = Path(directory).absolute()
+        self._directory = str(Path(directory).absolute())
         self._durable = durable
         self._lock = -1
         try:
-            if not self._directory.is_dir():
-                self._directory.mkdir(parents=True, exist_ok=True)
-                self._sync_directory(self._directory.parent)
-            self._lock = os.open(self._directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            make_directory(self._directory)
+            self._lock = os.open(self._path(_LOCK), os.O_RDWR | os.O_CREAT, 0o644)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for name in os.listdir(self._directory):
+                if name.endswith(_TEMPORARY_SUFFIX):  # of a write that was interrupted
+                    os.unlink(self._path(name))
         except BlockingIOError as error:
             self.close()
             raise WalInUse(
@@ -91,42 +98,54 @@ class LocalWalFiles:
 
     @property
     def uri(self) -> str:
-        return str(self._directory)
+        return self._directory
 
     def names(self) -> list[str]:
-        return sorted(path.name for path in self._directory.iterdir() if path.name != ".lock")
+        return sorted(
+            name
+            for name in os.listdir(self._directory)
+            if name != _LOCK and not name.endswith(_TEMPORARY_SUFFIX)
+        )
 
     def read(self, name: str) -> bytes:
-        return (self._directory / name).read_bytes()
+        fd = os.open(self._path(name), os.O_RDONLY)
+        with open(fd, "rb") as file:
+            return file.read()
 
     def create(self, name: str) -> WalFile:
-        fd = os.open(
-            self._directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644
-        )
+        fd = self._open_new(name)
         try:
-            self._sync_directory(self._directory)
-        except OSError:
+            self._sync_directory()
+        except BaseException:
             os.close(fd)
             raise
         return _LocalWalFile(fd, durable=self._durable)
 
     def write_whole(self, name: str, data: bytes) -> None:
-        file = self.create(name)
+        temporary = f"{name}{_TEMPORARY_SUFFIX}"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(temporary))
+        file = _LocalWalFile(self._open_new(temporary), durable=self._durable)
         try:
             file.append(data)
             file.sync()
         finally:
             file.close()
+        os.rename(self._path(temporary), self._path(name))
+        self._sync_directory()
 
     def cut(self, name: str, size_bytes: int) -> None:
-        with open(self._directory / name, "r+b") as file:
-            file.truncate(size_bytes)
-            if self._durable:
-                os.fsync(file.fileno())
+        # Durably in any case: a torn frame must not come back in a segment that is not the last.
+        fd = os.open(self._path(name), os.O_WRONLY)
+        try:
+            os.ftruncate(fd, size_bytes)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            (self._directory / name).unlink()
+            os.unlink(self._path(name))
 
     def close(self) -> None:
         """Lets another process have the directory."""
@@ -134,14 +153,16 @@ class LocalWalFiles:
             os.close(self._lock)
             self._lock = -1
 
-    def _sync_directory(self, directory: Path) -> None:
-        if not self._durable:
-            return
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
+
+    def _open_new(self, name: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        return os.open(self._path(name), flags, 0o644)
+
+    def _sync_directory(self) -> None:
+        if self._durable:
+            sync_directory(self._directory)
 
 
 class WalInUse(StoreUnavailableError):

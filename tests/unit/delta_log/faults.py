@@ -77,6 +77,10 @@ class FaultyStore:
         with self._around("delete", path):
             self.inner.delete(path)
 
+    def sweep(self, directory: str, not_after_ms: int) -> int:
+        with self._around("sweep", directory):
+            return self.inner.sweep(directory, not_after_ms)
+
     def remove_directory(self, path: str, bound: Self) -> bool:
         with self._around("remove_directory", path):
             # A test may hand in a store that it bound by itself.
