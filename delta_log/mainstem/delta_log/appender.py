@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -89,6 +89,20 @@ class Appended:
     batches: tuple[Batch, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CommittedRecords:
+    """What one commit of an appender added.
+
+    Attributes:
+        partitions: The base offset and the slices of each partition; their offsets have no gap.
+    """
+
+    topic: str
+    topic_id: str
+    table_version: int
+    partitions: Mapping[int, tuple[int, Sequence[Slice]]]
+
+
 class AppenderMetrics(Protocol):
     """What an appender reports.
 
@@ -136,6 +150,8 @@ class Appender:
         queue_bytes: What may wait or be in commit, in bytes.
         budget: Shared by all topics of a gateway.
         on_commit: Called on the loop after each commit of ours, for maintenance.
+        on_records: Called on the loop with the records of each commit, in the same step in which
+            `state` gets them.
         on_failure: Called on the loop once, when the appender stops for another reason than
             `close`.
         wal: The gateway's write-ahead log; None: acks=1 waits for the table commit.
@@ -152,6 +168,7 @@ class Appender:
         budget: ByteBudget,
         metrics: AppenderMetrics | None = None,
         on_commit: Callable[[OpenTopic], None] = lambda _: None,
+        on_records: Callable[[CommittedRecords], None] | None = None,
         on_failure: Callable[[MainstemError], None] = lambda _: None,
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic: Callable[[], float] = time.monotonic,
@@ -166,6 +183,7 @@ class Appender:
         self._pool = pool
         self._metrics = metrics or _NoMetrics()
         self._on_commit = on_commit
+        self._on_records = on_records
         self._on_failure = on_failure
         self._clock_ms = clock_ms
         self._monotonic = monotonic
@@ -469,6 +487,11 @@ class Appender:
 
     def _committed(self, group: Group[_Waiter], version: int) -> None:
         """Frees what a group held, and answers who waits for it."""
+        if self._on_records is not None:
+            records = CommittedRecords(
+                self.topic, self.state.topic_id, version, group.by_partition()
+            )
+            self._tell("on_records", self._on_records, records)
         self._queue.done(group)
         if self._wal is not None:
             self._wal.committed(group)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 
+from mainstem.delta_log.actions import DataFile
 from mainstem.delta_log.data_file import read_data_file
 from mainstem.delta_log.store import Store
 from mainstem.delta_log.table_state import TableState
@@ -24,7 +27,16 @@ def offset_for_timestamp(
         LogDamagedError: The file that decides is missing or damaged.
     """
     start, end = state.log_start_offset(partition), state.log_end_offset(partition)
-    for file in state.files(partition).between(start, end):
+    return first_offset_at(
+        store, state.files(partition).between(start, end), start, end, timestamp_ms
+    )
+
+
+def first_offset_at(
+    store: Store, files: Iterable[DataFile], start: int, end: int, timestamp_ms: int
+) -> int | None:
+    """The same for offsets in [start, end), given the files that have them, by base offset."""
+    for file in files:
         if file.timestamp_ms_max < timestamp_ms:
             continue
         for batch in read_data_file(store, file, start, end, ["timestamp"]):

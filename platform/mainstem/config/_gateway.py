@@ -173,6 +173,50 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
             minimum=1,
         ),
         ConfigKey(
+            "fetch.max.bytes",
+            "int",
+            55 * MIB,
+            "Bytes of records in one answer to a fetch, whatever was asked for; a larger record "
+            "comes alone. Kafka: fetch.max.bytes.",
+            unit="bytes",
+            minimum=1024,
+            maximum=256 * MIB,
+        ),
+        ConfigKey(
+            "fetch.cache.bytes",
+            "int",
+            64 * MIB,
+            "Memory for the newest committed records of all topics together, from which readers "
+            "at the end of the log are served; 0: everything is read from the data files.",
+            unit="bytes",
+            minimum=0,
+        ),
+        ConfigKey(
+            "fetch.queue.bytes",
+            "int",
+            256 * MIB,
+            "Bytes of answers to fetches that may wait for slow readers; above that, fetches are "
+            "refused with BACK_PRESSURE.",
+            unit="bytes",
+            minimum=1,
+        ),
+        ConfigKey(
+            "fetch.max.requests",
+            "int",
+            10_000,
+            "Fetches that may be unanswered at a time, waiting for records or for a thread; more "
+            "are refused with BACK_PRESSURE.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "fetch.threads",
+            "int",
+            4,
+            "Threads that read data files and write answers to fetches.",
+            minimum=1,
+            maximum=64,
+        ),
+        ConfigKey(
             "append.threads",
             "int",
             16,

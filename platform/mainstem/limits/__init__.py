@@ -41,4 +41,26 @@ CHECKPOINT_INTERVAL_COMMITS: Final = 1_000
 #: Topics that one gateway keeps open for appending: each has a state in memory and a task.
 TOPICS_OPEN_MAX: Final = 10_000
 
+#: What a record costs in the answer to a fetch beside its key, value and headers: its offset,
+#: timestamp, lengths and null bits.
+FETCHED_RECORD_OVERHEAD_BYTES: Final = 32
+
+#: What a partition with records costs in the answer to a fetch beside them: names, and the schema
+#: and framing of an Arrow stream.
+FETCHED_PARTITION_OVERHEAD_BYTES: Final = 4 * KIB
+
+#: Partitions of one fetch: each costs about 200 bytes in the answer even without records.
+FETCH_PARTITIONS_MAX: Final = 10_000
+
+#: The longest that a fetch waits for records: proxies close calls that are silent for minutes.
+FETCH_WAIT_MS_MAX: Final = 60_000
+
+#: Data files that a fetch reads for one partition: files may be small, and an answer must not take
+#: seconds to fill.
+FETCH_FILES_MAX: Final = 64
+
+#: Readers of data files that stay open between fetches, so that the next one goes on where the last
+#: one stopped. Each holds some megabytes: pages of each column, and what was not asked for yet.
+FETCH_CURSORS_MAX: Final = 32
+
 assert ROW_GROUP_BYTES_MAX <= COMMIT_BYTES_MAX
