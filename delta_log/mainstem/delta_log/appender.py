@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from mainstem.delta_log import registers
@@ -230,7 +231,7 @@ class Appender:
         """
         state = opened.state
         loop = asyncio.get_running_loop()
-        epoch = await loop.run_in_executor(pool, claim_epoch, opened)
+        epoch = await loop.run_in_executor(pool, partial(claim_epoch, opened, clock_ms=clock_ms))
         producers: ProducerStates[_Waiter] = ProducerStates(producer_expiration_ms)
         await loop.run_in_executor(
             pool, restore_producers, opened.store, state, producers, clock_ms()

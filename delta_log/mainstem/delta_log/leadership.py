@@ -35,7 +35,11 @@ REPEAT_WINDOW_MS = 300_000
 REPEAT_COMMITS_MAX = 5_000
 
 
-def claim_epoch(opened: OpenTopic, sleep: Callable[[float], None] = time.sleep) -> int:
+def claim_epoch(
+    opened: OpenTopic,
+    sleep: Callable[[float], None] = time.sleep,
+    clock_ms: Callable[[], int] = wall_clock_ms,
+) -> int:
     """Commits the next leader epoch, which stops whoever led the topic before; returns it. Blocks.
 
     Raises:
@@ -50,7 +54,7 @@ def claim_epoch(opened: OpenTopic, sleep: Callable[[float], None] = time.sleep) 
         epoch = state.epoch + 1
         if claim is None:
             claim = TableCommit.of(
-                "LEADER EPOCH", [Register(registers.EPOCH, epoch)], timestamp_ms=wall_clock_ms()
+                "LEADER EPOCH", [Register(registers.EPOCH, epoch)], timestamp_ms=clock_ms()
             )
         try:
             outcome = committer.commit(state.version + 1, claim)

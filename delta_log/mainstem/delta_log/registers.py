@@ -6,8 +6,8 @@
 | `mainstem/lso/<partition>` | the first readable offset |
 | `mainstem/epoch` | the leader epoch: a writer that sees a higher one than its own stops |
 | `mainstem/producer/<producer id>/<partition>` | the last sequence; expires |
-| `mainstem/producer/<producer id>/<partition>/epoch` | the producer's epoch, if it is not 0; expires |
-| `mainstem/wal/<gateway id>` | the last entry of that gateway's write-ahead log that is in the table |
+| `mainstem/producer/<producer id>/<partition>/epoch` | its epoch, if that is not 0; expires |
+| `mainstem/wal/<gateway id>` | the last request that this gateway accepted and the table has |
 | `mainstem/deleted` | 1: the topic was deleted, whatever is left of its directory |
 """
 

@@ -348,12 +348,14 @@ class Wal:
                     highest = max(highest, number)
                 segment.size_bytes = frame.end
             self._next_segment = int(name.removesuffix(_SUFFIX))
-            if not segment.size_bytes:
-                self._files.delete(name)
-                continue
             if segment.size_bytes < len(data):
+                # Before a deletion, too: if that is undone by a loss of power, the file may be
+                # there beside a newer one, and only the last may have a torn frame.
                 self._files.cut(name, segment.size_bytes)
-            self._segments.append(segment)
+            if segment.size_bytes:
+                self._segments.append(segment)
+            else:
+                self._files.delete(name)
         return highest
 
     def _read(

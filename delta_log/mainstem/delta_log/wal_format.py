@@ -125,7 +125,8 @@ def encode_frame(entries: Sequence[tuple[int, bytes]]) -> bytes:
         parts += (_ENTRY.pack(number, len(entry)), entry)
     body = b"".join(parts)
     assert 0 < len(body) <= FRAME_BYTES_MAX
-    padding = b"\0" * (-(_HEADER.size + len(body)) % _ALIGNMENT)
+    unpadded = _HEADER.size + len(body)
+    padding = b"\0" * (_aligned(unpadded) - unpadded)
     return b"".join((_HEADER.pack(_MAGIC, len(body), google_crc32c.value(body)), body, padding))
 
 
@@ -171,8 +172,11 @@ def _frame_at(data: bytes, at: int) -> tuple[Frame | None, str]:
         inner += _ENTRY.size
         entries.append((number, body[inner : inner + entry_length]))
         inner += entry_length
-    end = begin + length
-    return Frame(tuple(entries), min(end + -end % _ALIGNMENT, len(data))), ""
+    return Frame(tuple(entries), min(_aligned(begin + length), len(data))), ""
+
+
+def _aligned(position: int) -> int:
+    return position + -position % _ALIGNMENT
 
 
 def _may_be_torn(data: bytes, at: int) -> bool:
@@ -181,7 +185,7 @@ def _may_be_torn(data: bytes, at: int) -> bool:
     no header: then the frames behind it tell."""
     if len(data) - at >= _HEADER.size:
         magic, length, _ = _HEADER.unpack_from(data, at)
-        if magic == _MAGIC and at + _HEADER.size + length < len(data):
+        if magic == _MAGIC and _aligned(at + _HEADER.size + length) < len(data):
             return False
     following = data.find(_MAGIC, at + 1)
     while following >= 0:
