@@ -121,6 +121,55 @@ class OffsetOutOfRangeError(MainstemError):
     code = "OFFSET_OUT_OF_RANGE"
 
 
+class UnknownMemberError(MainstemError):
+    """The group has no such member: it was evicted, or the gateway started anew. Join again."""
+
+    code = "UNKNOWN_MEMBER"
+
+
+class StaleMemberEpochError(MainstemError):
+    """The member epoch is not the member's current one. Heartbeat, and use the epoch it answers."""
+
+    code = "STALE_MEMBER_EPOCH"
+
+
+class InstanceFencedError(MainstemError):
+    """Another process has joined with the same `group.instance.id`. Stop."""
+
+    code = "INSTANCE_FENCED"
+    fatal = True
+
+
+class NotAssignedError(MainstemError):
+    """The member does not own the partition, so it cannot commit its offset."""
+
+    code = "NOT_ASSIGNED"
+
+
+class UnknownGroupError(MainstemError):
+    """There is no such group: it has neither members nor committed offsets."""
+
+    code = "UNKNOWN_GROUP"
+
+
+class GroupNotEmptyError(MainstemError):
+    """The group has members. Stop them first."""
+
+    code = "GROUP_NOT_EMPTY"
+
+
+class GroupFullError(MainstemError):
+    """The group, or the gateway, has as many members or groups as it may have."""
+
+    code = "GROUP_FULL"
+
+
+class InvalidOffsetError(MainstemError):
+    """A committed offset is negative, its metadata too large, or too many come at once."""
+
+    code = "INVALID_OFFSET"
+
+
 class BackPressureError(MainstemError):
     """A queue of the gateway is full. The batch was not accepted; retry after the delay."""
 
