@@ -3,6 +3,7 @@
 from mainstem.errors._errors import (
     BackPressureError,
     ConfigError,
+    ConsumerClosedError,
     DeliveryTimeoutError,
     FencedError,
     GatewayUnavailableError,
@@ -43,6 +44,7 @@ from mainstem.errors._errors import (
 __all__ = [
     "BackPressureError",
     "ConfigError",
+    "ConsumerClosedError",
     "DeliveryTimeoutError",
     "FencedError",
     "GatewayUnavailableError",

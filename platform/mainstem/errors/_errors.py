@@ -244,6 +244,13 @@ class ProducerClosedError(MainstemError):
     fatal = True
 
 
+class ConsumerClosedError(MainstemError):
+    """The consumer was closed, and reads nothing more."""
+
+    code = "CONSUMER_CLOSED"
+    fatal = True
+
+
 def error_classes() -> dict[str, type[MainstemError]]:
     """The class for each code. Where several share a code, the most general one."""
     found: dict[str, type[MainstemError]] = {}

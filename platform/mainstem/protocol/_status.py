@@ -58,6 +58,7 @@ _CODES: Final[dict[str, grpc.StatusCode]] = {
     "UNSUPPORTED_TABLE": grpc.StatusCode.DATA_LOSS,
     "DELIVERY_TIMEOUT": grpc.StatusCode.DEADLINE_EXCEEDED,
     "PRODUCER_CLOSED": grpc.StatusCode.FAILED_PRECONDITION,
+    "CONSUMER_CLOSED": grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 
