@@ -58,6 +58,7 @@ class TopicWal(Generic[Token]):
         self._unlogged: deque[tuple[int, Pending[Token]]] = deque()
         #: In the log and not committed; before those in order.
         self._logged: deque[tuple[int, Pending[Token]]] = deque()
+        self._is_refused = False
 
     @property
     def gateway_id(self) -> str:
@@ -96,8 +97,11 @@ class TopicWal(Generic[Token]):
             try:
                 done = self._wal.append(number, request)
             except MainstemError as error:
-                log.warning("topic %s: %s", self._topic, error)
+                if not self._is_refused:  # once, not for each of thousands
+                    log.warning("topic %s: acks=1 waits for commits: %s", self._topic, error)
+                self._is_refused = True
                 return None
+            self._is_refused = False
             self._unlogged.popleft()
             self._logged.append((number, pending))
         return done
