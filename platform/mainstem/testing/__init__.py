@@ -1,7 +1,10 @@
 """What tests of mainstem, and of programs that use it, need: real gateways, a fake one,
 and a judge of histories."""
 
-from mainstem.testing._fake_gateway import FakeGateway, FakeTopic, Fault, StoredRecord
+from mainstem.testing._fake_fault import Fault
+from mainstem.testing._fake_gateway import FakeGateway
+from mainstem.testing._fake_producers import FakeProducers, FakeRun
+from mainstem.testing._fake_topic import FakeTopic, StoredRecord
 from mainstem.testing._gateway_process import GatewayProcess, GatewayProcessError
 from mainstem.testing._history import (
     FINDING_KINDS,
@@ -18,6 +21,8 @@ from mainstem.testing._history import (
 __all__ = [
     "FINDING_KINDS",
     "FakeGateway",
+    "FakeProducers",
+    "FakeRun",
     "FakeTopic",
     "Fault",
     "GatewayProcess",
