@@ -91,10 +91,13 @@ class TopicBuffer:
         round_robin: bool,
         compression: str | None,
         rng: random.Random,
+        idempotent: bool = False,
     ) -> None:
         self.name = info.topic
         self.info = info
-        self.queue: TopicQueue[Piece] = TopicQueue(info.topic, policy, rng.random)
+        self.queue: TopicQueue[Piece] = TopicQueue(
+            info.topic, policy, rng.random, idempotent=idempotent
+        )
         self.batch_bytes = policy.batch_bytes
         self.delivery_timeout_s = policy.delivery_timeout_ms / 1000
         self.lock = threading.Lock()

@@ -11,7 +11,7 @@ import grpc
 
 from mainstem.client._accumulator import TopicBuffer
 from mainstem.client._pending import Request
-from mainstem.client._pieces import Piece, encode_request
+from mainstem.client._pieces import Outgoing, Piece, encode_request
 from mainstem.errors import GatewayUnavailableError, MainstemError
 from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import log_pb2
@@ -45,7 +45,7 @@ class ProduceStream:
         self._acks = acks
         self._on_answer = on_answer
         self._on_end = on_end
-        self._requests: SimpleQueue[tuple[TopicBuffer, Request[Piece]] | None] = SimpleQueue()
+        self._requests: SimpleQueue[Outgoing | None] = SimpleQueue()
         # Requests are encoded here, so the call needs no serialiser.
         method: Any = channel.stream_stream(
             _METHOD,
@@ -58,7 +58,7 @@ class ProduceStream:
 
     def send(self, topic: TopicBuffer, request: Request[Piece]) -> None:
         """Queues a request. After the stream's end it goes nowhere, which `on_end` has told."""
-        self._requests.put((topic, request))
+        self._requests.put(Outgoing.of(request, topic.name))
 
     def cancel(self) -> None:
         """Ends the stream at once. What is unanswered may or may not be in the log."""
@@ -71,9 +71,8 @@ class ProduceStream:
             self._receiver.join(timeout_s)
 
     def _encoded(self) -> Iterator[bytes]:
-        while (item := self._requests.get()) is not None:
-            topic, request = item
-            yield encode_request(request, topic.name, self._acks)
+        while (request := self._requests.get()) is not None:
+            yield encode_request(request, self._acks)
 
     def _receive(self) -> None:
         error: MainstemError = GatewayUnavailableError("the gateway ended the stream; retrying")

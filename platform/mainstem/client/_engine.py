@@ -9,22 +9,22 @@ import random
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from mainstem.client._accumulator import PIECE_ROWS_MAX, TopicBuffer
 from mainstem.client._channels import Channels
-from mainstem.client._delivery import Report, tell
 from mainstem.client._metadata import MetadataClient
 from mainstem.client._pending import QueuePolicy
 from mainstem.client._pieces import RECORD_OVERHEAD_BYTES, Piece
+from mainstem.client._reports import LOOK_EVERY_S, Reports
 from mainstem.client._results import TopicMetadata
 from mainstem.client._sender import Sender
 from mainstem.client._settings import ProducerSettings
 from mainstem.errors import (
     MainstemError,
     ProducerClosedError,
+    ProducerFencedError,
     QueueFullError,
     RecordTooLargeError,
     UnknownPartitionError,
@@ -39,9 +39,6 @@ _RESERVE_BYTES: Final = 64 * KIB
 
 #: While no slot is free, the thread that fills a topic looks so often whether one has become free.
 _LOOK_AGAIN_NS: Final = 1_000_000
-
-#: A poll() in another thread within this time is a sign that reports are being served.
-_POLLED_RECENTLY_S: Final = 1.0
 
 
 class WouldBlock(Exception):
@@ -81,10 +78,7 @@ class Engine:
         self._linger_ns = settings.linger_ms * 1_000_000
         channels = Channels(settings.max_request_size, settings.client_id)
         self._metadata = MetadataClient(settings.bootstrap_servers, channels, clock)
-        self._reports: deque[Report] = deque()
-        self._polled_by: tuple[int, float] = (0, float("-inf"))
-        self._failure: MainstemError | None = None
-        self._failure_count = 0
+        self._fatal: ProducerFencedError | None = None
         self._closing = threading.Event()
         self._close_lock = threading.Lock()
         self._pid = os.getpid()
@@ -97,6 +91,7 @@ class Engine:
             clock,
             self._rng,
         )
+        self._reports = Reports(self._sender, clock)
         _engines.add(self)
 
     # ------------------------------------------------------------------------------------- records
@@ -116,6 +111,7 @@ class Engine:
         check_topic_name(name)
         if not blocking:
             raise WouldBlock
+        self._sender.prepare()
         info = self.metadata_of(name)
         if topic is None:
             round_robin = self.settings.partitioner == "round_robin"
@@ -126,6 +122,7 @@ class Engine:
                 round_robin=round_robin,
                 compression=compression if compression in ("lz4", "zstd") else None,
                 rng=self._rng,
+                idempotent=self.settings.idempotent,
             )
             with self._close_lock:
                 self._check_open()
@@ -233,6 +230,7 @@ class Engine:
             cut = False
             with topic.lock:
                 if topic.closed:
+                    self._check_open()
                     raise _closed_error()
                 if topic.values and topic.used + size > topic.batch_bytes:
                     self._sender.cut(topic, ready=True)
@@ -299,7 +297,7 @@ class Engine:
             while budget.used + size > budget.total:
                 self._check_open()
                 left_s = deadline - self._clock()
-                if budget.only_reports and not self._polled_elsewhere():
+                if budget.only_reports and not self._reports.served_elsewhere():
                     raise QueueFullError(
                         f"buffer.memory ({budget.total} bytes) is full of records whose delivery "
                         "reports nobody has served: call poll() now and then, or flush()",
@@ -312,11 +310,7 @@ class Engine:
                         "than they come. Try again later, or raise buffer.memory",
                         limit_bytes=budget.total,
                     )
-                sender.progress.wait(min(left_s, _POLLED_RECENTLY_S / 2))
-
-    def _polled_elsewhere(self) -> bool:
-        thread, at = self._polled_by
-        return thread != threading.get_ident() and self._clock() - at < _POLLED_RECENTLY_S
+                sender.progress.wait(min(left_s, LOOK_EVERY_S))
 
     @property
     def sender(self) -> Sender:
@@ -338,83 +332,39 @@ class Engine:
         table_version: int,
         error: MainstemError | None,
     ) -> None:
-        """A piece left: tells everyone who asked, then gives its memory back."""
-        receipts = piece.receipts
-        reports: list[Report] = []
-        silent_count = 0
+        """A piece left."""
         try:
-            if piece.promise is not None:
-                if error is None:
-                    assert base_offsets is not None
-                    piece.promise.part_done(
-                        piece.part_index, piece.ranges, base_offsets, table_version
-                    )
-                else:
-                    piece.promise.part_failed(error)
-            else:
-                silent_count = piece.row_count
-                if receipts is not None:
-                    silent_count -= len(receipts.waiters)
-                    metadata = receipts.metadata(
-                        topic.name, piece.ranges, base_offsets, table_version
-                    )
-                    share = piece.memory_bytes // piece.row_count
-                    reports = tell(receipts, metadata, error, share)
-                if error is not None and silent_count:
-                    _log.error(
-                        "%d records of topic %s were not delivered: %s",
-                        silent_count,
-                        topic.name,
-                        error,
-                    )
+            self._reports.completed(topic.name, piece, base_offsets, table_version, error)
         finally:
-            # All reports of a piece have the same share.
-            report_bytes = len(reports) * reports[0][3] if reports else 0
-            sender = self._sender
-            with sender.lock:
-                sender.undone.pop(piece.number, None)
-                sender.budget.release(piece.memory_bytes - report_bytes)
-                sender.budget.to_reports(report_bytes)
-                self._reports.extend(reports)
-                if error is not None and silent_count:
-                    self._failure_count += silent_count
-                    self._failure = self._failure or error
-                sender.progress.notify_all()
+            if isinstance(error, ProducerFencedError):
+                self._fence(error)
+
+    def _fence(self, error: ProducerFencedError) -> None:
+        """Another producer goes on in this one's place: fails everything, now and later."""
+        with self._close_lock:
+            if self._fatal is not None:
+                return
+            self._fatal = error
+            self.topics.clear()
+            with self._sender.lock:
+                topics = list(self._sender.topics.values())
+        _log.error("the producer cannot go on: %s", error)
+        self._end_topics(topics)
+        self._sender.abandon(error)
+
+    def _end_topics(self, topics: Sequence[TopicBuffer]) -> None:
+        """No more records; what is open becomes a piece."""
+        for topic in topics:
+            with topic.lock:
+                topic.closed = True
+                topic.limit = -1
+                if topic.values:
+                    self._sender.cut(topic, ready=True)
 
     def poll(self, timeout_s: float | None) -> int:
         """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""
-        self._polled_by = (threading.get_ident(), self._clock())
-        if not self._reports and timeout_s != 0 and self._pid == os.getpid():
-            deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
-            with self._sender.lock:
-                while not self._reports and not self._closing.is_set():
-                    left_s = _POLLED_RECENTLY_S / 2
-                    if deadline is not None:
-                        left_s = min(left_s, deadline - self._clock())
-                    if left_s <= 0:
-                        break
-                    self._sender.progress.wait(left_s)
-                    self._polled_by = (threading.get_ident(), self._clock())
-        return self._serve()
-
-    def _serve(self) -> int:
-        served_count = 0
-        served_bytes = 0
-        try:
-            for _ in range(len(self._reports)):
-                try:
-                    callback, error, metadata, size = self._reports.popleft()
-                except IndexError:
-                    break  # another thread serves them too
-                served_count += 1
-                served_bytes += size
-                callback(error, metadata)
-        finally:
-            if served_count:
-                with self._sender.lock:
-                    self._sender.budget.release_reports(served_bytes)
-                    self._sender.progress.notify_all()
-        return served_count
+        waits = self._pid == os.getpid()
+        return self._reports.poll(timeout_s if waits else 0, self._closing.is_set)
 
     def pending_count(self) -> int:
         """Records that are not acknowledged, and delivery reports that are not served."""
@@ -426,7 +376,8 @@ class Engine:
     def flush(self, timeout_s: float | None) -> int:
         """Sends what is buffered and waits for it; see Producer.flush."""
         left_count = self._drain(timeout_s)
-        self._raise_failure()
+        self._reports.raise_failure()
+        self._check_fatal()
         return left_count
 
     def _drain(self, timeout_s: float | None) -> int:
@@ -441,31 +392,18 @@ class Engine:
                     sender.cut(topic, ready=True)
         mark = sender.mark_ready()
         while True:
-            self._polled_by = (threading.get_ident(), self._clock())
-            self._serve()
+            self._reports.serve()
             with sender.lock:
                 left = [piece for number, piece in sender.undone.items() if number < mark]
                 if not left and not self._reports:
                     return 0
-                wait_s = _POLLED_RECENTLY_S / 2
+                wait_s = LOOK_EVERY_S
                 if deadline is not None:
                     wait_s = min(wait_s, deadline - self._clock())
                     if wait_s <= 0:
                         return sum(piece.row_count for piece in left) + len(self._reports)
                 if not self._reports:
                     sender.progress.wait(wait_s)
-
-    def _raise_failure(self) -> None:
-        with self._sender.lock:
-            failure, self._failure = self._failure, None
-            count, self._failure_count = self._failure_count, 0
-        if failure is not None:
-            error = type(failure)(
-                f"{count} records were not delivered, and nobody had asked for their delivery "
-                f"report; the first failed with: {failure.message}"
-            )
-            error.facts = {**failure.facts, "record_count": str(count)}
-            raise error from failure
 
     # --------------------------------------------------------------------------------------- close
 
@@ -481,10 +419,7 @@ class Engine:
             with self._sender.lock:
                 topics = list(self._sender.topics.values())
                 self._sender.progress.notify_all()
-        for topic in topics:
-            with topic.lock:
-                topic.closed = True
-                topic.limit = -1
+        self._end_topics(topics)
         try:
             left_count = self._drain(timeout_s)
             if left_count:
@@ -494,11 +429,11 @@ class Engine:
                         "it may be in the log if it was sent"
                     )
                 )
-                self._serve()
+                self._reports.serve()
         finally:
             self._sender.stop()
             _engines.discard(self)
-        self._raise_failure()
+        self._reports.raise_failure()
 
     @property
     def closed(self) -> bool:
@@ -517,6 +452,14 @@ class Engine:
         self._check_process()
         if self._closing.is_set():
             raise _closed_error()
+        self._check_fatal()
+
+    def _check_fatal(self) -> None:
+        fatal = self._fatal
+        if fatal is not None:
+            error = type(fatal)(fatal.message)
+            error.facts = fatal.facts
+            raise error
 
     def forked(self) -> None:
         """In a forked child: makes every later call take the slow way, which then refuses."""

@@ -1,4 +1,4 @@
-"""Asking gateways which topics exist, how many partitions they have, and who leads them."""
+"""Asking gateways which topics exist and who leads them, and for a producer id."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import grpc
 
 from mainstem.client._channels import Channels
 from mainstem.client._results import TopicMetadata
+from mainstem.client._sequences import Identity
 from mainstem.errors import (
     GatewayUnavailableError,
     InternalError,
@@ -26,7 +27,7 @@ TopicAnswer = TopicMetadata | MainstemError
 
 
 class MetadataClient:
-    """Metadata calls to whichever gateway answers. Thread-safe; remembers which one did.
+    """Calls to whichever gateway answers. Thread-safe; remembers which one did.
 
     Args:
         servers: bootstrap.servers.
@@ -140,6 +141,32 @@ class MetadataClient:
                 self._first = (index + 1) % len(self._servers)
                 answers = {}
             done(answers)
+
+        call.add_done_callback(ended)
+
+    def init_producer(
+        self, timeout_s: float, done: Callable[[Identity | MainstemError], None]
+    ) -> None:
+        """Asks one gateway for a producer id without waiting; another thread calls `done`.
+
+        A failure makes the next call ask the next gateway.
+        """
+        index = self._first
+        stub = log_pb2_grpc.LogStub(self._channels.get(self._servers[index]))
+        call = stub.InitProducer.future(log_pb2.InitProducerRequest(), timeout=timeout_s)
+
+        def ended(call: grpc.Future[log_pb2.InitProducerResponse]) -> None:
+            answer: Identity | MainstemError
+            try:
+                response = call.result()
+                answer = Identity(response.producer_id, response.producer_epoch)
+            except grpc.RpcError as error:
+                answer = error_from_rpc(error)
+            except grpc.FutureCancelledError:
+                answer = GatewayUnavailableError("the connection was closed")
+            if isinstance(answer, MainstemError):
+                self._first = (index + 1) % len(self._servers)
+            done(answer)
 
         call.add_done_callback(ended)
 

@@ -9,16 +9,34 @@ requests is kept under every fault:
   refuses what follows with HELD), and then sends the refused requests again in their order, the
   first with `resume`;
 * nothing goes out on another stream while something is in flight on the old one.
+
+With idempotence a request is numbered when it is formed and goes out as the same bytes each time;
+`_sequences` says why. When one fails for good, its numbers are missing at the gateway, and the
+topic goes over to a new producer id:
+
+* nothing new is formed, what is in flight is answered, and what may be stored already is sent again
+  with its old numbers until its fate is known;
+* then what is left, surely not stored, gets numbers of the new id, in its old order.
+
+A request travels as a whole: when some of its records have run out of time they are reported as
+failed, and yet go with the others, since without them the numbers would have a gap.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from mainstem.client._sequences import (
+    NOT_IN_SEQUENCE,
+    Identity,
+    Numbering,
+    Numbers,
+    taken_in_doubt,
+)
 from mainstem.errors import DeliveryTimeoutError, HeldError, MainstemError
 
 
@@ -35,6 +53,11 @@ class Sendable(Protocol):
     ready: bool
     sent: bool
     done: bool
+
+    @property
+    def ranges(self) -> Sequence[tuple[int, int]]:
+        """(partition, row count), in row order."""
+        ...
 
 
 P = TypeVar("P", bound=Sendable)
@@ -56,10 +79,18 @@ class QueuePolicy:
 
 @dataclass(slots=True, eq=False)
 class Request(Generic[P]):
-    """Pieces that travel together. `pieces` never changes while the request is in flight."""
+    """Pieces that travel together. `pieces` never changes while the request is in flight.
 
-    sequence: int
+    Attributes:
+        number: Its place in the order of the topic's requests.
+        numbers: With idempotence, what its records are counted as.
+        in_doubt: It may be stored, under `numbers`.
+    """
+
+    number: int
     pieces: list[P]
+    numbers: Numbers | None = None
+    in_doubt: bool = False
     correlation_id: int = 0
     resume: bool = False
     attempts: int = 0
@@ -78,11 +109,13 @@ class TopicQueue(Generic[P]):
         topic: For messages.
         policy: The settings.
         jitter: Gives a number in [0, 1); spreads the retries of many producers.
+        idempotent: Number the records.
     """
 
     topic: str
     policy: QueuePolicy
     jitter: Callable[[], float] = random.random
+    idempotent: bool = False
     waiting: deque[P] = field(default_factory=deque)
     waiting_bytes: int = 0
     retrying: list[Request[P]] = field(default_factory=list)
@@ -93,7 +126,11 @@ class TopicQueue(Generic[P]):
     _draining: bool = False
     _resume_on: object = None
     _failures: int = 0
-    _sequence: int = 0
+    _formed: int = 0
+    # None: a new producer id is needed before anything can be numbered.
+    _numbering: Numbering | None = None
+    # The id that has a gap.
+    _spent: Identity | None = None
 
     @property
     def idle(self) -> bool:
@@ -105,13 +142,22 @@ class TopicQueue(Generic[P]):
         """Something waits that is not in flight."""
         return bool(self.waiting or self.retrying)
 
+    def wants_identity(self, current: Identity | None) -> bool:
+        """Nothing can go out before there is a newer producer id than `current`."""
+        return self.sendable and not self.in_flight and self._is_stuck(current)
+
     def add(self, piece: P) -> None:
         """Queues a piece behind all others."""
         self.waiting.append(piece)
         self.waiting_bytes += piece.size
 
     def take(
-        self, now: float, stream: object, correlation_id: int, ready_before: int = 0
+        self,
+        now: float,
+        stream: object,
+        correlation_id: int,
+        ready_before: int = 0,
+        identity: Identity | None = None,
     ) -> Request[P] | None:
         """The next request to send on `stream`, which then is in flight; None: nothing may go now.
 
@@ -120,17 +166,14 @@ class TopicQueue(Generic[P]):
             stream: Identity of the stream; a new one after each break.
             correlation_id: What the request's answer will carry.
             ready_before: Pieces with a smaller number do not wait for `linger.ms`.
+            identity: The newest producer id, with idempotence.
         """
         if self._draining or (self.in_flight and self._stream is not stream):
             return None
         if now < self.not_before:
             return None
-        if self.retrying:
-            request = self.retrying.pop(0)
-            request.pieces = [piece for piece in request.pieces if not piece.done]
-        elif self.waiting and self._due(now, ready_before):
-            request = self._form()
-        else:
+        request = self._next(now, ready_before, identity)
+        if request is None:
             return None
         for piece in request.pieces:
             piece.sent = True
@@ -141,6 +184,23 @@ class TopicQueue(Generic[P]):
         self._stream = stream
         self.in_flight[correlation_id] = request
         return request
+
+    def _next(self, now: float, ready_before: int, identity: Identity | None) -> Request[P] | None:
+        if self.idempotent and self._numbering is None:
+            in_doubt = self._first_in_doubt()
+            if in_doubt is not None:
+                self.retrying.remove(in_doubt)
+                return in_doubt
+            if self.in_flight or not (self.retrying or self._due(now, ready_before)):
+                return None
+            if not self._renumber(identity):
+                return None
+        if self.retrying:
+            request = self.retrying.pop(0)
+            if request.numbers is None:
+                request.pieces = [piece for piece in request.pieces if not piece.done]
+            return request
+        return self._form() if self._due(now, ready_before) else None
 
     def answered(self, correlation_id: int) -> Request[P]:
         """The request was accepted; it leaves. Pieces that had failed before are still in it."""
@@ -155,8 +215,13 @@ class TopicQueue(Generic[P]):
     ) -> list[Failure[P]]:
         """The request was refused as a whole. Returns what failed for good."""
         request = self.in_flight.pop(correlation_id)
+        if request.numbers is not None:
+            if error.code in NOT_IN_SEQUENCE:
+                return self._out_of_sequence(request, error, now)
+            request.in_doubt = request.in_doubt or taken_in_doubt(error)
         if not retriable:
             self._drained()
+            self._lose(request)
             return self._fail(request.pieces, error)
         self._draining = True
         self._resume_on = self._stream
@@ -172,6 +237,22 @@ class TopicQueue(Generic[P]):
         self._drained()
         return failed
 
+    def _out_of_sequence(
+        self, request: Request[P], error: MainstemError, now: float
+    ) -> list[Failure[P]]:
+        """Its number does not follow: something before it is missing, or the id was forgotten.
+
+        Either way it is not in the log. A producer id that is forgotten after less than a producer
+        tries to deliver a record (delivery.timeout.ms) would break that.
+        """
+        request.in_doubt = False
+        self._lose(request)
+        failed = self._retry(request, error, counts=True)
+        if request.attempts > 1:
+            self._back_off(now, error)
+        self._drained()
+        return failed
+
     def broken(self, stream: object, error: MainstemError) -> list[Failure[P]]:
         """The stream ended. What had no answer goes first on the next one."""
         if self._stream is not stream:
@@ -183,6 +264,7 @@ class TopicQueue(Generic[P]):
         self._resume_on = None
         failed: list[Failure[P]] = []
         for request in requests:
+            request.in_doubt = request.numbers is not None
             failed += self._retry(request, error, counts=True)
         return failed
 
@@ -196,7 +278,9 @@ class TopicQueue(Generic[P]):
         if not failed:
             return []
         outcome = [pair for piece in failed for pair in self._fail([piece], self._timeout(piece))]
-        self.retrying = [r for r in self.retrying if not all(p.done for p in r.pieces)]
+        for request in [r for r in self.retrying if all(p.done for p in r.pieces)]:
+            self.retrying.remove(request)
+            self._lose(request)
         return outcome
 
     def abandon(self, error: MainstemError) -> list[Failure[P]]:
@@ -221,9 +305,9 @@ class TopicQueue(Generic[P]):
             deadlines.append(self.waiting[0].deadline)
         return min(deadlines, default=float("inf"))
 
-    def next_send(self) -> float:
+    def next_send(self, identity: Identity | None = None) -> float:
         """When `take` may have something at the earliest, if a slot is free; infinite for never."""
-        if self._draining:
+        if self._draining or self._is_stuck(identity):
             return float("inf")
         if self.retrying:
             return self.not_before
@@ -233,7 +317,37 @@ class TopicQueue(Generic[P]):
             return max(self.not_before, due)
         return float("inf")
 
+    def _is_stuck(self, identity: Identity | None) -> bool:
+        """Whether no request may be numbered yet, and none is to be sent with its old numbers."""
+        if not self.idempotent or self._numbering is not None:
+            return False
+        if self._first_in_doubt() is not None:
+            return False
+        return bool(self.in_flight) or identity is None or identity == self._spent
+
+    def _first_in_doubt(self) -> Request[P] | None:
+        return next((request for request in self.retrying if request.in_doubt), None)
+
+    def _renumber(self, identity: Identity | None) -> bool:
+        """Begins at 0 under a new producer id, with what is left of the old one first."""
+        if identity is None or identity == self._spent:
+            return False
+        self._numbering = Numbering(identity)
+        for request in self.retrying:
+            # It is not stored, so it need not stay whole.
+            request.pieces = [piece for piece in request.pieces if not piece.done]
+            request.numbers = self._numbering.number(request.pieces)
+        return True
+
+    def _lose(self, request: Request[P]) -> None:
+        """The request will not be sent again with its numbers: they may be missing."""
+        if request.numbers is not None and self._numbering is not None:
+            self._spent = self._numbering.identity
+            self._numbering = None
+
     def _due(self, now: float, ready_before: int) -> bool:
+        if not self.waiting:
+            return False
         oldest = self.waiting[0]
         return (
             oldest.ready
@@ -260,8 +374,9 @@ class TopicQueue(Generic[P]):
             ):
                 break
             pieces.append(self._pop())
-        self._sequence += 1
-        return Request(self._sequence, pieces)
+        self._formed += 1
+        numbers = self._numbering.number(pieces) if self._numbering is not None else None
+        return Request(self._formed, pieces, numbers)
 
     def _pop(self) -> P:
         piece = self.waiting.popleft()
@@ -270,16 +385,17 @@ class TopicQueue(Generic[P]):
 
     def _retry(self, request: Request[P], error: MainstemError, counts: bool) -> list[Failure[P]]:
         """Puts a request back at its place, or fails it."""
-        request.pieces = [piece for piece in request.pieces if not piece.done]
-        if not request.pieces:
+        if all(piece.done for piece in request.pieces):
+            self._lose(request)
             return []
         if counts:
             request.attempts += 1
             self.last_error = error
             if request.attempts > self.policy.retries:
+                self._lose(request)
                 return self._fail(request.pieces, error)
         place = len(self.retrying)
-        while place and self.retrying[place - 1].sequence > request.sequence:
+        while place and self.retrying[place - 1].number > request.number:
             place -= 1
         self.retrying.insert(place, request)
         return []

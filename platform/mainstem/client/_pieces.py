@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from mainstem.client._delivery import BatchPromise, Receipts
 from mainstem.client._pending import Request
+from mainstem.client._sequences import Numbers
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import HEADERS_TYPE, WIRE_SCHEMA
 
@@ -138,7 +139,24 @@ def headers_column(
     )
 
 
-def encode_request(request: Request[Piece], topic: str, acks: log_pb2.Acks) -> bytes:
+class Outgoing(NamedTuple):
+    """A request as it goes out once: what is done to it later does not reach what was handed on."""
+
+    topic: str
+    correlation_id: int
+    resume: bool
+    pieces: tuple[Piece, ...]
+    numbers: Numbers | None
+
+    @classmethod
+    def of(cls, request: Request[Piece], topic: str) -> Self:
+        """The request as it is now."""
+        return cls(
+            topic, request.correlation_id, request.resume, tuple(request.pieces), request.numbers
+        )
+
+
+def encode_request(request: Outgoing, acks: log_pb2.Acks) -> bytes:
     """The bytes of the ProduceRequest message.
 
     The payload is put together by hand, in one copy; protobuf would make three more.
@@ -154,8 +172,15 @@ def encode_request(request: Request[Piece], topic: str, acks: log_pb2.Acks) -> b
             )
             first_row += row_count
     head = log_pb2.ProduceRequest(
-        correlation_id=request.correlation_id, topic=topic, acks=acks, resume=request.resume
-    ).SerializeToString()
+        correlation_id=request.correlation_id,
+        topic=request.topic,
+        acks=acks,
+        resume=request.resume,
+    )
+    if request.numbers is not None:
+        head.producer_id, head.producer_epoch = request.numbers.identity
+        for one, base_sequence in zip(ranges, request.numbers.base_sequences, strict=True):
+            one.base_sequence = base_sequence
     tail = log_pb2.ArrowRecords(ranges=ranges).SerializeToString()
     layout = request.pieces[0].layout
     messages = [piece.message for piece in request.pieces]
@@ -164,7 +189,7 @@ def encode_request(request: Request[Piece], topic: str, acks: log_pb2.Acks) -> b
     arrow_bytes = len(stream_head) + stream_bytes + len(tail)
     return b"".join(
         [
-            head,
+            head.SerializeToString(),
             _ARROW_TAG,
             _varint(arrow_bytes),
             stream_head,

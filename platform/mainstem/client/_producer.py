@@ -31,7 +31,7 @@ class Producer:
 
     Records are buffered by topic and sent in batches, in order a partition. A record is delivered
     when the gateway has acknowledged it (`acks`). What was not acknowledged is sent again for
-    `delivery.timeout.ms`, over restarts of the gateway too; so a record may be stored twice.
+    `delivery.timeout.ms`, over restarts of the gateway too, and stored once (`enable.idempotence`).
 
     Nothing is dropped in silence. A record that cannot be delivered is told to its `on_delivery` or
     its future; without either it is logged, and the next `flush()` or `close()` raises. Close the
@@ -91,6 +91,8 @@ class Producer:
                 queued; poll() or wait, and try again.
             GatewayUnavailableError: No gateway told within max.block.ms where the topic is.
             ProducerClosedError: close() was called, or this is a forked child.
+            ProducerFencedError: Another producer goes on in this one's place. So does every other
+                call but poll() and close().
         """
         buffer = self._topics.get(topic)
         if buffer is None:

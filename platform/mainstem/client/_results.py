@@ -12,10 +12,12 @@ class RecordMetadata(NamedTuple):
     Attributes:
         topic: The topic's name.
         partition: The partition, from 0.
-        offset: The record's offset; -1 with acks=0.
+        offset: The record's offset; -1 with acks=0, and for a record that was stored at a first
+            attempt so long ago that the gateway has forgotten its place.
         timestamp: The record's own timestamp as it was sent, in ms since 1970-01-01 UTC. A topic
             with `message.timestamp.type=LogAppendTime` stores another.
-        table_version: The version of the topic's Delta table that holds it; -1 with acks=0.
+        table_version: The version of the topic's Delta table that holds it; -1 with acks=0, and with
+            acks=1 where the table does not have it yet.
     """
 
     topic: str
@@ -26,7 +28,10 @@ class RecordMetadata(NamedTuple):
 
 
 class PartitionOffsets(NamedTuple):
-    """Records `base_offset` to `base_offset + record_count - 1` of a partition."""
+    """Records `base_offset` to `base_offset + record_count - 1` of a partition.
+
+    `base_offset` is -1 where RecordMetadata's offset would be.
+    """
 
     partition: int
     base_offset: int
@@ -40,7 +45,7 @@ class BatchMetadata:
     Attributes:
         topic: The topic's name.
         table_version: The version of the Delta table from which all rows are visible; -1 with
-            acks=0.
+            acks=0, and with acks=1 where the table does not have them yet.
         offsets: The offsets in the order of the batch's rows within each partition. One entry a
             partition, unless the batch was larger than `max.request.size` and went in parts.
     """

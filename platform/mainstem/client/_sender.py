@@ -17,15 +17,17 @@ from collections.abc import Callable, Sequence
 import grpc
 
 from mainstem.client._accumulator import TopicBuffer
+from mainstem.client._answers import Outcome, accepted, failed
 from mainstem.client._budget import Budget
 from mainstem.client._channels import Channels
 from mainstem.client._connection import Link, ProduceStream
 from mainstem.client._metadata import MetadataClient, TopicAnswer
-from mainstem.client._pending import Failure, QueuePolicy, Request, backoff_s
+from mainstem.client._pending import Failure, QueuePolicy, backoff_s
 from mainstem.client._pieces import Piece
 from mainstem.client._results import TopicMetadata
+from mainstem.client._sequences import Identity, IdentityKeeper
 from mainstem.client._settings import ProducerSettings
-from mainstem.errors import InternalError, MainstemError, OutcomeUnknownError, UnknownTopicError
+from mainstem.errors import MainstemError, OutcomeUnknownError, UnknownTopicError
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2
 
@@ -42,7 +44,6 @@ _JOIN_S = 5.0
 
 #: `complete(topic, piece, base_offsets, table_version, error)`: a piece left; called unlocked.
 Complete = Callable[[TopicBuffer, Piece, Sequence[int] | None, int, MainstemError | None], None]
-_Outcome = tuple[Piece, Sequence[int] | None, int, MainstemError | None]
 
 
 class Sender:
@@ -80,6 +81,7 @@ class Sender:
         self._complete = complete
         self._clock = clock
         self._rng = rng
+        self._identity = IdentityKeeper()
         self._links: dict[str, Link] = {}
         self._active: dict[TopicBuffer, None] = {}
         self._last_number = 0
@@ -135,6 +137,14 @@ class Sender:
             self._pump(now)
             return self._ready_before
 
+    def prepare(self) -> None:
+        """Asks for a producer id already, if there is none: a topic is about to be used."""
+        now = self._clock()
+        with self.lock:
+            if self._settings.idempotent and self._identity.current is None:
+                self._identity.wanted = True
+                self._plan(max(now, self._identity.retry_at))
+
     def slot_free(self, topic: TopicBuffer) -> bool:
         """Whether a request of the topic could go out now. A guess without the lock."""
         if topic.queue.waiting or topic.queue.retrying:
@@ -158,7 +168,7 @@ class Sender:
                 link.slots.clear()
             self._active.clear()
         for topic, failures in lost:
-            self._report(topic, _failed(failures))
+            self._report(topic, failed(failures))
 
     def stop(self) -> None:
         """Ends threads and connections. What is still queued is lost: abandon() it first."""
@@ -197,8 +207,10 @@ class Sender:
         link = self._link(topic.info.leader)
         if self._stopped or len(link.slots) >= self._settings.max_in_flight or now < link.retry_at:
             return False
-        request = topic.queue.take(now, link.token, link.next_id, self._ready_before)
+        identity = self._identity.current
+        request = topic.queue.take(now, link.token, link.next_id, self._ready_before, identity)
         if request is None:
+            self._want_identity(topic, now)
             return False
         link.next_id += 1
         link.slots[request.correlation_id] = topic
@@ -216,6 +228,13 @@ class Sender:
             del self._active[topic]
         self._plan(now + self._request_timeout_s)
         return True
+
+    def _want_identity(self, topic: TopicBuffer, now: float) -> None:
+        """Has the background thread ask for a producer id, if the topic waits for one."""
+        keeper = self._identity
+        if not keeper.wanted and topic.queue.wants_identity(keeper.current):
+            keeper.wanted = True
+            self._plan(max(now, keeper.retry_at))
 
     def _link(self, address: str) -> Link:
         link = self._links.get(address)
@@ -266,7 +285,7 @@ class Sender:
             if answer.HasField("error"):
                 outcomes = self._on_refusal(topic, answer, now)
             else:
-                outcomes = _accepted(topic, topic.queue.answered(answer.correlation_id), answer)
+                outcomes = accepted(topic.name, topic.queue.answered(answer.correlation_id), answer)
             if topic.queue.sendable:
                 self._active[topic] = None
             self._pump(now)
@@ -275,7 +294,7 @@ class Sender:
 
     def _on_refusal(
         self, topic: TopicBuffer, answer: log_pb2.ProduceResponse, now: float
-    ) -> list[_Outcome]:
+    ) -> list[Outcome]:
         error = error_from_message(answer.error)
         # The wire's word counts: a newer gateway may have codes that this client does not know.
         retriable = answer.error.retriable or error.retriable
@@ -284,7 +303,7 @@ class Sender:
         if error.code == "NOT_LEADER":
             self._refresh_at = min(self._refresh_at, now)
         self._plan(now)
-        return _failed(failures)
+        return failed(failures)
 
     def _on_end(self, link: Link, stream: ProduceStream, error: MainstemError) -> None:
         now = self._clock()
@@ -293,9 +312,9 @@ class Sender:
                 return
             broken = self._break(link, error, now)
         for topic, failures in broken:
-            self._report(topic, _failed(failures))
+            self._report(topic, failed(failures))
 
-    def _report(self, topic: TopicBuffer, outcomes: list[_Outcome]) -> None:
+    def _report(self, topic: TopicBuffer, outcomes: list[Outcome]) -> None:
         """Hands on what left; called without a lock."""
         for piece, base_offsets, table_version, error in outcomes:
             if isinstance(error, UnknownTopicError):
@@ -338,6 +357,7 @@ class Sender:
         at = now + _LOOK_EVERY_S
         if not self._refreshing and self.topics:
             at = min(at, self._refresh_at)
+        at = min(at, self._identity.next_call())
         for topic in self.topics.values():
             free = self.slot_free(topic)
             if topic.created_at:
@@ -349,7 +369,7 @@ class Sender:
             at = min(at, queue.next_deadline())
             link = self._link(topic.info.leader)
             if len(link.slots) < self._settings.max_in_flight:
-                at = min(at, max(queue.next_send(), link.retry_at))
+                at = min(at, max(queue.next_send(self._identity.current), link.retry_at))
         for link in self._links.values():
             for correlation_id, topic in link.slots.items():
                 sent_at = topic.queue.in_flight[correlation_id].sent_at
@@ -380,13 +400,16 @@ class Sender:
             if refresh:
                 self._refreshing = True
             names = list(self.topics)
+            ask = self._identity.begin(now)
         for stream in streams:
             stream.cancel()
         for topic, failures in expired + broken:
-            self._report(topic, _failed(failures))
+            self._report(topic, failed(failures))
         self._cut_overdue(now)
         if refresh:
             self._metadata.refresh(names, self._request_timeout_s, self._refreshed)
+        if ask:
+            self._metadata.init_producer(self._request_timeout_s, self._identified)
 
     def _no_answer(self, link: Link) -> MainstemError:
         return OutcomeUnknownError(
@@ -410,6 +433,34 @@ class Sender:
         if cut:
             self.pump()
 
+    def _identified(self, answer: Identity | MainstemError) -> None:
+        """Takes over a producer id; called by one of gRPC's threads."""
+        now = self._clock()
+        lost = []
+        with self.lock:
+            if self._stopped:
+                return
+            keeper = self._identity
+            if isinstance(answer, Identity):
+                keeper.given(answer)
+                self._pump(now)
+            else:
+                wait_s = backoff_s(self._policy, keeper.failures, self._rng.random())
+                keeper.failed(now, max(wait_s, answer.retry_delay_ms / 1000))
+                for topic in self.topics.values():
+                    if not topic.queue.wants_identity(keeper.current):
+                        continue
+                    topic.queue.last_error = answer
+                    if not answer.retriable:
+                        lost.append((topic, topic.queue.abandon(answer)))
+                if lost:
+                    # Who comes later asks again.
+                    keeper.wanted = False
+            self._plan(now)
+        _log.debug("asked for a producer id: %s", answer)
+        for topic, failures in lost:
+            self._report(topic, failed(failures))
+
     def _refreshed(self, answers: dict[str, TopicAnswer]) -> None:
         """Takes over new metadata; called by one of gRPC's threads."""
         gone = []
@@ -430,38 +481,3 @@ class Sender:
             self._plan(now)
         for topic in gone:
             self.mark_stale(topic)
-
-
-def _accepted(
-    topic: TopicBuffer, request: Request[Piece], answer: log_pb2.ProduceResponse
-) -> list[_Outcome]:
-    """The base offset of each range of each piece, out of one base offset a partition."""
-    following = {result.partition: result.base_offset for result in answer.results}
-    outcomes: list[_Outcome] = []
-    for piece in request.pieces:
-        base_offsets = []
-        missing = None
-        for partition, row_count in piece.ranges:
-            base = following.get(partition)
-            if base is None:
-                missing = partition
-                break
-            base_offsets.append(base)
-            if base >= 0:
-                following[partition] = base + row_count
-        if piece.done:
-            continue
-        piece.done = True
-        if missing is None:
-            outcomes.append((piece, base_offsets, answer.table_version, None))
-        else:
-            error = InternalError(
-                f"the gateway accepted a request of topic {topic.name} without an offset for "
-                f"partition {missing}; the records may be in the log"
-            )
-            outcomes.append((piece, None, -1, error))
-    return outcomes
-
-
-def _failed(failures: list[Failure[Piece]]) -> list[_Outcome]:
-    return [(piece, None, -1, error) for piece, error in failures]

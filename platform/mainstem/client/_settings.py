@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, cast
 
+from mainstem.client._sequences import IN_FLIGHT_MAX
 from mainstem.config import ConfigKey, ConfigValue, nearest_name, parse_value, unknown_setting
 from mainstem.errors import ConfigError, InvalidConfigError
 from mainstem.limits import MIB
@@ -38,8 +39,9 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
             "enum",
             "all",
             "When a record counts as delivered: 0, when the gateway has read it (no offset is "
-            "reported); all or -1, when it is a durable commit of the Delta table. 1 is accepted "
-            "and behaves as all today. Kafka: acks.",
+            "reported); 1, when it is in the write-ahead log of the gateway that leads the topic "
+            "and survives a restart of that machine; all or -1, when it is a durable commit of the "
+            "Delta table. Less than all turns enable.idempotence off. Kafka: acks.",
             choices=("0", "1", "all", "-1"),
         ),
         _ms(
@@ -96,7 +98,8 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
             "int",
             _INT_MAX,
             "How often a request is sent again after a retriable error or a broken connection. "
-            "delivery.timeout.ms ends it in any case; prefer that. Kafka: retries.",
+            "delivery.timeout.ms ends it in any case; prefer that. 0 turns enable.idempotence off. "
+            "Kafka: retries.",
             minimum=0,
             maximum=_INT_MAX,
         ),
@@ -117,9 +120,10 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
             "max.in.flight.requests.per.connection",
             "int",
             5,
-            "Requests without an answer on one connection. Order is kept with any number: after a "
-            "refusal the gateway holds back what follows. While all are under way, the next "
-            "request grows up to max.request.size. Kafka: max.in.flight.requests.per.connection.",
+            "Requests without an answer on one connection, at most 5 with enable.idempotence. "
+            "Order is kept with any number: after a refusal the gateway holds back what follows. "
+            "While all are under way, the next request grows up to max.request.size. "
+            "Kafka: max.in.flight.requests.per.connection.",
             unit="requests",
             minimum=1,
             maximum=1_000,
@@ -171,10 +175,12 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
         ConfigKey(
             "enable.idempotence",
             "bool",
-            False,
-            "Only false today: a request that is sent again after its answer was lost may be "
-            "stored twice. Kafka's default is true, and ours will be as soon as the gateway "
-            "recognises repeated requests. Kafka: enable.idempotence.",
+            True,
+            "Each record is stored once, and in order, however often its request has to be sent: "
+            "records carry a producer id and a sequence, by which the gateway knows a request that "
+            "comes again. Needs acks=all, retries of at least 1 and at most 5 for "
+            "max.in.flight.requests.per.connection; it is off when acks or retries say otherwise "
+            "and it was not set. Kafka: enable.idempotence.",
         ),
     )
 }
@@ -260,7 +266,11 @@ _ACKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """The settings of one producer, checked. Times are in milliseconds, sizes in bytes."""
+    """The settings of one producer, checked. Times are in milliseconds, sizes in bytes.
+
+    Attributes:
+        idempotent: enable.idempotence, unless acks or retries turned it off.
+    """
 
     bootstrap_servers: tuple[str, ...]
     acks: log_pb2.Acks
@@ -279,6 +289,7 @@ class ProducerSettings:
     max_request_size: int
     partitioner: str | Partitioner
     metadata_max_age_ms: int
+    idempotent: bool
 
     @classmethod
     def parse(cls, config: Mapping[str, object]) -> Self:
@@ -316,13 +327,8 @@ class ProducerSettings:
             max_request_size=int(values["max.request.size"]),
             partitioner=partitioner,
             metadata_max_age_ms=int(values["metadata.max.age.ms"]),
+            idempotent=_idempotent(values, asked="enable.idempotence" in config),
         )
-        if values["enable.idempotence"]:
-            raise ConfigError(
-                "enable.idempotence is true, which the gateway cannot promise yet: leave it false; "
-                "a request whose answer was lost may be stored twice",
-                name="enable.idempotence",
-            )
         settings._check()
         return settings
 
@@ -407,6 +413,41 @@ def _parse(name: str, value: object) -> ConfigValue:
         return parse_value(key, value)
     except InvalidConfigError as error:
         raise config_error(error, name) from None
+
+
+def _idempotent(values: Mapping[str, ConfigValue], *, asked: bool) -> bool:
+    """Whether the producer is idempotent, by Kafka's rules.
+
+    Args:
+        asked: The user set enable.idempotence; else settings that rule it out turn it off.
+    """
+    if not values["enable.idempotence"]:
+        return False
+    acks, retries = values["acks"], values["retries"]
+    for name, value, need, fits in (
+        ("acks", acks, "all", _ACKS[str(acks)] == log_pb2.ACKS_ALL),
+        ("retries", retries, "at least 1", int(retries) > 0),
+    ):
+        if fits:
+            continue
+        if not asked:
+            return False
+        raise ConfigError(
+            f"{name} is {value}; with enable.idempotence it must be {need}: change it, or set "
+            "enable.idempotence to false",
+            name=name,
+            value=value,
+        )
+    name = "max.in.flight.requests.per.connection"
+    if int(values[name]) > IN_FLIGHT_MAX:
+        raise ConfigError(
+            f"{name} is {values[name]}; with enable.idempotence it must be at most "
+            f"{IN_FLIGHT_MAX}, as many as the gateway remembers of each producer: change it, or "
+            "set enable.idempotence to false",
+            name=name,
+            value=values[name],
+        )
+    return True
 
 
 def _partitioner(value: object) -> str | Partitioner:

@@ -33,6 +33,7 @@ def test_send_returns_a_future_of_the_records_own_offset(gateway: FakeGateway) -
                 for number in range(3_000)
             ]
             found = await asyncio.gather(*futures)
+            assert await producer.flush() == 0
             assert len(producer) == 0
         stored = gateway.values("t")
         for number, where in enumerate(found):

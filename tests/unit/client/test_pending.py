@@ -43,6 +43,7 @@ class Block:
     ready: bool = False
     sent: bool = False
     done: bool = False
+    ranges: tuple[tuple[int, int], ...] = ((0, 1),)
 
 
 def queue_of(*pieces: Block, policy: QueuePolicy = POLICY) -> TopicQueue[Block]:

@@ -86,9 +86,29 @@ def test_a_value_out_of_range_says_the_range_and_the_unit() -> None:
     assert "linger.ms is -1 ms; it must be at least 0" in refusal({"linger.ms": -1})
 
 
-def test_idempotence_is_refused_until_it_exists() -> None:
-    assert "may be stored twice" in refusal({"enable.idempotence": True})
-    parse(enable_idempotence="false")
+def test_a_producer_is_idempotent_unless_it_is_told_not_to_be() -> None:
+    assert parse().idempotent
+    assert parse(enable_idempotence="true", acks=-1, retries=1).idempotent
+    assert not parse(enable_idempotence=False).idempotent
+
+
+@pytest.mark.parametrize("settings", [{"acks": 0}, {"acks": 1}, {"retries": 0}])
+def test_settings_that_rule_idempotence_out_turn_it_off_or_contradict_it_when_it_was_asked_for(
+    settings: dict[str, object],
+) -> None:
+    assert not parse(**settings).idempotent
+    assert "set enable.idempotence to false" in refusal({**settings, "enable.idempotence": True})
+    assert not parse(**settings, enable_idempotence=False).idempotent
+
+
+@pytest.mark.parametrize("asked", [{}, {"enable.idempotence": True}])
+def test_more_requests_in_flight_than_the_gateway_remembers_are_refused_with_idempotence(
+    asked: dict[str, object],
+) -> None:
+    assert "at most 5" in refusal({"max.in.flight.requests.per.connection": 6, **asked})
+    assert parse(max_in_flight_requests_per_connection=6, acks=1).max_in_flight == 6
+    found = parse(max_in_flight_requests_per_connection=6, enable_idempotence=False)
+    assert found.max_in_flight == 6
 
 
 def test_transactions_are_refused() -> None:
