@@ -63,4 +63,21 @@ FETCH_FILES_MAX: Final = 64
 #: one stopped. Each holds some megabytes: pages of each column, and what was not asked for yet.
 FETCH_CURSORS_MAX: Final = 32
 
+#: A group's name, as long as a file name may be.
+GROUP_NAME_BYTES_MAX: Final = 255
+
+#: A member's ids, rack and topic pattern: each is kept for every member.
+GROUP_TEXT_BYTES_MAX: Final = 1_000
+
+#: Topics that one member names; more are for a pattern.
+SUBSCRIBED_TOPICS_MAX: Final = 10_000
+
+#: A session has to hold a few heartbeats; the same bounds are for max.poll.interval.ms, and some
+#: work on one batch takes hours.
+SESSION_TIMEOUT_MS_MIN: Final = 100
+SESSION_TIMEOUT_MS_MAX: Final = 86_400_000
+
+#: Offsets of one commit: all partitions of a large subscription.
+OFFSETS_PER_COMMIT_MAX: Final = 20_000
+
 assert ROW_GROUP_BYTES_MAX <= COMMIT_BYTES_MAX

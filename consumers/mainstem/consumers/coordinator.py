@@ -1,0 +1,517 @@
+"""The coordinator of consumer groups: a pure state machine, with the clock given.
+
+Heartbeats, leaves, the passing of time and changes of topics go in; answers come out. It does no
+I/O: whoever calls it makes `Group.epoch` durable before an answer leaves (see `OffsetsTable`), and
+brings the topics in.
+"""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.consumers.assignors import ASSIGNORS, Partition, TopicInfo
+from mainstem.consumers.group import Group, Member
+from mainstem.errors import (
+    GroupFullError,
+    GroupNotEmptyError,
+    InstanceFencedError,
+    InvalidConfigError,
+    NotAssignedError,
+    StaleMemberEpochError,
+    UnknownMemberError,
+)
+from mainstem.limits import (
+    GROUP_NAME_BYTES_MAX,
+    GROUP_TEXT_BYTES_MAX,
+    SESSION_TIMEOUT_MS_MAX,
+    SESSION_TIMEOUT_MS_MIN,
+    SUBSCRIBED_TOPICS_MAX,
+)
+
+#: A member that joins with this epoch, and an offset commit from outside the group.
+JOIN_EPOCH: Final = 0
+NO_MEMBER_EPOCH: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a member says of itself; see `HeartbeatRequest`.
+
+    With an epoch other than 0, what is empty or 0 is as it was before, except `owned`.
+    """
+
+    group: str
+    member_id: str = ""
+    member_epoch: int = JOIN_EPOCH
+    instance_id: str = ""
+    client_id: str = ""
+    rack: str = ""
+    topics: frozenset[str] = frozenset()
+    topic_pattern: str = ""
+    assignor: str = ""
+    session_timeout_ms: int = 0
+    rebalance_timeout_ms: int = 0
+    owned: frozenset[Partition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The answer to a heartbeat.
+
+    Attributes:
+        settled: The member has its whole target; else it should come back soon.
+    """
+
+    member_id: str
+    member_epoch: int
+    assignment: frozenset[Partition]
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRules:
+    """Bounds and defaults; see the gateway's settings `group.*`."""
+
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    members_max: int = 1_000
+    groups_max: int = 10_000
+
+
+@dataclass(slots=True)
+class _Topics:
+    """The topics that are known, and what patterns mean of them."""
+
+    infos: dict[str, TopicInfo] = field(default_factory=dict)
+    matches: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+class Coordinator:
+    """All groups of one gateway. Not thread-safe: one event loop.
+
+    Args:
+        clock_ms: Monotonic.
+        new_member_id: Makes ids that were never given before.
+    """
+
+    def __init__(
+        self,
+        rules: CoordinatorRules,
+        clock_ms: Callable[[], int],
+        new_member_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._rules = rules
+        self._clock_ms = clock_ms
+        self._new_member_id = new_member_id
+        self._groups: dict[str, Group] = {}
+        self._topics = _Topics()
+        #: (when it may be evicted, group, member); may be early, never late.
+        self._ends: list[tuple[int, str, str]] = []
+        #: Groups that have got their first member or lost their last since `take_changed`.
+        self._changed: dict[str, None] = {}
+
+    # -- what members ask for ----------------------------------------------------------------------
+
+    def heartbeat(self, beat: Heartbeat) -> Beat:
+        """Joins, renews, and answers what the member may own.
+
+        Raises:
+            UnknownMemberError: It was evicted or never joined: join with epoch 0, owning nothing.
+            StaleMemberEpochError: The same, for an epoch that is older than the last but one.
+            InstanceFencedError: Another process has its instance id.
+            GroupFullError, InvalidConfigError: The join, or what it asks for, is refused.
+        """
+        self.tick()
+        _check(beat)
+        now_ms = self._clock_ms()
+        if beat.member_epoch == JOIN_EPOCH:
+            group = self._groups.get(beat.group) or self._new_group(beat.group)
+            member = self._join(group, beat)
+        else:
+            group, member = self._find(beat.group, beat.member_id, beat.instance_id)
+            if beat.member_epoch not in (member.epoch, member.previous_epoch):
+                raise _stale(group, member, beat.member_epoch)
+        self._subscribe(group, member, beat)
+        member.renew(now_ms)
+        # Anything but the newest epoch has not seen what it was told last: it is told again, and
+        # what it does not list it may be about to take.
+        if beat.member_epoch == member.epoch:
+            group.release(member, _resolved(member, beat.owned))
+            group.reconcile(member, now_ms)
+        elif member.epoch == member.joined_epoch:
+            group.reconcile(member, now_ms)
+        self._watch(group, member)
+        return Beat(
+            member.member_id, member.epoch, frozenset(member.assigned), group.is_settled(member)
+        )
+
+    def leave(
+        self,
+        group_name: str,
+        member_id: str,
+        instance_id: str = "",
+        member_epoch: int = JOIN_EPOCH,
+        *,
+        keep_place: bool = False,
+    ) -> None:
+        """The member owns nothing any more.
+
+        Args:
+            member_epoch: 0: whatever it is.
+            keep_place: What it had waits, if it is a static member, until its session ends.
+
+        Raises:
+            UnknownMemberError, InstanceFencedError: There is nothing to leave.
+            StaleMemberEpochError: It joined anew since this was sent.
+        """
+        self.tick()
+        group, member = self._find(group_name, member_id, instance_id)
+        if member_epoch != JOIN_EPOCH and not (member.joined_epoch <= member_epoch <= member.epoch):
+            raise _stale(group, member, member_epoch)
+        if keep_place and member.instance_id:
+            group.leave_place(member)
+            member.renew(self._clock_ms())
+            self._watch(group, member)
+        else:
+            self._remove(group, member)
+
+    def check_commit(self, group_name: str, member_id: str, member_epoch: int) -> None:
+        """Whether offsets may be committed. Before each partition, see `committable`.
+
+        Raises:
+            GroupNotEmptyError: From outside, while the group has members.
+            UnknownMemberError, StaleMemberEpochError, InstanceFencedError: Not, or not any more, a
+                member with this epoch. Nothing may be stored.
+        """
+        self.tick()
+        _check_name(group_name)
+        if not member_id:
+            if member_epoch != NO_MEMBER_EPOCH:
+                raise UnknownMemberError(
+                    f"an offset commit to group {group_name!r} has epoch {member_epoch} and no "
+                    "member; from outside the group the epoch is -1",
+                    group=group_name,
+                )
+            self.check_empty(group_name)
+            return
+        group, member = self._find(group_name, member_id)
+        if member_epoch != member.epoch:
+            raise _stale(group, member, member_epoch)
+
+    def committable(
+        self, group_name: str, member_id: str, topic: str, topic_id: str, partition: int
+    ) -> Partition:
+        """The partition whose offset the member may commit.
+
+        Raises:
+            NotAssignedError: The member does not own it.
+        """
+        group, member = self._find(group_name, member_id)
+        found = group.owns(member, topic, topic_id, partition)
+        if found is None:
+            raise NotAssignedError(
+                f"member {member_id} of group {group_name!r} does not own partition {partition} of "
+                f"topic {topic!r}; its offset was not stored",
+                group=group_name,
+                member_id=member_id,
+                topic=topic,
+                partition=partition,
+            )
+        return found
+
+    def check_empty(self, group_name: str) -> None:
+        """Raises GroupNotEmptyError if the group has members."""
+        self.tick()
+        group = self._groups.get(group_name)
+        if group is not None and group.members:
+            raise GroupNotEmptyError(
+                f"group {group_name!r} has {len(group.members)} members; stop them first",
+                group=group_name,
+                member_count=len(group.members),
+            )
+
+    # -- what happens to groups --------------------------------------------------------------------
+
+    def restore(self, group_name: str, epoch: int) -> None:
+        """Makes an empty group whose epochs begin above `epoch`."""
+        if group_name not in self._groups:
+            self._groups[group_name] = Group(group_name, epoch)
+
+    def forget(self, group_name: str) -> None:
+        """Drops an empty group."""
+        group = self._groups.get(group_name)
+        if group is not None and not group.members:
+            del self._groups[group_name]
+            self._changed.pop(group_name, None)
+
+    def tick(self) -> None:
+        """Evicts who was silent, or did not give up what it was told to, for too long."""
+        now_ms = self._clock_ms()
+        while self._ends and self._ends[0][0] <= now_ms:
+            at_ms, group_name, member_id = heapq.heappop(self._ends)
+            group = self._groups.get(group_name)
+            member = None if group is None else group.members.get(member_id)
+            if group is None or member is None or member.watched_ms != at_ms:
+                continue  # gone, or looked at earlier
+            member.watched_ms = None
+            if member.ends_ms <= now_ms:
+                self._remove(group, member)
+            else:
+                self._watch(group, member)
+
+    def set_topics(self, changes: Mapping[str, TopicInfo | None]) -> None:
+        """Takes what is known of topics; None: there is no such topic (any more)."""
+        different = {
+            name: info for name, info in changes.items() if self._topics.infos.get(name) != info
+        }
+        if not different:
+            return
+        for name, info in different.items():
+            if info is None:
+                self._topics.infos.pop(name, None)
+            else:
+                self._topics.infos[name] = info
+        self._topics.matches.clear()
+        for group in self._groups.values():
+            touched = False
+            for member in group.members.values():
+                wants = self._wants(member)
+                touched = touched or bool((wants | member.wants) & different.keys())
+                member.wants = wants
+            if touched:
+                group.retarget(self._topics.infos)
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return self._groups
+
+    @property
+    def member_count(self) -> int:
+        return sum(len(group.members) for group in self._groups.values())
+
+    def topic_names(self) -> set[str]:
+        """Every topic that a member wants by name, existing or not."""
+        found: set[str] = set()
+        for group in self._groups.values():
+            for member in group.members.values():
+                found |= member.topics
+        return found
+
+    @property
+    def known_topics(self) -> Mapping[str, TopicInfo]:
+        """What `set_topics` has said."""
+        return self._topics.infos
+
+    @property
+    def has_patterns(self) -> bool:
+        return any(
+            member.topic_pattern
+            for group in self._groups.values()
+            for member in group.members.values()
+        )
+
+    def take_changed(self) -> list[str]:
+        """Groups that have got their first member, or lost their last, since the last call."""
+        changed = list(self._changed)
+        self._changed.clear()
+        return changed
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _new_group(self, name: str) -> Group:
+        if len(self._groups) >= self._rules.groups_max:
+            raise GroupFullError(
+                f"the gateway has {len(self._groups)} groups, its limit; delete some",
+                limit_groups=self._rules.groups_max,
+            )
+        group = self._groups[name] = Group(name)
+        return group
+
+    def _join(self, group: Group, beat: Heartbeat) -> Member:
+        known = group.members.get(beat.member_id) if beat.member_id else None
+        holder = group.holder_of(beat.instance_id) if beat.instance_id else None
+        if known is not None and known.instance_id == beat.instance_id and not known.away:
+            # It lost the answer to its join, or its place in the sequence of epochs. It is told
+            # again what it has; a join that arrives late must not free anything.
+            return known
+        if known is not None and known is not holder:
+            raise UnknownMemberError(
+                f"member {beat.member_id} of group {group.name!r} has another instance id; "
+                "join with a new member id",
+                group=group.name,
+                member_id=beat.member_id,
+            )
+        if holder is None and len(group.members) >= self._rules.members_max:
+            raise GroupFullError(
+                f"group {group.name!r} has {len(group.members)} members, its limit",
+                group=group.name,
+                limit_members=self._rules.members_max,
+            )
+        member = Member(
+            beat.member_id or self._new_member_id(),
+            beat.instance_id,
+            session_timeout_ms=self._rules.session_timeout_ms,
+            rebalance_timeout_ms=self._rules.rebalance_timeout_ms,
+        )
+        if holder is not None:
+            group.replace(holder, member)
+            member.topics, member.topic_pattern = holder.topics, holder.topic_pattern
+            member.assignor = holder.assignor
+        else:
+            if not group.members:
+                self._changed[group.name] = None
+            group.add(member)
+        return member
+
+    def _subscribe(self, group: Group, member: Member, beat: Heartbeat) -> None:
+        """Takes what the member says of itself; a new target if that changes what it wants."""
+        changed = beat.assignor not in ("", member.assignor)
+        member.client_id = beat.client_id or member.client_id
+        member.rack = beat.rack or member.rack
+        member.assignor = beat.assignor or member.assignor
+        member.session_timeout_ms = beat.session_timeout_ms or member.session_timeout_ms
+        member.rebalance_timeout_ms = beat.rebalance_timeout_ms or member.rebalance_timeout_ms
+        if beat.topics or beat.topic_pattern:
+            member.topics, member.topic_pattern = beat.topics, beat.topic_pattern
+        wants = self._wants(member)
+        if changed or wants != member.wants:
+            member.wants = wants
+            group.retarget(self._topics.infos)
+
+    def _wants(self, member: Member) -> frozenset[str]:
+        if not member.topic_pattern:
+            return member.topics
+        return member.topics | self._matching(member.topic_pattern)
+
+    def _matching(self, pattern: str) -> frozenset[str]:
+        found = self._topics.matches.get(pattern)
+        if found is None:
+            names = list(self._topics.infos)
+            # RE2: its time is linear, whatever pattern a client sends.
+            hits = pc.match_substring_regex(pa.array(names, pa.string()), pattern=pattern)
+            found = frozenset(
+                name for name, hit in zip(names, hits.to_pylist(), strict=True) if hit
+            )
+            self._topics.matches[pattern] = found
+        return found
+
+    def _find(self, group_name: str, member_id: str, instance_id: str = "") -> tuple[Group, Member]:
+        group = self._groups.get(group_name)
+        member = None if group is None else group.members.get(member_id)
+        if group is not None and member is None:
+            holder = group.holder_of(instance_id) if instance_id else None
+            if group.is_fenced(member_id) or holder is not None:
+                raise InstanceFencedError(
+                    f"another process has joined group {group_name!r} with the instance id of "
+                    f"member {member_id}; stop this one, or give it another group.instance.id",
+                    group=group_name,
+                    member_id=member_id,
+                    instance_id=instance_id,
+                )
+        if group is None or member is None or member.away:
+            raise UnknownMemberError(
+                f"group {group_name!r} has no member {member_id!r}; join again with epoch 0",
+                group=group_name,
+                member_id=member_id,
+            )
+        return group, member
+
+    def _remove(self, group: Group, member: Member) -> None:
+        group.remove(member)
+        group.retarget(self._topics.infos)
+        if not group.members:
+            self._changed[group.name] = None
+
+    def _watch(self, group: Group, member: Member) -> None:
+        """Looks at the member when its session may end: one entry, however often it beats."""
+        if member.watched_ms is None or member.ends_ms < member.watched_ms:
+            member.watched_ms = member.ends_ms
+            heapq.heappush(self._ends, (member.ends_ms, group.name, member.member_id))
+
+
+def _resolved(member: Member, owned: Iterable[Partition]) -> set[Partition]:
+    """What the member owns; without a topic id it means whatever topic of the name it has."""
+    found = set(owned)
+    nameless = {(one.topic, one.partition) for one in found if not one.topic_id}
+    if nameless:
+        found |= {one for one in member.revoking if (one.topic, one.partition) in nameless}
+    return found
+
+
+def _stale(group: Group, member: Member, epoch: int) -> StaleMemberEpochError:
+    return StaleMemberEpochError(
+        f"member {member.member_id} of group {group.name!r} has epoch {member.epoch}, not {epoch}",
+        group=group.name,
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        given_epoch=epoch,
+    )
+
+
+def _check_name(group_name: str) -> None:
+    if not 0 < len(group_name.encode()) <= GROUP_NAME_BYTES_MAX:
+        raise InvalidConfigError(
+            f"group.id is {group_name[:50]!r}; it must have 1 to {GROUP_NAME_BYTES_MAX} bytes",
+            name="group.id",
+            value=group_name[:50],
+        )
+
+
+def _check(beat: Heartbeat) -> None:
+    _check_name(beat.group)
+    for name, text in (
+        ("member id", beat.member_id),
+        ("group.instance.id", beat.instance_id),
+        ("client.id", beat.client_id),
+        ("client.rack", beat.rack),
+        ("topic pattern", beat.topic_pattern),
+    ):
+        if len(text.encode()) > GROUP_TEXT_BYTES_MAX:
+            raise InvalidConfigError(
+                f"the {name} has {len(text.encode())} bytes; "
+                f"it may have {GROUP_TEXT_BYTES_MAX} at most",
+                name=name,
+                limit_bytes=GROUP_TEXT_BYTES_MAX,
+            )
+    if len(beat.topics) > SUBSCRIBED_TOPICS_MAX:
+        raise InvalidConfigError(
+            f"a member subscribes to {len(beat.topics)} topics; "
+            f"it may be {SUBSCRIBED_TOPICS_MAX} at most: use a pattern",
+            limit_topics=SUBSCRIBED_TOPICS_MAX,
+        )
+    if beat.assignor and beat.assignor not in ASSIGNORS:
+        raise InvalidConfigError(
+            f"partition.assignment.strategy is {beat.assignor!r}; "
+            f"it must be one of {', '.join(ASSIGNORS)}",
+            name="partition.assignment.strategy",
+            value=beat.assignor,
+        )
+    for name, value in (
+        ("session.timeout.ms", beat.session_timeout_ms),
+        ("max.poll.interval.ms", beat.rebalance_timeout_ms),
+    ):
+        low = SESSION_TIMEOUT_MS_MIN
+        if value and not low <= value <= SESSION_TIMEOUT_MS_MAX:
+            raise InvalidConfigError(
+                f"{name} is {value} ms; it must be {low} to {SESSION_TIMEOUT_MS_MAX} ms",
+                name=name,
+                value=value,
+            )
+    if beat.topic_pattern:
+        try:
+            pc.match_substring_regex(pa.array(["t"]), pattern=beat.topic_pattern)
+        except pa.ArrowInvalid as error:
+            raise InvalidConfigError(
+                f"the topic pattern {beat.topic_pattern!r} is no regular expression: {error}",
+                name="topic pattern",
+                value=beat.topic_pattern,
+            ) from None

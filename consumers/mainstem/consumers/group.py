@@ -1,0 +1,255 @@
+"""One consumer group: its members, what they shall have, and what they may have now. Pure.
+
+The model is KIP-848's, with one difference: a member's epoch changes with every change of what it
+was told to own, given or taken. So a heartbeat with the current epoch is of a member that has seen
+all that it was told, and what such a heartbeat no longer owns is really given up, whatever order
+heartbeats arrive in.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from mainstem.consumers.assignors import ASSIGNORS, Partition, Subscriber, TopicInfo
+
+EMPTY: Final = "EMPTY"
+STABLE: Final = "STABLE"
+RECONCILING: Final = "RECONCILING"
+
+#: Ids of static members that were replaced, so that each learns that it was.
+_FENCED_MAX: Final = 1_000
+
+
+@dataclass(slots=True)
+class Member:
+    """A member of a group.
+
+    Attributes:
+        epoch: Of the newest answer; `previous_epoch` of the one before, which a member still has
+            whose answer was lost; `joined_epoch` of the first.
+        assigned: What it was told to own.
+        revoking: What it was told to give up, and has not reported to have given up.
+        session_ends_ms, revoke_ends_ms: When it is evicted unless it is heard of, or gives up.
+        away: A static member that left and will come back.
+        watched_ms: For the coordinator: when it looks whether the session has ended.
+        wants: The names that its subscription means now.
+    """
+
+    member_id: str
+    instance_id: str = ""
+    client_id: str = ""
+    rack: str = ""
+    topics: frozenset[str] = frozenset()
+    topic_pattern: str = ""
+    assignor: str = "uniform"
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    epoch: int = 0
+    previous_epoch: int = -1
+    joined_epoch: int = 0
+    assigned: set[Partition] = field(default_factory=set)
+    revoking: set[Partition] = field(default_factory=set)
+    session_ends_ms: int = 0
+    revoke_ends_ms: int | None = None
+    away: bool = False
+    watched_ms: int | None = None
+    wants: frozenset[str] = frozenset()
+
+    def renew(self, now_ms: int) -> None:
+        self.session_ends_ms = now_ms + self.session_timeout_ms
+
+    @property
+    def ends_ms(self) -> int:
+        """When it is evicted if nothing happens."""
+        if self.revoke_ends_ms is None:
+            return self.session_ends_ms
+        return min(self.session_ends_ms, self.revoke_ends_ms)
+
+
+class Group:
+    """A group. `epoch` never goes back: start it above what was ever given."""
+
+    def __init__(self, name: str, epoch: int = 0) -> None:
+        self.name = name
+        self.epoch = epoch
+        self.members: dict[str, Member] = {}
+        #: Member id → partition → the epoch in which the target gave it.
+        self.target: dict[str, dict[Partition, int]] = {}
+        self.rebalance_count = 0
+        #: Who was told to own a partition and has not given it up.
+        self._owners: dict[Partition, str] = {}
+        self._instances: dict[str, str] = {}
+        self._fenced: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return EMPTY
+        settled = all(map(self.is_settled, self.members.values()))
+        return STABLE if settled else RECONCILING
+
+    @property
+    def assignor(self) -> str:
+        """What most members ask for; uniform where that is even."""
+        votes = [member.assignor for member in self.members.values()]
+        return max(ASSIGNORS, key=lambda name: (votes.count(name), name == "uniform"))
+
+    def is_settled(self, member: Member) -> bool:
+        """Whether the member has been told its target, and has given up the rest."""
+        if member.away:
+            return True
+        return not member.revoking and member.assigned == self.target[member.member_id].keys()
+
+    def is_fenced(self, member_id: str) -> bool:
+        """Whether the member was replaced by another process with its instance id."""
+        return member_id in self._fenced
+
+    def holder_of(self, instance_id: str) -> Member | None:
+        """The member that has the instance id."""
+        member_id = self._instances.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def add(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        self.target[member.member_id] = {}
+        self._fenced.pop(member.member_id, None)
+        if member.instance_id:
+            self._instances[member.instance_id] = member.member_id
+        self._tell(member)
+        member.joined_epoch = member.epoch
+
+    def replace(self, old: Member, new: Member) -> None:
+        """Gives a static member's place to a process that came with its instance id.
+
+        The old process is evicted: whatever it believes to own is the new one's at once.
+        """
+        for partition in old.revoking:
+            del self._owners[partition]
+        del self.members[old.member_id]
+        target = self.target.pop(old.member_id)
+        if not old.away and old.member_id != new.member_id:
+            self._fenced[old.member_id] = None
+            while len(self._fenced) > _FENCED_MAX:
+                self._fenced.popitem(last=False)
+        self.add(new)
+        self.target[new.member_id] = target
+        new.assigned = old.assigned
+        new.wants = old.wants
+        for partition in new.assigned:
+            self._owners[partition] = new.member_id
+
+    def remove(self, member: Member) -> None:
+        """The member left or was evicted: what it had is free."""
+        for partition in member.assigned | member.revoking:
+            del self._owners[partition]
+        del self.members[member.member_id]
+        del self.target[member.member_id]
+        if member.instance_id:
+            del self._instances[member.instance_id]
+
+    def owns(self, member: Member, topic: str, topic_id: str, partition: int) -> Partition | None:
+        """The partition, if the member was told to own it and has not reported to have given it up.
+
+        Args:
+            topic_id: Empty: whichever topic of the name the member has.
+        """
+        if topic_id:
+            found = Partition(topic, topic_id, partition)
+            return found if self._owners.get(found) == member.member_id else None
+        for found in (*member.assigned, *member.revoking):
+            if (found.topic, found.partition) == (topic, partition):
+                return found
+        return None
+
+    def retarget(self, topics: Mapping[str, TopicInfo]) -> None:
+        """Computes the target anew. Only what changes gets a new epoch."""
+        wanted: set[str] = set()
+        for member in self.members.values():
+            wanted |= member.wants
+        subscribers = [
+            Subscriber(
+                member.member_id,
+                member.instance_id or member.member_id,
+                member.wants,
+                self.target[member.member_id],
+            )
+            for member in self.members.values()
+        ]
+        known = {name: topics[name] for name in sorted(wanted) if name in topics}
+        made = ASSIGNORS[self.assignor](subscribers, known)
+        if all(set(owned) == self.target[one].keys() for one, owned in made.items()):
+            return
+        self.epoch += 1
+        self.rebalance_count += 1
+        self.target = {
+            member_id: {
+                partition: self.target[member_id].get(partition, self.epoch) for partition in owned
+            }
+            for member_id, owned in made.items()
+        }
+        for member in self.members.values():
+            if member.away:
+                self._shrink(member)
+
+    def leave_place(self, member: Member) -> None:
+        """A static member owns nothing now, and comes back: its target waits for it."""
+        self.release(member, ())
+        member.away = True
+        self._shrink(member)
+
+    def release(self, member: Member, owned: Collection[Partition]) -> None:
+        """The member, which has seen its newest epoch, owns nothing but `owned` any more."""
+        for partition in [one for one in member.revoking if one not in owned]:
+            member.revoking.discard(partition)
+            del self._owners[partition]
+        if not member.revoking:
+            member.revoke_ends_ms = None
+
+    def reconcile(self, member: Member, now_ms: int) -> None:
+        """Brings what the member may own as near to its target as the others allow."""
+        if self.is_settled(member):
+            return
+        target = self.target[member.member_id]
+        drop = {partition for partition in member.assigned if partition not in target}
+        add = {
+            partition
+            for partition in target
+            if partition not in member.assigned
+            and self._owners.get(partition, member.member_id) == member.member_id
+        }
+        if not drop and not add:
+            return
+        member.assigned = (member.assigned - drop) | add
+        member.revoking = (member.revoking | drop) - add
+        for partition in add:
+            self._owners[partition] = member.member_id
+        if not member.revoking:
+            member.revoke_ends_ms = None
+        elif member.revoke_ends_ms is None or drop:
+            member.revoke_ends_ms = now_ms + member.rebalance_timeout_ms
+        self._tell(member)
+
+    def _shrink(self, member: Member) -> None:
+        """Frees what is reserved for a member that is away and that its target has lost."""
+        for partition in member.assigned - self.target[member.member_id].keys():
+            member.assigned.discard(partition)
+            del self._owners[partition]
+
+    def _tell(self, member: Member) -> None:
+        """The next answer to the member differs from the last one: it gets an epoch of its own."""
+        self.epoch += 1
+        member.previous_epoch = member.epoch
+        member.epoch = self.epoch
+
+
+def partitions_by_topic(
+    partitions: Iterable[Partition],
+) -> dict[tuple[str, str], list[int]]:
+    """(topic, topic id) → partitions, all sorted: as messages have them."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for topic, topic_id, number in sorted(partitions):
+        found.setdefault((topic, topic_id), []).append(number)
+    return found
