@@ -26,6 +26,8 @@ class GatewayMetrics:
         self.produce_records = self._counter("produce_records", "Records accepted.", "topic")
         self.produce_bytes = self._counter("produce_bytes", "Bytes of records accepted.", "topic")
         self.produce_rejected = self._counter("produce_rejected", "Requests refused.", "reason")
+        self.fetch_records = self._counter("fetch_records", "Records given to readers.", "topic")
+        self.fetch_bytes = self._counter("fetch_bytes", "Bytes of records given.", "topic")
         self.checkpoints = self._counter("checkpoints", "Checkpoints of topic tables.", "outcome")
         self._commits = self._counter("table_commits", "Attempts at a table commit.", "outcome")
         self._duplicates = Counter(
@@ -60,7 +62,12 @@ class GatewayMetrics:
 
     def forget_topic(self, topic: str) -> None:
         """Drops what carries the name of a topic that is no more."""
-        for counter in (self.produce_records, self.produce_bytes):
+        for counter in (
+            self.produce_records,
+            self.produce_bytes,
+            self.fetch_records,
+            self.fetch_bytes,
+        ):
             with contextlib.suppress(KeyError):
                 counter.remove(topic)
 

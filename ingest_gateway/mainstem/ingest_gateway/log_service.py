@@ -1,4 +1,4 @@
-"""The Log service: produce, unary and streaming, and metadata."""
+"""The Log service: produce, unary and streaming, and metadata; fetching is `FetchService`'s."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from mainstem.errors import (
     MainstemError,
     UnknownTopicError,
 )
+from mainstem.ingest_gateway.fetch_service import FetchService
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.payload import PayloadRules, read_payload
 from mainstem.ingest_gateway.produce_answer import answer, unacknowledged
@@ -54,7 +55,9 @@ class LogService(log_pb2_grpc.LogServicer):
         metrics: GatewayMetrics,
         address: Callable[[], str],
         draining: asyncio.Event,
+        fetches: FetchService,
     ) -> None:
+        self._fetches = fetches
         self._registry = registry
         self._metrics = metrics
         self._address = address
@@ -89,6 +92,13 @@ class LogService(log_pb2_grpc.LogServicer):
             waiting_bytes_max=self._request_bytes_max,
             draining=self._draining,
         ).serve()
+
+    # Fetch has a handler of its own, which gives serialised answers: `fetch_handlers`.
+
+    async def ListOffsets(
+        self, request: log_pb2.ListOffsetsRequest, context: Context
+    ) -> log_pb2.ListOffsetsResponse:
+        return await self._fetches.list_offsets(request, context)
 
     async def InitProducer(
         self, request: log_pb2.InitProducerRequest, context: Context

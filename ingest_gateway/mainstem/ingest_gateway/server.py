@@ -28,6 +28,7 @@ from mainstem.delta_log import LocalStore, Store
 from mainstem.delta_log.store import NotFound
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.admin_service import AdminService
+from mainstem.ingest_gateway.fetch_service import FetchService, fetch_handlers
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.identity import Identity
 from mainstem.ingest_gateway.leases import Leases
@@ -67,6 +68,9 @@ class Gateway:
             config.number("append.threads"), thread_name_prefix="append"
         )
         self._registry = TopicRegistry(self._store, config, self._metrics, self._pool)
+        self._fetches = FetchService(
+            self._store, self._registry, config, self._metrics, self._draining
+        )
         self._identity: Identity | None = None
         self._leases: Leases | None = None
         self._telling: set[asyncio.Task[None]] = set()
@@ -154,6 +158,7 @@ class Gateway:
         log.info("gateway draining", grace_s=grace_s)
         await self._health.enter_graceful_shutdown()
         self._draining.set()
+        self._fetches.wake_all()
         answers_s = min(grace_s * _ANSWERS_SHARE, _ANSWERS_S_MAX)
         clean = await self._registry.drain(grace_s - answers_s)
         await self._server.stop(grace=min(max(ends_at - time.monotonic(), 0.0), _ANSWERS_S_MAX))
@@ -173,6 +178,7 @@ class Gateway:
 
     async def _close(self) -> None:
         self._close_metrics()
+        await self._fetches.close()
         if self._leases is not None:
             await self._leases.stop()
         if self._identity is not None:
@@ -182,7 +188,12 @@ class Gateway:
 
     def _register_services(self, gateway_id: str) -> None:
         log_service = LogService(
-            self._registry, self._config, self._metrics, lambda: self.address, self._draining
+            self._registry,
+            self._config,
+            self._metrics,
+            lambda: self.address,
+            self._draining,
+            self._fetches,
         )
         admin_service = AdminService(
             self._registry,
@@ -192,6 +203,8 @@ class Gateway:
             address=lambda: self.address,
         )
         log_pb2_grpc.add_LogServicer_to_server(log_service, self._server)
+        # In place of the generated handler, which would serialise the answer.
+        self._server.add_registered_method_handlers(LOG_SERVICE, fetch_handlers(self._fetches))
         admin_pb2_grpc.add_AdminServicer_to_server(admin_service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (LOG_SERVICE, ADMIN_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

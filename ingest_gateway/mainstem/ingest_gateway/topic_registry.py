@@ -19,6 +19,7 @@ from mainstem.config import GatewayConfig, TopicConfig
 from mainstem.delta_log import (
     Appender,
     ByteBudget,
+    CommittedRecords,
     OpenTopic,
     Store,
     TableState,
@@ -109,6 +110,10 @@ class TopicRegistry:
         self.wal: Wal | None = None
         #: The leases of topics; None: every topic is ours.
         self.leases: Leases | None = None
+        #: Told of the records of each commit; None: nobody is.
+        self.on_records: Callable[[CommittedRecords], None] | None = None
+        #: Told of each topic that is no longer led here.
+        self.on_closed: Callable[[str], None] = lambda _: None
         self._operations: set[asyncio.Task[Any]] = set()
         #: Whoever wants a topic led while that is under way waits for the same task.
         self._leading: dict[str, asyncio.Task[KnownTopic]] = {}
@@ -173,6 +178,7 @@ class TopicRegistry:
                     budget=self._budget,
                     metrics=self._metrics,
                     on_commit=self._maintainer.committed,
+                    on_records=self.on_records,
                     on_failure=partial(self._failed, topic),
                     wal=self.wal,
                     producer_expiration_ms=self._config.number("producer.id.expiration.ms"),
@@ -302,6 +308,7 @@ class TopicRegistry:
             if self.leases is not None:
                 self.leases.release(topic)
             self._metrics.forget_topic(topic)
+            self.on_closed(topic)
         log.info("topic deleted", topic=topic, topic_id=topic_id)
         return topic_id
 
@@ -387,6 +394,7 @@ class TopicRegistry:
             return
         if known.appender is not None:
             await known.appender.close(timeout_s)
+            self.on_closed(known.opened.topic)
         else:
             known.opened.store.close()
 
@@ -394,6 +402,7 @@ class TopicRegistry:
         log.error("topic lost", topic=topic, code=error.code, error=error.message)
         if self.leases is not None:
             self.leases.release(topic)
+        self.on_closed(topic)
         if isinstance(error, FencedError):
             self._begin(self._keep_orphans(topic))
         slot = self._slots.get(topic)

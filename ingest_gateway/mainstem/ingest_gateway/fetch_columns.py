@@ -1,0 +1,125 @@
+"""The columns of an answer to a fetch, how many bytes records are there, and where to cut. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mainstem.delta_log import Slice
+from mainstem.delta_log.data_file import CREATE_TIME, LOG_APPEND_TIME
+from mainstem.errors import InvalidRecordError
+from mainstem.limits import FETCHED_RECORD_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES
+from mainstem.records import TABLE_SCHEMA
+
+#: What a fetch may ask for, in the order in which it comes.
+COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+
+_BINARY: Final = ("key", "value")
+
+
+def columns_asked(names: Iterable[str]) -> tuple[str, ...]:
+    """The columns of an answer, `offset` among them; all if no name is given.
+
+    Raises:
+        InvalidRecordError: There is no such column.
+    """
+    wanted = {"offset", *names}
+    unknown = sorted(wanted.difference(COLUMNS))
+    if unknown:
+        raise InvalidRecordError(
+            f"a fetch has no column {unknown[0]!r}; ask for some of {', '.join(COLUMNS)}",
+            column=unknown[0],
+        )
+    return tuple(name for name in COLUMNS if name in wanted or len(wanted) == 1)
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The schema of an answer with these columns."""
+    return pa.schema([TABLE_SCHEMA.field(name) for name in columns])
+
+
+def batch_of_slices(base_offset: int, slices: Sequence[Slice]) -> pa.RecordBatch:
+    """Slices that follow each other in one partition, as a batch of all `COLUMNS`.
+
+    One slice is not copied; several are.
+    """
+    types = [LOG_APPEND_TIME if slice_.log_append_time else CREATE_TIME for slice_ in slices]
+    counts = [slice_.records.num_rows for slice_ in slices]
+    records = joined([slice_.records for slice_ in slices])
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.arange(base_offset, base_offset + records.num_rows, dtype=np.int64)),
+            records.column("timestamp").cast(TABLE_SCHEMA.field("timestamp").type),
+            pa.array(np.repeat(np.array(types, dtype=np.int32), counts)),
+            records.column("key"),
+            records.column("value"),
+            records.column("headers"),
+        ],
+        schema=schema_of(COLUMNS),
+    )
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch with the rows of one or more."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of all records of a batch, as `record_bytes` counts them."""
+    size: int = batch.num_rows * FETCHED_RECORD_OVERHEAD_BYTES
+    names = batch.schema.names
+    for name in _BINARY:
+        if name in names:
+            size += _total(batch.column(name))
+    if "headers" in names and batch.column("headers").null_count < batch.num_rows:
+        size = int(record_bytes(batch).sum())
+    return size
+
+
+def record_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of each record: the columns that it has, and what it costs beside them."""
+    sizes = np.full(batch.num_rows, FETCHED_RECORD_OVERHEAD_BYTES, dtype=np.int64)
+    names = batch.schema.names
+    for name in _BINARY:
+        if name in names:
+            sizes += _lengths(batch.column(name))
+    if "headers" in names:
+        headers = batch.column("headers")
+        if headers.null_count < len(headers):
+            entries = headers.flatten()
+            entry_bytes = (
+                _lengths(entries.field("key"))
+                + _lengths(entries.field("value"))
+                + HEADER_OVERHEAD_BYTES
+            )
+            counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+            ends = np.cumsum(counts)
+            totals = np.concatenate([[0], np.cumsum(entry_bytes)])
+            sizes += totals[ends] - totals[ends - counts]
+    return sizes
+
+
+def fitting(batch: pa.RecordBatch, bytes_max: int) -> int:
+    """How many records of the batch's front fit into `bytes_max`."""
+    return int(np.searchsorted(np.cumsum(record_bytes(batch)), bytes_max, side="right"))
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    lengths = pc.fill_null(pc.binary_length(column), 0)
+    return np.asarray(lengths).astype(np.int64)
+
+
+def _total(column: pa.Array) -> int:
+    """Bytes of all values of a binary column. What lies behind a null counts too."""
+    count = len(column)
+    offsets = column.buffers()[1]
+    if count == 0 or column.null_count == count or offsets is None:
+        return 0
+    ends = np.frombuffer(offsets, np.int32, count + 1, 4 * column.offset)
+    size: int = int(ends[-1] - ends[0])
+    return size

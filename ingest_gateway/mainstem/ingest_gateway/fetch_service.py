@@ -1,0 +1,533 @@
+"""Fetch and ListOffsets: what readers are answered, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import grpc
+import grpc.aio
+import structlog
+
+from mainstem.config import GatewayConfig
+from mainstem.delta_log import Store, TableState
+from mainstem.delta_log.appender import CommittedRecords
+from mainstem.delta_log.offset_lookup import first_offset_at
+from mainstem.delta_log.store import NotFound
+from mainstem.errors import (
+    BackPressureError,
+    InternalError,
+    InvalidRecordError,
+    LogDamagedError,
+    MainstemError,
+    OffsetOutOfRangeError,
+    RequestTooLargeError,
+    ShuttingDownError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from mainstem.ingest_gateway.fetch_answer import FetchAnswer, PartitionPlan, build_answer
+from mainstem.ingest_gateway.fetch_columns import columns_asked
+from mainstem.ingest_gateway.fetch_session import FetchWaiters
+from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
+from mainstem.ingest_gateway.history import History
+from mainstem.ingest_gateway.read_topics import FOLLOW_INTERVAL_S, ReadTopic, ReadTopics
+from mainstem.ingest_gateway.tail_cache import TailCache
+from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.limits import FETCH_FILES_MAX, FETCH_PARTITIONS_MAX, FETCH_WAIT_MS_MAX, KIB
+from mainstem.protocol import error_to_message, error_to_status
+from mainstem.protocol.v1 import log_pb2
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+R = TypeVar("R")
+T = TypeVar("T")
+
+#: An answer of no more bytes, all from memory, is made on the loop: a thread would take longer.
+_INLINE_BYTES_MAX: Final = 16 * KIB
+_INLINE_PARTITIONS_MAX: Final = 8
+
+#: A data file that was gone when it was read is looked for again in a newer state of its table. A
+#: clean-up would have to overtake the same fetch again each time.
+_ATTEMPTS_MAX: Final = 4
+
+#: Topics that are followed at a time share this part of one core's time; a look at one takes about
+#: `_LOOK_S`.
+_FOLLOW_SHARE: Final = 0.25
+_LOOK_S: Final = 0.001
+
+_RETRY_DELAY_MS: Final = 100
+
+
+class FetchService:
+    """Serves `Fetch` and `ListOffsets`.
+
+    Args:
+        draining: Set when the gateway shuts down; then call `wake_all`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        registry: TopicRegistry,
+        config: GatewayConfig,
+        metrics: GatewayMetrics,
+        draining: asyncio.Event,
+    ) -> None:
+        self._metrics = metrics
+        self._draining = draining
+        self._bytes_max = config.number("fetch.max.bytes")
+        self._requests_max = config.number("fetch.max.requests")
+        self._unsent_bytes_max = config.number("fetch.queue.bytes")
+        threads = config.number("fetch.threads")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
+        self._threads = asyncio.Semaphore(threads)
+        self._topics = ReadTopics(store, registry, self._pool)
+        self._cache = TailCache(config.number("fetch.cache.bytes"))
+        self._history = History()
+        self._waiters = FetchWaiters()
+        self._requests = 0
+        self._unsent_bytes = 0
+        self._following: dict[str, asyncio.Task[None]] = {}
+        registry.on_records = self._committed
+        registry.on_closed = self._closed
+
+    @property
+    def waiting(self) -> int:
+        """Fetches that wait for records."""
+        return len(self._waiters)
+
+    def wake_all(self) -> None:
+        """Answers whoever waits, with what there is."""
+        self._waiters.wake_all()
+
+    async def close(self) -> None:
+        for task in list(self._following.values()):
+            task.cancel()
+        await asyncio.gather(*self._following.values(), return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._history.clear()
+        self._topics.close()
+
+    async def fetch(self, request: log_pb2.FetchRequest, context: Context) -> bytes:
+        """The serialised answer to a Fetch."""
+        try:
+            answer = await self._counted(self._fetch, request)
+        except Exception as failure:
+            await context.abort_with_status(error_to_status(_as_ours(failure)))
+            raise
+        for topic, served in answer.served.items():
+            self._metrics.fetch_records.labels(topic).inc(served.record_count)
+            self._metrics.fetch_bytes.labels(topic).inc(served.record_bytes)
+        size = len(answer.data)
+        self._unsent_bytes += size
+
+        def sent(_: Context) -> None:
+            self._unsent_bytes -= size
+
+        callback: Any = sent  # the stubs take it for an object with attributes
+        context.add_done_callback(callback)
+        return answer.data
+
+    async def list_offsets(
+        self, request: log_pb2.ListOffsetsRequest, context: Context
+    ) -> log_pb2.ListOffsetsResponse:
+        try:
+            return await self._counted(self._list_offsets, request)
+        except Exception as failure:
+            await context.abort_with_status(error_to_status(_as_ours(failure)))
+            raise
+
+    async def _counted(self, call: Callable[[R], Awaitable[T]], request: R) -> T:
+        """Answers a request unless too many are under way."""
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+        self._requests += 1
+        try:
+            return await call(request)
+        finally:
+            self._requests -= 1
+
+    def _refusal(self) -> MainstemError | None:
+        if self._draining.is_set():
+            return ShuttingDownError(
+                "the gateway is shutting down; fetch from another, or from this one after its "
+                "restart",
+                retry_delay_ms=500,
+            )
+        if self._requests >= self._requests_max:
+            return BackPressureError(
+                f"{self._requests} fetches wait for their answers already, the limit of "
+                "fetch.max.requests; try again later",
+                retry_delay_ms=_RETRY_DELAY_MS,
+                limit_requests=self._requests_max,
+            )
+        return None
+
+    # -- fetch -----------------------------------------------------------------------------------
+
+    async def _fetch(self, request: log_pb2.FetchRequest) -> FetchAnswer:
+        _check_count("partitions", len(request.partitions))
+        columns = columns_asked(request.columns)
+        if request.format not in log_pb2.FetchFormat.values():
+            raise InvalidRecordError(f"there is no fetch format {request.format}")
+        arrow = request.format != log_pb2.FETCH_FORMAT_RECORDS
+        bytes_max = self._bytes_max
+        if request.max_bytes > 0:
+            bytes_max = min(bytes_max, request.max_bytes)
+        bytes_min = min(request.min_bytes, bytes_max)
+        wait_s = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX) / 1000
+        clock = asyncio.get_running_loop().time
+        ends_at = clock() + wait_s
+        attempt = 1
+        while True:
+            plans = await self._plans(request, bytes_max)
+            missing = bytes_min - sum(plan.available_bytes for plan in plans)
+            left_s = ends_at - clock()
+            if (
+                missing > 0
+                and left_s > 0
+                and not self._draining.is_set()
+                and not any(_answers_at_once(plan) for plan in plans)
+            ):
+                await self._wait(plans, missing, left_s)
+                continue
+            answer = await self._built(
+                plans, columns, bytes_max, arrow=arrow, last_attempt=attempt == _ATTEMPTS_MAX
+            )
+            if not answer.missing:
+                return answer
+            attempt += 1
+            for topic in {plan.topic for plan in plans if plan.files}:
+                self._topics.forget(topic)
+
+    async def _wait(
+        self, plans: Sequence[PartitionPlan], bytes_missing: int, timeout_s: float
+    ) -> None:
+        # No step of the loop lies between the plans and this: no commit is overlooked.
+        for topic in {plan.topic for plan in plans}:
+            if not self._topics.led(topic) and topic not in self._following:
+                self._follow(topic)
+        await self._waiters.wait(
+            ((plan.topic, plan.partition) for plan in plans), bytes_missing, timeout_s
+        )
+
+    async def _built(
+        self,
+        plans: Sequence[PartitionPlan],
+        columns: tuple[str, ...],
+        bytes_max: int,
+        *,
+        arrow: bool,
+        last_attempt: bool,
+    ) -> FetchAnswer:
+        build = partial(
+            build_answer,
+            plans,
+            self._history,
+            columns,
+            bytes_max,
+            arrow=arrow,
+            last_attempt=last_attempt,
+        )
+        if (
+            len(plans) <= _INLINE_PARTITIONS_MAX
+            and not any(plan.files for plan in plans)
+            and sum(plan.available_bytes for plan in plans) <= _INLINE_BYTES_MAX
+        ):
+            return build()
+        if self._unsent_bytes >= self._unsent_bytes_max:
+            raise BackPressureError(
+                f"{self._unsent_bytes} bytes of answers wait for slow readers, and "
+                f"fetch.queue.bytes is {self._unsent_bytes_max}; try again later",
+                retry_delay_ms=_RETRY_DELAY_MS,
+                limit_bytes=self._unsent_bytes_max,
+            )
+        readers = {plan.reader for plan in plans if plan.files and plan.reader is not None}
+        return await self._in_thread(readers, build)
+
+    async def _plans(self, request: log_pb2.FetchRequest, bytes_max: int) -> list[PartitionPlan]:
+        """What is known of each partition, all at the same moment."""
+        topics = dict.fromkeys(asked.topic for asked in request.partitions)
+        looked: set[str] = set()
+        while True:
+            errors = await self._up_to_date(topics)
+            plans = [
+                self._plan(asked, errors.get(asked.topic), bytes_max)
+                for asked in request.partitions
+            ]
+            # Whoever has an offset beyond the end may have it from a gateway that knows more.
+            beyond = {
+                plan.topic
+                for plan in plans
+                if isinstance(plan.error, OffsetOutOfRangeError)
+                and plan.offset > plan.high_watermark
+                and (plan.topic not in looked or self._topics.refreshing(plan.topic))
+            }
+            if not beyond:
+                return plans
+            looked |= beyond
+            # What fails here is found out again above, or does not matter.
+            await asyncio.gather(
+                *(self._topics.refresh(topic) for topic in beyond), return_exceptions=True
+            )
+
+    async def _up_to_date(self, topics: Iterable[str]) -> dict[str, MainstemError]:
+        """Makes each topic's state ready for `ReadTopics.current`; returns why one's is not."""
+        errors: dict[str, MainstemError] = {}
+        age_s_max = FOLLOW_INTERVAL_S
+        while True:
+            missing = [
+                topic
+                for topic in topics
+                if topic not in errors and self._topics.current(topic, age_s_max) is None
+            ]
+            if not missing:
+                return errors
+            # The second look takes what the first has brought, however long the others took.
+            age_s_max = float("inf")
+            outcomes = await asyncio.gather(
+                *(self._topics.refresh(topic) for topic in missing), return_exceptions=True
+            )
+            for topic, outcome in zip(missing, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    errors[topic] = _as_ours(outcome)
+                elif outcome is not None:
+                    raise outcome
+
+    def _plan(
+        self, asked: log_pb2.FetchPartition, error: MainstemError | None, bytes_max: int
+    ) -> PartitionPlan:
+        topic, partition, offset = asked.topic, asked.partition, asked.offset
+        nothing = PartitionPlan(topic, partition, offset=offset, error=error)
+        if error is not None:
+            return nothing
+        found = self._topics.current(topic, float("inf"))
+        assert found is not None, "a topic went between two steps of the loop"
+        state, reader, led = found
+        refusal = _refusal(state, topic, partition, asked.topic_id)
+        if refusal is not None:
+            return nothing.failed(refusal)
+        start, end = state.log_start_offset(partition), state.log_end_offset(partition)
+        plan = replace(
+            nothing,
+            topic_id=state.topic_id,
+            log_start_offset=start,
+            high_watermark=end,
+            end_offset=end,
+            tail_offset=end,
+            bytes_max=min(asked.max_bytes, bytes_max) if asked.max_bytes > 0 else bytes_max,
+            reader=reader,
+        )
+        if not start <= offset <= end:
+            return plan.failed(
+                OffsetOutOfRangeError(
+                    f"offset {offset} of partition {partition} of topic {topic!r} is not in "
+                    f"[{start}, {end}], from the log start offset to the high watermark",
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
+                    log_start_offset=start,
+                    high_watermark=end,
+                )
+            )
+        if offset == end:
+            return plan
+        tail = end
+        if led:
+            tail = self._cache.start_offset(topic, state.topic_id, partition, end)
+        if offset >= tail:
+            tail = offset
+            files = []
+        else:
+            files = state.files(partition).between(offset, tail)
+        if len(files) > FETCH_FILES_MAX:
+            files = files[:FETCH_FILES_MAX]
+            end = tail = files[-1].last_offset + 1
+        runs = []
+        if tail < end:
+            runs = self._cache.runs(topic, state.topic_id, partition, tail, plan.bytes_max)
+            end = runs[-1].end_offset
+        return replace(plan, end_offset=end, tail_offset=tail, files=tuple(files), runs=tuple(runs))
+
+    # -- offsets by time -------------------------------------------------------------------------
+
+    async def _list_offsets(
+        self, request: log_pb2.ListOffsetsRequest
+    ) -> log_pb2.ListOffsetsResponse:
+        _check_count("queries", len(request.queries))
+        errors = await self._up_to_date(dict.fromkeys(query.topic for query in request.queries))
+        # Planned in one step of the loop; what has to be read is read in one thread.
+        response = log_pb2.ListOffsetsResponse()
+        lookups = []
+        for query in request.queries:
+            answer = response.answers.add(topic=query.topic, partition=query.partition, offset=-1)
+            try:
+                lookup = self._lookup(query, answer, errors.get(query.topic))
+            except MainstemError as error:
+                answer.error.CopyFrom(error_to_message(error))
+                continue
+            if lookup is not None:
+                lookups.append((answer, *lookup))
+        if lookups:
+
+            def look_up() -> None:
+                for answer, _, find in lookups:
+                    try:
+                        offset = find()
+                    except Exception as failure:
+                        answer.error.CopyFrom(error_to_message(_as_ours(failure)))
+                    else:
+                        answer.offset = -1 if offset is None else offset
+
+            await self._in_thread({reader for _, reader, _ in lookups}, look_up)
+        return response
+
+    def _lookup(
+        self,
+        query: log_pb2.OffsetQuery,
+        answer: log_pb2.OffsetAnswer,
+        error: MainstemError | None,
+    ) -> tuple[ReadTopic, Callable[[], int | None]] | None:
+        """Answers a query, or returns what finds the offset in the data files, for a thread."""
+        topic, partition = query.topic, query.partition
+        if error is not None:
+            raise error.with_traceback(None)
+        found = self._topics.current(topic, float("inf"))
+        assert found is not None, "a topic went between two steps of the loop"
+        state, reader, _ = found
+        refusal = _refusal(state, topic, partition, "")
+        if refusal is not None:
+            raise refusal
+        answer.topic_id = state.topic_id
+        start, end = state.log_start_offset(partition), state.log_end_offset(partition)
+        match query.WhichOneof("at"):
+            case "earliest":
+                answer.offset = start
+            case "latest":
+                answer.offset = end
+            case "timestamp_ms":
+                time_ms = query.timestamp_ms
+                files = [
+                    file
+                    for file in state.files(partition).between(start, end)
+                    if file.timestamp_ms_max >= time_ms
+                ]
+                if files:
+                    return reader, lambda: first_offset_at(
+                        reader.store(), files, start, end, time_ms
+                    )
+            case _:
+                raise InvalidRecordError(
+                    "a query needs one of earliest, latest and timestamp_ms", topic=topic
+                )
+        return None
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    def _committed(self, records: CommittedRecords) -> None:
+        self._waiters.appended(records.topic, self._cache.add(records))
+
+    def _closed(self, topic: str) -> None:
+        """The topic is not led here any more: deleted, lost, or given up."""
+        self._cache.forget(topic)
+        self._waiters.changed(topic)
+
+    def _follow(self, topic: str) -> None:
+        """Looks for commits of others while somebody waits for them."""
+        task = asyncio.get_running_loop().create_task(self._following_topic(topic))
+        self._following[topic] = task
+
+    async def _following_topic(self, topic: str) -> None:
+        seen = -1
+        try:
+            while not self._draining.is_set():
+                share_s = len(self._following) * _LOOK_S / _FOLLOW_SHARE
+                await asyncio.sleep(max(FOLLOW_INTERVAL_S, share_s))
+                if self._topics.led(topic) or not self._waiters.waits_for(topic):
+                    return
+                await self._topics.refresh(topic)
+                found = self._topics.current(topic, float("inf"))
+                if found is not None and found[0].version != seen:
+                    seen = found[0].version
+                    self._waiters.changed(topic)
+        except MainstemError:
+            pass  # whoever waits finds out the same
+        finally:
+            # In the same step in which nothing follows any more: whoever waits from now on sees it.
+            del self._following[topic]
+            self._waiters.changed(topic)
+
+    async def _in_thread(self, readers: Iterable[ReadTopic], call: Callable[[], T]) -> T:
+        """Runs a call that reads through these topics' stores."""
+        async with self._threads:
+            used = list(readers)
+            for reader in used:
+                reader.use()
+            future: Future[T] = self._pool.submit(call)
+
+            def release(_: object) -> None:
+                for reader in used:
+                    reader.release()
+
+            future.add_done_callback(release)
+            return await asyncio.wrap_future(future)
+
+
+def fetch_handlers(fetches: FetchService) -> dict[str, Any]:
+    """The handler of `Fetch` by its name; its answers are serialised already."""
+    handler: Any = grpc.unary_unary_rpc_method_handler(
+        fetches.fetch, request_deserializer=log_pb2.FetchRequest.FromString
+    )
+    return {"Fetch": handler}
+
+
+def _answers_at_once(plan: PartitionPlan) -> bool:
+    """Whether waiting is of no use: there is an error, or more than one answer has, or the next
+    offset moves on although there is no record."""
+    if plan.error is not None or plan.end_offset < plan.high_watermark:
+        return True
+    return not plan.files and not plan.runs and plan.offset < plan.end_offset
+
+
+def _refusal(state: TableState, topic: str, partition: int, topic_id: str) -> MainstemError | None:
+    """Why nothing of this partition can be read."""
+    if topic_id and topic_id != state.topic_id:
+        return UnknownTopicError(
+            f"topic {topic!r} has the id {state.topic_id}, not {topic_id}: it was deleted and "
+            "created again",
+            topic=topic,
+            topic_id=state.topic_id,
+        )
+    if not 0 <= partition < state.partition_count:
+        return UnknownPartitionError(
+            f"topic {topic!r} has no partition {partition}; it has {state.partition_count}",
+            topic=topic,
+            partition=partition,
+        )
+    return None
+
+
+def _check_count(what: str, count: int) -> None:
+    if count > FETCH_PARTITIONS_MAX:
+        raise RequestTooLargeError(
+            f"the request has {count} {what}; the limit is {FETCH_PARTITIONS_MAX}",
+            limit=FETCH_PARTITIONS_MAX,
+        )
+
+
+def _as_ours(failure: BaseException) -> MainstemError:
+    if isinstance(failure, MainstemError):
+        return failure
+    if isinstance(failure, NotFound):
+        return LogDamagedError(f"a file of the table is missing: {failure}")
+    if not isinstance(failure, Exception):
+        raise failure
+    log.error("fetch failed", exc_info=failure)
+    return InternalError(f"the gateway failed on this fetch: {failure!r}")

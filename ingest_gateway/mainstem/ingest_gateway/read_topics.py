@@ -1,0 +1,210 @@
+"""The topics that are read here: the appender's state where the gateway leads, else one of its own.
+
+A topic that is led elsewhere, or by nobody, is followed: its state is brought up to date from the
+store when somebody asks for it, at most once in `FOLLOW_INTERVAL_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from mainstem.delta_log import Store, TableState, Topics, refresh_table
+from mainstem.delta_log.topics import TOPICS
+from mainstem.errors import MainstemError, UnknownTopicError
+from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.records import check_topic_name
+
+#: How old the state of a followed topic may be.
+FOLLOW_INTERVAL_S = 0.1
+
+#: Topics that are kept open for readers. Each holds a descriptor, and a state where it is followed.
+READ_TOPICS_MAX = 1_000
+
+
+class ReadTopic:
+    """One topic for readers. `store` may be called in any thread, the rest on the loop.
+
+    Its store is closed when it is retired and nobody uses it any more.
+    """
+
+    def __init__(self, topic: str, bind: Callable[[], Store]) -> None:
+        self.topic = topic
+        #: Of the table that is read; empty until that is known.
+        self.topic_id = ""
+        #: What was followed; None: it was led here whenever it was read.
+        self.state: TableState | None = None
+        self.refreshed_at = -FOLLOW_INTERVAL_S
+        self.refreshing: asyncio.Task[None] | None = None
+        self._bind = bind
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+        self._users = 0
+        self._retired = False
+
+    def store(self) -> Store:
+        """The topic's store. Blocks. Raises NotFound when the topic is gone."""
+        with self._lock:
+            if self._store is None:
+                self._store = self._bind()
+            return self._store
+
+    def follow(self, topics: Topics) -> None:
+        """Loads the state, or brings it forward. Blocks.
+
+        Raises:
+            UnknownTopicError: The topic was deleted.
+            MainstemError: Its table cannot be read.
+        """
+        if self.state is None:
+            opened = topics.open(self.topic)
+            with self._lock:
+                if self._store is None:
+                    self._store = opened.store
+                else:  # somebody may read through it
+                    opened.store.close()
+            self.state = opened.state
+        else:
+            self.state = refresh_table(self.store(), self.state)
+        if self.state.deleted:
+            raise UnknownTopicError(f"topic {self.topic!r} was deleted", topic=self.topic)
+        self.topic_id = self.state.topic_id
+
+    def use(self) -> None:
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """Ends what `use` began. In any thread."""
+        with self._lock:
+            self._users -= 1
+            self._close_if_unused()
+
+    def retire(self) -> None:
+        """No new users come."""
+        with self._lock:
+            self._retired = True
+            self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._retired and self._users == 0 and self._store is not None:
+            store, self._store = self._store, None
+            store.close()
+
+
+class ReadTopics:
+    """Lives on the event loop; the store's calls run in `pool`."""
+
+    def __init__(self, store: Store, registry: TopicRegistry, pool: Executor) -> None:
+        self._store = store
+        self._topics = Topics(store)
+        self._registry = registry
+        self._pool = pool
+        self._open: OrderedDict[str, ReadTopic] = OrderedDict()
+
+    def led(self, topic: str) -> bool:
+        """Whether this gateway leads the topic now."""
+        return self._registry.leading(topic) is not None
+
+    def refreshing(self, topic: str) -> bool:
+        """Whether the topic's state is being brought up to date from the store."""
+        found = self._open.get(topic)
+        return found is not None and found.refreshing is not None
+
+    def current(
+        self, topic: str, age_s_max: float = FOLLOW_INTERVAL_S
+    ) -> tuple[TableState, ReadTopic, bool] | None:
+        """The topic's newest state without waiting; None: `refresh` it first.
+
+        The caller does not keep the state: it changes with the next commit.
+
+        Returns:
+            The state, how to read files, and whether the state is the appender's.
+        """
+        led = False
+        known = self._registry.leading(topic)
+        found = self._open.get(topic)
+        if known is not None and known.appender is not None:
+            state = known.appender.state
+            if found is not None and found.topic_id not in ("", state.topic_id):
+                self.forget(topic)
+                found = None
+            if found is None:
+                found = self._add(topic)
+            found.topic_id = state.topic_id
+            led = True
+            if (
+                found.state is not None
+                and found.refreshing is None
+                and found.state.version > state.version
+            ):
+                # Another gateway has taken the topic, and our appender does not know it yet.
+                state, led = found.state, False
+        elif (
+            found is not None
+            and found.state is not None
+            and found.refreshing is None
+            and time.monotonic() - found.refreshed_at <= age_s_max
+        ):
+            state = found.state
+        else:
+            return None
+        self._open.move_to_end(topic)
+        return state, found, led
+
+    async def refresh(self, topic: str) -> None:
+        """Brings the state of a topic up to date from the store.
+
+        Raises:
+            InvalidTopicError, UnknownTopicError: There is none.
+            MainstemError: Its table cannot be read.
+        """
+        check_topic_name(topic)
+        found = self._open.get(topic) or self._add(topic)
+        if found.refreshing is None:
+            task = asyncio.get_running_loop().create_task(self._refresh(found))
+            found.refreshing = task
+            task.add_done_callback(_retrieve)
+        await asyncio.shield(found.refreshing)
+
+    def forget(self, topic: str) -> None:
+        """Lets go of a topic, for example because it is deleted."""
+        found = self._open.pop(topic, None)
+        if found is not None:
+            found.retire()
+
+    def close(self) -> None:
+        for topic in list(self._open):
+            self.forget(topic)
+
+    async def _refresh(self, found: ReadTopic) -> None:
+        found.use()
+        future = self._pool.submit(found.follow, self._topics)
+        # In the thread, or where a pool that shuts down cancels it.
+        future.add_done_callback(lambda _: found.release())
+        try:
+            await asyncio.wrap_future(future)
+            found.refreshed_at = time.monotonic()
+        except MainstemError:
+            # Perhaps another topic has the name now: the next one who asks looks anew.
+            if self._open.get(found.topic) is found:
+                self.forget(found.topic)
+            raise
+        finally:
+            found.refreshing = None
+
+    def _add(self, topic: str) -> ReadTopic:
+        found = ReadTopic(topic, lambda: self._store.bind(f"{TOPICS}/{topic}"))
+        self._open[topic] = found
+        while len(self._open) > READ_TOPICS_MAX:
+            self.forget(next(iter(self._open)))
+        return found
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
