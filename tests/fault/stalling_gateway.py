@@ -31,7 +31,9 @@ def main() -> None:
             time.sleep(0.02)
 
     flags: dict[str, object] = {"warehouse": warehouse, "listeners": "127.0.0.1:0"}
-    flags.update(setting.split("=", 1) for setting in settings)
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        flags[name] = value
     config = load_gateway_config(environment={}, flags=flags)
     configure_logging(config)
     store = FaultyStore(LocalStore(warehouse), before=wait)

@@ -108,7 +108,9 @@ def _use_the_rest(channel: grpc.Channel, stall_s: float, outcomes: Outcomes) -> 
     others = 0
     while time.monotonic() < ends_at or not outcomes.reasons["BACK_PRESSURE"]:
         assert time.monotonic() < ends_at + 60, "the queue never filled"
-        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=CALL_DEADLINE_S)
+        answer = health.Check(  # type: ignore[attr-defined]
+            health_pb2.HealthCheckRequest(), timeout=CALL_DEADLINE_S
+        )
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
         log.Metadata(log_pb2.MetadataRequest(topics=["other"]), timeout=CALL_DEADLINE_S)
         log.Produce(_request("other", b"other %d" % others), timeout=CALL_DEADLINE_S)
