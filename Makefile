@@ -54,8 +54,8 @@ test: java $(STAMP) ## run all tests
 test-unit: $(STAMP) ## run the fast tests that need no Java
 	@$(PYTEST) $(PARALLEL) -m "not spark and not slow and not fault and not end_to_end" $(ARGS)
 
-test-fault: $(STAMP) ## run the tests that inject faults
-	@$(PYTEST) $(PARALLEL) -m fault $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+test-fault: $(STAMP) ## run the tests that inject faults, at full length: 300 kills, 1,000,000 records
+	@MAINSTEM_TEST_FAULTS=full $(PYTEST) $(PARALLEL) -m fault $(ARGS)
 
 lint: $(STAMP) ## check style, types and the direction of imports
 	@$(BIN)/ruff check $(SOURCES)

@@ -1,0 +1,122 @@
+"""kill -9 of a real gateway, again and again: nothing acknowledged is lost, nothing comes twice.
+
+`make test` kills 30 times; `make test-fault` sets MAINSTEM_TEST_FAULTS=full: 300 kills and
+1,000,000 acknowledged records. MAINSTEM_TEST_SEED repeats the moments of a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+from tests.fault.kill_loop import KillLoop, KillReport, run_kill_loop
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
+
+FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
+SIZE = KillLoop(300, 1_000_000) if FULL else KillLoop(30, 5_000, life_s=(0.3, 1.2))
+
+
+@pytest.mark.timeout(3_600 if FULL else 300)
+def test_no_kill_loses_or_doubles_or_reorders_what_was_acknowledged(
+    tmp_path: Path, seed: int, report: Callable[[object], None]
+) -> None:
+    result = run_kill_loop(tmp_path, seed, SIZE)
+    report(result)
+    assert result.judgement.ok, str(result)
+    assert result.judgement.acknowledged_count >= SIZE.record_count
+    assert result.judgement.verdict.acknowledged_count.keys() == {"0", "1", "all"}
+
+
+#: Makes it likely that a kill falls between a commit and its answer.
+ANSWERS_LATE = """
+append = appender.Appender._append
+
+async def answer_late(self, group):
+    version = await append(self, group)
+    await asyncio.sleep(0.2)
+    return version
+
+appender.Appender._append = answer_late
+"""
+
+ANSWERS_FIRST = """
+append = appender.Appender._append
+
+async def answer_first(self, group):
+    for request in group.requests:
+        if not request.token.future.done():
+            version = self.state.version + 1
+            request.token.future.set_result(appender.Appended(version, request.runs))
+    await asyncio.sleep(0.2)
+    return await append(self, group)
+
+appender.Appender._append = answer_first
+"""
+
+FORGETS_THE_LOG = """
+async def find_nothing(*arguments):
+    return appender.Recovered(())
+
+appender.recover_topic = find_nothing
+"""
+
+KNOWS_NO_REPEATS = """
+appender.ProducerStates.check = lambda *arguments: None
+"""
+
+#: Code that breaks a promise in the gateway, and the finding that shows it.
+CANARIES = {
+    "acknowledges before the table commit": ("lost write", ANSWERS_FIRST),
+    "does not read its write-ahead log": ("lost write", FORGETS_THE_LOG),
+    "takes a batch that comes again for a new one": ("duplicate", ANSWERS_LATE + KNOWS_NO_REPEATS),
+}
+
+_HOOK = """
+import sys
+if "gateway" in sys.orig_argv:
+    import asyncio
+    from mainstem.delta_log import appender
+"""
+
+
+@pytest.fixture
+def run_with(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, KillLoop], KillReport]:
+    """Runs the loop with code that each gateway process executes before anything else."""
+
+    def run(code: str, size: KillLoop) -> KillReport:
+        hooks = tmp_path / "hooks"
+        hooks.mkdir()
+        (hooks / "sitecustomize.py").write_text(_HOOK + indent(code, "    "))
+        path = [str(hooks), *filter(None, [os.environ.get("PYTHONPATH")])]
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+        work = tmp_path / "work"
+        work.mkdir()
+        return run_kill_loop(work, seed, size)
+
+    return run
+
+
+@pytest.mark.timeout(300)
+def test_idempotent_records_are_stored_once_where_many_answers_are_lost(
+    run_with: Callable[[str, KillLoop], KillReport], report: Callable[[object], None]
+) -> None:
+    result = run_with(ANSWERS_LATE, KillLoop(6, 0, life_s=(0.6, 1.2)))
+    report(result)
+    assert result.judgement.ok, str(result)
+    assert result.judgement.verdict.duplicate_count > 0, "answers were lost"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("canary", CANARIES)
+def test_a_gateway_that_breaks_a_promise_is_found_out(
+    run_with: Callable[[str, KillLoop], KillReport], canary: str
+) -> None:
+    kind, code = CANARIES[canary]
+    result = run_with(code, KillLoop(4, 0, life_s=(0.8, 1.2)))
+    assert result.judgement.verdict.counts[kind] > 0, str(result)

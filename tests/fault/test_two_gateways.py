@@ -1,0 +1,46 @@
+"""Two gateways that both believe that they lead, and maintenance between their commits.
+
+`make test` runs this for 8 s, `make test-fault` for 60 s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.fault.two_gateways import TOPICS, RaceReport, run_race
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
+
+FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
+
+
+@pytest.mark.timeout(900 if FULL else 300)
+def test_two_gateways_and_maintenance_on_one_topic_lose_and_double_nothing(
+    tmp_path: Path, seed: int, report: Callable[[object], None]
+) -> None:
+    result = run_race(tmp_path, seed, 60.0 if FULL else 8.0)
+    report(result)
+    check(result)
+    assert result.judgement.verdict.duplicate_count == 0, "a lost lead is an answer, not a doubt"
+
+
+@pytest.mark.skipif(not FULL, reason="`make test-fault` only")
+@pytest.mark.timeout(900)
+def test_a_gateway_takes_over_from_one_that_was_killed_and_nothing_is_lost_or_doubled(
+    tmp_path: Path, seed: int, report: Callable[[object], None]
+) -> None:
+    result = run_race(tmp_path, seed, 60.0, kill=True)
+    report(result)
+    check(result)
+
+
+def check(result: RaceReport) -> None:
+    """Every promise was kept, and there was occasion to break them."""
+    assert result.judgement.ok, str(result)
+    assert sum(result.epochs.values()) > len(TOPICS), "the lead changed hands"
+    assert result.maintenance["settings"] > 0
+    assert result.maintenance["merges"] > 0
+    assert result.judgement.acknowledged_count > 0
