@@ -1,0 +1,555 @@
+"""What a consumer does beside handing out records: rebalances, commits, seeks, closing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, cast
+
+from mainstem.client._channels import Channels
+from mainstem.client._consumer_partitions import Partition, Partitions, Start
+from mainstem.client._consumer_reader import Reader
+from mainstem.client._consumer_records import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    ConsumerGroupMetadata,
+    TopicPartition,
+)
+from mainstem.client._consumer_settings import ConsumerSettings
+from mainstem.client._consumer_worker import ConsumerWorker
+from mainstem.client._group_client import GroupClient, Offsets
+from mainstem.client._results import TopicMetadata
+from mainstem.errors import (
+    ConfigError,
+    ConsumerClosedError,
+    GatewayUnavailableError,
+    MainstemError,
+    UnknownTopicError,
+)
+from mainstem.limits import MIB
+
+_log = logging.getLogger("mainstem.client")
+
+#: Requests name partitions only; ten thousand of them are under a megabyte.
+_REQUEST_BYTES_MAX: Final = 4 * MIB
+
+#: close() waits so long for each kind of thread; they wake at once.
+_JOIN_S: Final = 5.0
+
+#: How long close() and a revocation wait for a commit, at most.
+_LAST_COMMIT_S: Final = 10.0
+
+#: `Partition.retry_at` of what on_assign has not seen yet.
+_NOT_YET: Final = float("inf")
+
+_Callback = Callable[[Any, list[TopicPartition]], object] | None
+
+
+class ConsumerEngine:
+    """The parts of one consumer, and the application thread's duties.
+
+    Attributes:
+        polls: Counts calls, for max.poll.interval.ms.
+        closed: close() was called.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self.settings = settings = ConsumerSettings.parse(config)
+        self.partitions = Partitions()
+        self.reader = Reader(self.partitions)
+        self.polls = 0
+        self.closed = False
+        self._pid = os.getpid()
+        self._channels = Channels(_REQUEST_BYTES_MAX, settings.client_id)
+        self._group = (
+            GroupClient(settings, self._channels, self._call_attention, lambda: self.polls)
+            if settings.group_id
+            else None
+        )
+        self._worker = ConsumerWorker(
+            settings,
+            self.partitions,
+            self._channels,
+            None if self._group is None else self._group.committed,
+            self._was_reset,
+            self._look_at_clock,
+        )
+        self._subscribed = False
+        self._callbacks: tuple[_Callback, _Callback, _Callback] = (None, None, None)
+        self._in_callback = False
+        self._known_counts: dict[str, int] = {}
+        self._next_commit_at = time.monotonic() + settings.auto_commit_interval_ms / 1000
+        self._ended: deque[tuple[MainstemError | None, Offsets]] = deque()
+
+    # ------------------------------------------------------------------------------ on every poll
+
+    def attend(self, consumer: Any) -> None:
+        """Does what is due; raises what is to be told."""
+        self._check_open()
+        partitions = self.partitions
+        if self.settings.auto_commit and time.monotonic() >= self._next_commit_at:
+            self._auto_commit()
+        if not partitions.attention:
+            return
+        with partitions.lock:
+            partitions.attention = False
+        while self._ended:
+            error, offsets = self._ended.popleft()
+            if self.settings.on_commit is not None:
+                self.settings.on_commit(error, _listed(offsets))
+        if self._subscribed and not self._in_callback:
+            self._reconcile(consumer)
+        with partitions.lock:
+            error = partitions.errors.popleft() if partitions.errors else None
+            partitions.attention = bool(partitions.errors)
+        if error is not None:
+            raise error
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ConsumerClosedError("the consumer is closed; make a new one")
+        if self._pid != os.getpid():
+            raise ConsumerClosedError(
+                f"this consumer belongs to process {self._pid}, and this is its forked child "
+                f"{os.getpid()}: threads and connections do not survive a fork. Make a consumer "
+                "in the child"
+            )
+
+    def _call_attention(self) -> None:
+        with self.partitions.lock:
+            self.partitions.call_attention()
+
+    def _look_at_clock(self) -> None:
+        """Makes the next poll commit when it is time: a poll itself looks at no clock."""
+        if self.settings.auto_commit and time.monotonic() >= self._next_commit_at:
+            self._call_attention()
+
+    # -------------------------------------------------------------------------------------- groups
+
+    def subscribe(
+        self, topics: list[str], pattern: str, callbacks: tuple[_Callback, _Callback, _Callback]
+    ) -> None:
+        group = self._need_group("subscribe()")
+        if not self._subscribed and self.partitions.assigned:
+            raise RuntimeError("partitions were assigned by assign(); unassign() them first")
+        self._callbacks = callbacks
+        self._subscribed = True
+        self._worker.start()
+        group.subscribe(topics, pattern)
+
+    def unsubscribe(self, consumer: Any) -> None:
+        if not self._subscribed:
+            self.assign([])
+            return
+        assert self._group is not None
+        self.reader.settle()
+        self._give_up(consumer, list(self.partitions.assigned), self._callbacks[1])
+        self._subscribed = False
+        self._group.leave()
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        group = self._need_group("consumer_group_metadata()")
+        member_id, epoch = group.identity()
+        settings = self.settings
+        return ConsumerGroupMetadata(
+            settings.group_id, member_id, epoch, settings.group_instance_id
+        )
+
+    def _reconcile(self, consumer: Any) -> None:
+        """Gives up what is to be given up, then takes what is new."""
+        group = self._group
+        assert group is not None
+        on_assign, on_revoke, on_lost = self._callbacks
+        plan = group.take_plan()
+        if not plan:
+            return
+        self.reader.settle()
+        if plan.lost:
+            self._call(consumer, on_lost or on_revoke, plan.lost)
+            self._drop(plan.lost)
+        if plan.revoked:
+            self._give_up(consumer, plan.revoked, on_revoke)
+            group.gave_up(plan.revoked)
+        if plan.added:
+            self._add(consumer, plan.added, on_assign)
+
+    def _give_up(self, consumer: Any, gone: list[TopicPartition], on_revoke: _Callback) -> None:
+        with self.partitions.lock:
+            # Nothing of them is handed out any more, whatever the callback does.
+            for tp in gone:
+                if (one := self.partitions.assigned.get(tp)) is not None:
+                    one.paused = True
+            self.partitions.purge()
+        self.reader.drop_void()
+        if self.settings.auto_commit:
+            self._commit_quietly(gone)
+        try:
+            self._call(consumer, on_revoke, gone)
+        finally:
+            self._drop(gone)
+
+    def _add(self, consumer: Any, added: dict[TopicPartition, str], on_assign: _Callback) -> None:
+        self._count_partitions({tp.topic for tp in added})
+        with self.partitions.lock:
+            for tp, topic_id in added.items():
+                one = Partition(tp, topic_id)
+                # Not to be fetched before on_assign has said from where.
+                one.retry_at = _NOT_YET
+                one.added_later = tp.partition >= self._known_counts.get(tp.topic, tp.partition + 1)
+                self.partitions.assigned[tp] = one
+        try:
+            self._call(consumer, on_assign, list(added))
+        finally:
+            with self.partitions.lock:
+                for tp in added:
+                    if (found := self.partitions.assigned.get(tp)) is not None:
+                        found.retry_at = 0.0
+                self.partitions.changed()
+
+    def _count_partitions(self, topics: set[str]) -> None:
+        """Notes how many partitions each topic has when it is first met."""
+        for topic in topics - self._known_counts.keys():
+            try:
+                count = self._worker.partition_count(topic, self.settings.request_timeout_ms / 1000)
+            except MainstemError as error:
+                _log.warning("topic %s: its partitions could not be counted: %s", topic, error)
+                continue
+            if count:
+                self._known_counts[topic] = count
+
+    def _call(self, consumer: Any, callback: _Callback, found: list[TopicPartition]) -> None:
+        if callback is None or not found:
+            return
+        self._in_callback = True
+        try:
+            callback(consumer, found)
+        finally:
+            self._in_callback = False
+
+    def _drop(self, gone: list[TopicPartition]) -> None:
+        with self.partitions.lock:
+            self.partitions.drop(gone)
+        self.reader.drop_void()
+
+    # ---------------------------------------------------------------------------------- assignment
+
+    def assign(self, wanted: list[TopicPartition]) -> None:
+        if self._subscribed:
+            if not self._in_callback:
+                raise RuntimeError("there is a subscription; unsubscribe() first")
+            for tp in wanted:
+                if tp.offset != OFFSET_INVALID:
+                    self.seek(tp)
+            return
+        self.reader.settle()
+        with self.partitions.lock:
+            self.partitions.drop(self.partitions.assigned.keys() - set(wanted))
+            for tp in wanted:
+                one = self.partitions.assigned.get(tp)
+                if one is None:
+                    one = Partition(TopicPartition(tp.topic, tp.partition))
+                    self.partitions.assigned[one.tp] = one
+                    _start_at(one, tp.offset)
+                elif tp.offset != OFFSET_INVALID:
+                    _start_at(one, tp.offset)
+            self.partitions.purge()
+        self.reader.drop_void()
+        if wanted:
+            self._worker.start()
+
+    def seek(self, tp: TopicPartition) -> None:
+        self.reader.settle()
+        with self.partitions.lock:
+            one = self._assigned(tp)
+            retry_at = one.retry_at
+            _start_at(one, tp.offset)
+            if retry_at == _NOT_YET:
+                one.retry_at = retry_at
+            one.stored = None
+            self.reader.undone.pop(one, None)
+            self.partitions.purge()
+        self.reader.drop_void()
+
+    def pause(self, tps: list[TopicPartition], *, paused: bool) -> None:
+        self.reader.settle()
+        with self.partitions.lock:
+            found = [self._assigned(tp) for tp in tps]
+            for one in found:
+                if paused and not one.paused and one.start is Start.READY:
+                    one.generation += 1
+                    one.fetch_offset = one.position
+                one.paused = paused
+            self.partitions.purge()
+        self.reader.drop_void()
+
+    def _assigned(self, tp: TopicPartition) -> Partition:
+        one = self.partitions.assigned.get(tp)
+        if one is None:
+            raise RuntimeError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        return one
+
+    # ------------------------------------------------------------------------------------- commits
+
+    def commit(
+        self, offsets: list[TopicPartition] | None, *, asynchronous: bool
+    ) -> list[TopicPartition] | None:
+        """See `Consumer.commit`."""
+        group = self._need_group("commit()")
+        self._check_open()
+        if offsets is None:
+            wanted = self._done_offsets(list(self.partitions.assigned), done=True)
+        else:
+            wanted = {TopicPartition(t.topic, t.partition): (t.offset, t.metadata) for t in offsets}
+            for tp, (offset, _) in wanted.items():
+                if offset < 0:
+                    raise ValueError(
+                        f"the offset of {tp.topic}-{tp.partition} is {offset}; it must be 0 or more"
+                    )
+        if not wanted:
+            return None if asynchronous else []
+        timeout_s = self.settings.api_timeout_ms / 1000
+        future = group.commit(wanted, self._topic_ids(wanted), timeout_s)
+        if asynchronous:
+            future.add_done_callback(partial(self._commit_ended, wanted))
+            return None
+        _wait(future, timeout_s)
+        self._note_committed(wanted)
+        return _listed(wanted)
+
+    def store(self, offsets: list[TopicPartition]) -> None:
+        """See `Consumer.store_offsets`."""
+        if self.settings.auto_offset_store:
+            raise ConfigError(
+                "store_offsets() needs enable.auto.offset.store=false, or what poll() hands out "
+                "would be stored as well",
+                name="enable.auto.offset.store",
+            )
+        with self.partitions.lock:
+            for tp in offsets:
+                one = self._assigned(tp)
+                one.stored = tp.offset
+                one.stored_metadata = tp.metadata
+
+    def _done_offsets(self, tps: list[TopicPartition], *, done: bool) -> Offsets:
+        """What may be committed of these; `done`: the latest records too."""
+        found: Offsets = {}
+        last = self.reader.last
+        for tp in tps:
+            one = self.partitions.assigned.get(tp)
+            if one is None:
+                continue
+            offset, metadata = one.position, ""
+            if not self.settings.auto_offset_store:
+                offset = OFFSET_INVALID if one.stored is None else one.stored
+                metadata = one.stored_metadata
+            elif not done:
+                offset = min(offset, self.reader.undone.get(one, offset))
+                if last is not None and (last.topic, last.partition) == (tp.topic, tp.partition):
+                    offset = min(offset, last.offset)
+            if offset >= 0:
+                found[tp] = (offset, metadata)
+        return found
+
+    def _auto_commit(self) -> None:
+        """Commits what was handed out before this poll; `begin` has settled the positions."""
+        assert self._group is not None
+        self._next_commit_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
+        if self._group.pending_commits():
+            return  # a slow coordinator: the next one says it all
+        self._commit_new(self._done_offsets(list(self.partitions.assigned), done=True))
+
+    def _commit_new(self, offsets: Offsets) -> Future[None] | None:
+        assigned = self.partitions.assigned
+        new = {
+            tp: value
+            for tp, value in offsets.items()
+            if tp in assigned and assigned[tp].committed != value[0]
+        }
+        if not new:
+            return None
+        assert self._group is not None
+        future = self._group.commit(new, self._topic_ids(new), self.settings.api_timeout_ms / 1000)
+        future.add_done_callback(partial(self._auto_commit_ended, new))
+        return future
+
+    def _commit_quietly(self, tps: list[TopicPartition], *, done: bool = True) -> None:
+        """The last commit of partitions that go; a failure means that they are read again."""
+        future = self._commit_new(self._done_offsets(tps, done=done))
+        try:
+            if future is not None:
+                _wait(future, min(_LAST_COMMIT_S, self.settings.api_timeout_ms / 1000))
+        except MainstemError as error:
+            _log.warning("the last commit failed, so records will be read again: %s", error)
+
+    def _auto_commit_ended(self, offsets: Offsets, future: Future[None]) -> None:
+        error = future.exception()
+        if error is None:
+            self._note_committed(offsets)
+        else:
+            _log.warning("an automatic commit failed; the next one makes up for it: %s", error)
+
+    def _commit_ended(self, offsets: Offsets, future: Future[None]) -> None:
+        error = future.exception()
+        if error is None:
+            self._note_committed(offsets)
+        elif self.settings.on_commit is None:
+            _log.error("a commit failed: %s", error)
+        if self.settings.on_commit is not None:
+            self._ended.append((cast("MainstemError | None", error), offsets))
+            self._call_attention()
+
+    def _note_committed(self, offsets: Offsets) -> None:
+        with self.partitions.lock:
+            for tp, (offset, _) in offsets.items():
+                if (one := self.partitions.assigned.get(tp)) is not None:
+                    one.committed = offset
+
+    def _was_reset(self, reset: list[Partition]) -> None:
+        """auto.offset.reset set these; commits that, so that a restart does not choose again."""
+        if self._group is None or not self.settings.auto_commit:
+            return
+        with self.partitions.lock:
+            offsets: Offsets = {
+                one.tp: (one.position, "")
+                for one in reset
+                if one.position >= 0 and self.partitions.assigned.get(one.tp) is one
+            }
+        if offsets:
+            self._commit_new(offsets)
+
+    def _topic_ids(self, offsets: Offsets) -> dict[TopicPartition, str]:
+        return {
+            tp: one.topic_id
+            for tp in offsets
+            if (one := self.partitions.assigned.get(tp)) is not None
+        }
+
+    # ------------------------------------------------------------------------------------- queries
+
+    def committed(self, tps: list[TopicPartition], timeout: float | None) -> list[TopicPartition]:
+        """See `Consumer.committed`."""
+        group = self._need_group("committed()")
+        found: list[TopicPartition] = []
+        answers = self._retrying(lambda left_s: group.committed_offsets(tps, left_s), timeout)
+        for tp in tps:
+            answer = answers.get(tp, (-1, ""))
+            assert not isinstance(answer, MainstemError)
+            offset, metadata = answer
+            offset = OFFSET_INVALID if offset < 0 else offset
+            found.append(TopicPartition(tp.topic, tp.partition, offset, metadata))
+        return found
+
+    def list_offsets(
+        self, queries: dict[TopicPartition, int | Start], timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        """ListOffsets, again until every partition was told."""
+        answers = self._retrying(lambda left_s: self._worker.list_offsets(queries, left_s), timeout)
+        return cast("dict[TopicPartition, int]", answers)
+
+    def all_topics(self, timeout_s: float) -> dict[str, TopicMetadata]:
+        """Every topic, by name."""
+        answers = self._worker.metadata.fetch([], timeout_s)
+        return {n: t for n, t in sorted(answers.items()) if isinstance(t, TopicMetadata)}
+
+    def _retrying(
+        self, ask: Callable[[float], Mapping[TopicPartition, Any]], timeout: float | None
+    ) -> Mapping[TopicPartition, Any]:
+        """Asks until there is no retriable error, or the time is over."""
+        timeout_s = self.settings.api_timeout_ms / 1000 if timeout is None else timeout
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.001, deadline - time.monotonic())
+            failure: MainstemError | None = None
+            answers: Mapping[TopicPartition, Any] = {}
+            try:
+                answers = ask(min(left_s, self.settings.request_timeout_ms / 1000))
+            except MainstemError as error:
+                failure = error
+            for answer in answers.values():
+                if isinstance(answer, MainstemError):
+                    failure = answer
+            if failure is None:
+                return answers
+            pause_s = max(self.settings.retry_backoff_ms, failure.retry_delay_ms) / 1000
+            fatal = isinstance(failure, UnknownTopicError) or not failure.retriable
+            if fatal or time.monotonic() + pause_s >= deadline:
+                raise failure
+            time.sleep(pause_s)
+
+    def _need_group(self, what: str) -> GroupClient:
+        if self._group is None:
+            raise ConfigError(f"{what} needs group.id, which is not set", name="group.id")
+        return self._group
+
+    # --------------------------------------------------------------------------------------- close
+
+    def close(self, consumer: Any, *, done: bool) -> None:
+        """See `Consumer.close`; `done`: what the latest poll gave counts as done."""
+        if self.closed or self._pid != os.getpid():
+            self.closed = True
+            return
+        self.reader.settle()
+        try:
+            tps = list(self.partitions.assigned)
+            if self.settings.auto_commit and tps:
+                self._commit_quietly(tps, done=done)
+            if self._subscribed:
+                self._call(consumer, self._callbacks[1], tps)
+        finally:
+            self.closed = True
+            if self._group is not None:
+                self._wait_for_commits(self._group)
+                if self._subscribed:
+                    self._group.leave()
+            with self.partitions.lock:
+                self.partitions.closed = True
+                self.partitions.assigned.clear()
+                self.partitions.purge()
+                self.partitions.arrived.notify_all()
+            self.reader.drop_void()
+            if self._group is not None:
+                self._group.close(_JOIN_S)
+            self._worker.join(0.5)
+            self._channels.close()
+            self._worker.join(_JOIN_S)
+
+    def _wait_for_commits(self, group: GroupClient) -> None:
+        deadline = time.monotonic() + _LAST_COMMIT_S
+        while group.pending_commits() and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+
+def _start_at(one: Partition, offset: int) -> None:
+    if offset >= 0:
+        one.go_to(offset)
+    elif offset == OFFSET_BEGINNING:
+        one.find(Start.EARLIEST)
+    elif offset == OFFSET_END:
+        one.find(Start.LATEST)
+    elif offset in (OFFSET_INVALID, OFFSET_STORED):
+        one.find(Start.COMMITTED)
+    else:
+        raise ValueError(f"the offset of {one.topic}-{one.partition} is {offset}")
+
+
+def _wait(future: Future[None], timeout_s: float) -> None:
+    try:
+        future.result(timeout_s + 1.0)
+    except TimeoutError:
+        raise GatewayUnavailableError(
+            f"a commit was not acknowledged within {timeout_s:.0f} s"
+        ) from None
+
+
+def _listed(offsets: Offsets) -> list[TopicPartition]:
+    return [
+        TopicPartition(tp.topic, tp.partition, offset, metadata)
+        for tp, (offset, metadata) in offsets.items()
+    ]

@@ -1,0 +1,139 @@
+"""What a consumer hands out: records, partitions with offsets; and how Arrow becomes records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from mainstem.errors import InternalError
+
+#: Kafka's words for offsets that are no number; confluent-kafka has the same values.
+OFFSET_BEGINNING: Final = -2
+OFFSET_END: Final = -1
+OFFSET_STORED: Final = -1000
+OFFSET_INVALID: Final = -1001
+
+#: Rows that become objects at a time: few enough to stay in the caches and off the collector.
+DECODE_ROWS: Final = 2_000
+
+
+class ConsumerRecord(NamedTuple):
+    """One record. Attributes, where confluent-kafka has methods: `record.value`, not `value()`.
+
+    Attributes:
+        topic, partition, offset: Where it is.
+        timestamp: Milliseconds since 1970-01-01 UTC.
+        timestamp_type: 0: the producer's time (CreateTime); 1: the gateway's (LogAppendTime).
+        key, value: Bytes; None where they are null, which is not the same as empty.
+        headers: (name, bytes or None) pairs in order; empty when there are none.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+# `ConsumerRecord._make` without a Python frame for each record.
+_record: Any = partial(tuple.__new__, ConsumerRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartition:
+    """A partition, and where it matters an offset. Equal when topic and partition are.
+
+    Attributes:
+        offset: The next offset to read; or OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED (the
+            committed one) or OFFSET_INVALID (not said: the committed one, or auto.offset.reset).
+        metadata: A text that is committed with the offset.
+    """
+
+    topic: str
+    partition: int = 0
+    offset: int = field(default=OFFSET_INVALID, compare=False)
+    metadata: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """A member as a transaction or another system may name it."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    group_instance_id: str
+
+
+def batches_from_ipc(data: bytes, offset: int) -> list[pa.RecordBatch]:
+    """The batches of an Arrow IPC stream, without a copy, without rows before `offset`.
+
+    Raises:
+        InternalError: It is no Arrow stream, or has no offsets.
+    """
+    if not data:
+        return []
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            batches = [batch for batch in reader if batch.num_rows]
+        if batches and batches[0].column("offset")[0].as_py() < offset:
+            batches = list(filter(None, (_from_offset(batch, offset) for batch in batches)))
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise InternalError(f"the gateway's answer has no readable records: {error}") from error
+    return batches
+
+
+def _from_offset(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch | None:
+    offsets = batch.column("offset").to_numpy()
+    first = int(offsets.searchsorted(offset))
+    return batch.slice(first) if first < len(offsets) else None
+
+
+def records_from_batch(topic: str, partition: int, batch: pa.RecordBatch) -> list[ConsumerRecord]:
+    """The rows as records. Call it with `DECODE_ROWS` rows or fewer."""
+    headers = batch.column("headers")
+    kinds = batch.column("timestamp_type")
+    kind: Iterable[int] = repeat(0)
+    if kinds.null_count < len(kinds):
+        kind = [one or 0 for one in kinds.to_pylist()]
+    return list(
+        map(
+            _record,
+            zip(
+                repeat(topic),
+                repeat(partition),
+                _offsets(batch.column("offset")),
+                _milliseconds(batch.column("timestamp")),
+                kind,
+                batch.column("key").to_pylist(),
+                batch.column("value").to_pylist(),
+                repeat(())
+                if headers.null_count == len(headers)
+                else [
+                    tuple((h["key"], h["value"]) for h in one or ()) for one in headers.to_pylist()
+                ],
+            ),
+        )
+    )
+
+
+def _offsets(column: pa.Array) -> Iterable[int]:
+    first, last = column[0].as_py(), column[-1].as_py()
+    if last - first == len(column) - 1:
+        return range(first, last + 1)
+    return column.to_numpy().tolist()  # type: ignore[no-any-return]
+
+
+def _milliseconds(column: pa.Array) -> list[int]:
+    per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
+    numbers = column.view(pa.int64()).to_numpy(zero_copy_only=False)
+    numbers = numbers // per_ms if per_ms else numbers * 1000
+    return numbers.tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,433 @@
+"""The thread that finds out leaders and starting offsets, so that the application need not wait."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+import grpc
+
+from mainstem.client._channels import Channels
+from mainstem.client._consumer_partitions import Partition, Partitions, Start
+from mainstem.client._consumer_records import TopicPartition
+from mainstem.client._consumer_settings import ConsumerSettings
+from mainstem.client._fetcher import LeaderFetcher
+from mainstem.client._metadata import MetadataClient
+from mainstem.client._results import TopicMetadata
+from mainstem.errors import (
+    GatewayUnavailableError,
+    MainstemError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from mainstem.protocol import error_from_message, error_from_rpc
+from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
+
+_log = logging.getLogger("mainstem.client")
+
+_LOOK_EVERY_S: Final = 1.0
+
+#: The offset that was found, or why there is none.
+OffsetAnswer = int | MainstemError
+
+
+class Committed(Protocol):
+    """Finds committed offsets; -1 where there is none."""
+
+    def __call__(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAnswer]: ...
+
+
+class ConsumerWorker:
+    """Keeps every assigned partition with a leader and a position.
+
+    Args:
+        committed: Asks the group; None: there is no group.
+        on_reset: Called with partitions whose start auto.offset.reset has set; without the lock.
+        on_round: Called at least once a second, without the lock.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        partitions: Partitions,
+        channels: Channels,
+        committed: Committed | None,
+        on_reset: Callable[[list[Partition]], None],
+        on_round: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._channels = channels
+        self._committed = committed
+        self._on_reset = on_reset
+        self._on_round = on_round
+        self.metadata = MetadataClient(settings.bootstrap_servers, channels, time.monotonic)
+        self.topics: dict[str, TopicMetadata] = {}
+        self._asked_at: dict[str, float] = {}
+        self._stale: set[str] = set()
+        self._fetchers: dict[str, LeaderFetcher] = {}
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread, at the first assignment."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mainstem-consumer", daemon=True)
+            self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits for all threads, after the partitions were closed."""
+        deadline = time.monotonic() + timeout_s
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        for fetcher in list(self._fetchers.values()):
+            fetcher.join(max(0.0, deadline - time.monotonic()))
+
+    # ------------------------------------------------------------------------------ for any thread
+
+    def list_offsets(
+        self, queries: dict[TopicPartition, int | Start], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAnswer]:
+        """Offsets by EARLIEST, LATEST or a time in ms; -1: no record is that late.
+
+        An error for each partition that could not be asked; retriable ones were not tried again.
+        """
+        by_leader: dict[str, list[TopicPartition]] = {}
+        found: dict[TopicPartition, OffsetAnswer] = {}
+        self._learn({tp.topic for tp in queries if tp.topic not in self.topics}, timeout_s)
+        for tp in queries:
+            topic = self.topics.get(tp.topic)
+            if topic is None:
+                found[tp] = UnknownTopicError(f"topic {tp.topic} does not exist", topic=tp.topic)
+            elif not 0 <= tp.partition < topic.partition_count:
+                self._stale.add(tp.topic)
+                found[tp] = _unknown_partition(tp, topic)
+            else:
+                by_leader.setdefault(topic.leader, []).append(tp)
+        for leader, asked in by_leader.items():
+            request = log_pb2.ListOffsetsRequest(queries=[_query(tp, queries[tp]) for tp in asked])
+            stub = log_pb2_grpc.LogStub(self._channels.get(leader))
+            try:
+                answer = stub.ListOffsets(request, timeout=timeout_s)
+            except grpc.RpcError as failure:
+                error = error_from_rpc(failure)
+                self._stale.update(tp.topic for tp in asked)
+                found.update(dict.fromkeys(asked, error))
+                continue
+            for tp, one in zip(asked, answer.answers, strict=False):
+                if one.HasField("error"):
+                    failed = error_from_message(one.error)
+                    if isinstance(failed, (NotLeaderError, UnknownTopicError)):
+                        self._stale.add(tp.topic)
+                    found[tp] = failed
+                else:
+                    found[tp] = one.offset
+        for tp in queries:
+            found.setdefault(tp, GatewayUnavailableError(f"the gateway said nothing of {tp.topic}"))
+        return found
+
+    def partition_count(self, topic: str, timeout_s: float) -> int:
+        """How many partitions a topic has, asked now; 0: there is no such topic."""
+        answer = self.metadata.fetch([topic], timeout_s).get(topic)
+        return answer.partition_count if isinstance(answer, TopicMetadata) else 0
+
+    # ---------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        told = False
+        while not self._partitions.closed:
+            try:
+                pause_s = self._round()
+                told = False
+            except Exception as error:
+                if self._partitions.closed:
+                    return
+                if isinstance(error, MainstemError) and error.retriable:
+                    if not told:
+                        _log.warning("finding out leaders and offsets failed: %s", error)
+                    told = True
+                else:
+                    _log.exception("finding out leaders and offsets failed; trying again")
+                pause_s = self._backoff_s
+            self._sleep(pause_s)
+
+    def _sleep(self, seconds: float) -> None:
+        with self._partitions.lock:
+            if self._partitions.closed or (seconds > self._backoff_s and self._to_start()):
+                return
+            self._partitions.wanted.wait(seconds)
+
+    @property
+    def _backoff_s(self) -> float:
+        return self._settings.retry_backoff_ms / 1000
+
+    def _round(self) -> float:
+        """Does what is to do; returns how long to sleep."""
+        self._on_round()
+        timeout_s = self._settings.request_timeout_ms / 1000
+        now = time.monotonic()
+        oldest = now - self._settings.metadata_max_age_ms / 1000
+        with self._partitions.lock:
+            assigned = list(self._partitions.assigned.values())
+            names = {one.topic for one in assigned}
+            due = {
+                name
+                for name in names
+                if name not in self.topics
+                or (name in self._stale and self._asked_at.get(name, 0.0) < now - self._backoff_s)
+                or self._asked_at.get(name, 0.0) < oldest
+            }
+        if due:
+            self._learn(due, timeout_s)
+            self._compare(due)
+        self._start_fetchers()
+        with self._partitions.lock:
+            todo = self._to_start()
+        if todo:
+            self._find_starts(todo, timeout_s)
+        waiting = any(name in self._stale or name not in self.topics for name in names)
+        with self._partitions.lock:
+            pending = [
+                one
+                for one in self._partitions.assigned.values()
+                if one.start is not Start.READY and one.failed is None
+            ]
+        return self._backoff_s if waiting or pending else _LOOK_EVERY_S
+
+    def _to_start(self) -> list[Partition]:
+        """Partitions whose start is to be found now; the lock is held."""
+        now = time.monotonic()
+        return [
+            one
+            for one in self._partitions.assigned.values()
+            if one.start is not Start.READY and one.failed is None and one.retry_at <= now
+        ]
+
+    def _learn(self, names: Iterable[str], timeout_s: float) -> None:
+        wanted = list(names)
+        if not wanted:
+            return
+        answers = self.metadata.fetch(wanted, timeout_s)
+        now = time.monotonic()
+        for name in wanted:
+            self._asked_at[name] = now
+            answer = answers.get(name)
+            if isinstance(answer, TopicMetadata):
+                self.topics[name] = answer
+                self._stale.discard(name)
+            elif answer is None or not answer.retriable:
+                self.topics.pop(name, None)
+                self._stale.add(name)
+            else:
+                self._stale.add(name)
+
+    def _compare(self, names: set[str]) -> None:
+        """Tells the partitions of topics that are gone or are others now."""
+        with self._partitions.lock:
+            for one in list(self._partitions.assigned.values()):
+                if one.topic not in names or one.failed is not None:
+                    continue
+                topic = self.topics.get(one.topic)
+                if topic is None:
+                    if self._committed is None or not one.topic_id:
+                        self._partitions.fail(
+                            one,
+                            UnknownTopicError(
+                                f"topic {one.topic} does not exist; create it", topic=one.topic
+                            ),
+                        )
+                elif one.partition >= topic.partition_count:
+                    self._partitions.fail(one, _unknown_partition(one.tp, topic))
+                elif one.topic_id and one.topic_id != topic.topic_id and not one.queued:
+                    self._recreated(one, topic)
+            self._partitions.changed()
+
+    def _recreated(self, one: Partition, topic: TopicMetadata) -> None:
+        """The topic was deleted and created again: no offset of before means anything."""
+        if self._settings.reset == "none":
+            self._partitions.fail(
+                one,
+                OffsetOutOfRangeError(
+                    f"topic {one.topic} was deleted and created again: offset {one.fetch_offset} "
+                    "of the old one means nothing in it. Seek to where you want to go on",
+                    topic=one.topic,
+                    partition=one.partition,
+                ),
+            )
+            return
+        _log.warning(
+            "topic %s was deleted and created again; auto.offset.reset says %s for partition %d",
+            one.topic,
+            self._settings.reset,
+            one.partition,
+        )
+        one.topic_id = topic.topic_id
+        one.find(Start.RESET)
+
+    def _start_fetchers(self) -> None:
+        with self._partitions.lock:
+            if self._partitions.closed:
+                return
+            leaders = {
+                topic.leader
+                for one in self._partitions.assigned.values()
+                if (topic := self.topics.get(one.topic)) is not None
+            }
+            new = leaders - self._fetchers.keys()
+        for address in new:
+            self._fetchers[address] = LeaderFetcher(
+                address,
+                self._partitions,
+                self._channels,
+                self._settings,
+                self._leads,
+                self._share_bytes,
+                self._lost,
+            )
+
+    def _leads(self, address: str, one: Partition) -> bool:
+        topic = self.topics.get(one.topic)
+        return topic is not None and topic.leader == address
+
+    def _share_bytes(self) -> int:
+        return max(1, self._settings.buffer_bytes // max(1, len(self._fetchers)))
+
+    def _lost(self, partitions: Sequence[Partition]) -> None:
+        self._stale.update(one.topic for one in partitions)
+        self._partitions.wanted.notify_all()
+
+    # -------------------------------------------------------------------------------------- starts
+
+    def _find_starts(self, todo: list[Partition], timeout_s: float) -> None:
+        asked = {one: (one.generation, one.start) for one in todo}
+        committed = [one for one in todo if one.start is Start.COMMITTED]
+        others = [one for one in todo if one.start is not Start.COMMITTED]
+        if committed and self._committed is None:
+            others += committed
+        elif committed and self._committed is not None:
+            answers = self._committed([one.tp for one in committed], timeout_s)
+            with self._partitions.lock:
+                for one in committed:
+                    answer = answers.get(one.tp, -1)
+                    if not self._valid(one, asked):
+                        continue
+                    if isinstance(answer, MainstemError):
+                        self._not_found(one, answer)
+                    elif answer >= 0:
+                        _settle(one, answer)
+                        one.committed = answer
+                    else:
+                        others.append(one)
+                self._partitions.changed()
+        self._reset(others, asked, timeout_s)
+
+    def _reset(
+        self,
+        todo: list[Partition],
+        asked: dict[Partition, tuple[int, Start]],
+        timeout_s: float,
+    ) -> None:
+        queries: dict[TopicPartition, int | Start] = {}
+        by_policy: list[Partition] = []
+        for one in todo:
+            start = asked[one][1]
+            if start in (Start.EARLIEST, Start.LATEST):
+                queries[one.tp] = start
+                continue
+            query = self._policy(one)
+            if query is None:
+                with self._partitions.lock:
+                    if self._valid(one, asked):
+                        self._partitions.fail(one, _no_offset(one))
+                continue
+            by_policy.append(one)
+            queries[one.tp] = query
+        if not queries:
+            return
+        found = self.list_offsets(queries, timeout_s)
+        late = {tp: Start.LATEST for tp, offset in found.items() if offset == -1}
+        if late:
+            found.update(self.list_offsets(dict(late), timeout_s))
+        done: list[Partition] = []
+        with self._partitions.lock:
+            for one in todo:
+                answer = found.get(one.tp)
+                if answer is None or not self._valid(one, asked):
+                    continue
+                if isinstance(answer, MainstemError):
+                    self._not_found(one, answer)
+                    continue
+                _settle(one, answer)
+                if one in by_policy:
+                    done.append(one)
+            self._partitions.changed()
+            self._partitions.arrived.notify_all()
+        if done:
+            self._on_reset(done)
+
+    def _policy(self, one: Partition) -> int | Start | None:
+        if one.added_later:
+            return Start.EARLIEST
+        match self._settings.reset:
+            case "earliest":
+                return Start.EARLIEST
+            case "latest":
+                return Start.LATEST
+            case "by_duration":
+                return max(0, int(time.time() * 1000) - self._settings.reset_duration_ms)
+            case "none":
+                return None
+
+    def _valid(self, one: Partition, asked: dict[Partition, tuple[int, Start]]) -> bool:
+        """Nobody sought elsewhere meanwhile; the lock is held."""
+        current = self._partitions.assigned.get(one.tp) is one
+        return current and (one.generation, one.start) == asked[one]
+
+    def _not_found(self, one: Partition, error: MainstemError) -> None:
+        if error.retriable or isinstance(error, UnknownTopicError):
+            one.retry_at = time.monotonic() + max(self._backoff_s, error.retry_delay_ms / 1000)
+        else:
+            self._partitions.fail(one, error)
+
+
+def _settle(one: Partition, offset: int) -> None:
+    """The start was found. What is buffered of before an offset out of range stays good."""
+    one.start = Start.READY
+    one.position = one.fetch_offset = offset
+    one.retry_at = 0.0
+
+
+def _query(tp: TopicPartition, at: int | Start) -> log_pb2.OffsetQuery:
+    query = log_pb2.OffsetQuery(topic=tp.topic, partition=tp.partition)
+    if at is Start.EARLIEST:
+        query.earliest = True
+    elif at is Start.LATEST:
+        query.latest = True
+    else:
+        assert isinstance(at, int)
+        query.timestamp_ms = at
+    return query
+
+
+def _unknown_partition(tp: TopicPartition, topic: TopicMetadata) -> UnknownPartitionError:
+    return UnknownPartitionError(
+        f"topic {tp.topic} has no partition {tp.partition}; it has partitions 0 to "
+        f"{topic.partition_count - 1}",
+        topic=tp.topic,
+        partition=tp.partition,
+    )
+
+
+def _no_offset(one: Partition) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"no offset says where to read {one.topic}-{one.partition}, and auto.offset.reset is "
+        "none: seek(), commit an offset, or set auto.offset.reset",
+        topic=one.topic,
+        partition=one.partition,
+    )

@@ -1,0 +1,301 @@
+"""One thread for each leader, which keeps one fetch under way while the buffer has room."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import grpc
+
+from mainstem.client._channels import Channels
+from mainstem.client._consumer_partitions import Chunk, Partition, Partitions, Start
+from mainstem.client._consumer_records import batches_from_ipc
+from mainstem.client._consumer_settings import ConsumerSettings
+from mainstem.errors import MainstemError, OutcomeUnknownError
+from mainstem.protocol import error_from_message, error_from_rpc
+from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
+
+_log = logging.getLogger("mainstem.client")
+
+#: A fetch that lacks a partition is cancelled when it is this old; twice as old each time in a row,
+#: so that an application that seeks without end still gets records.
+_CANCEL_AFTER_S: Final = 0.1
+
+#: How long a thread sleeps at most: nothing depends on it.
+_LOOK_EVERY_S: Final = 1.0
+
+_Wanted = list[tuple[Partition, int, int]]
+
+
+class LeaderFetcher:
+    """Fetches all partitions that one gateway leads.
+
+    Args:
+        leads: Tells whether a partition is this leader's; called with the lock held.
+        share_bytes: How much of the buffer is this leader's.
+        on_lost: A partition's leader is not known any more; called with the lock held.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        partitions: Partitions,
+        channels: Channels,
+        settings: ConsumerSettings,
+        leads: Callable[[str, Partition], bool],
+        share_bytes: Callable[[], int],
+        on_lost: Callable[[Sequence[Partition]], None],
+    ) -> None:
+        self.address = address
+        self._partitions = partitions
+        self._stub = log_pb2_grpc.LogStub(channels.get(address))
+        self._settings = settings
+        self._leads = leads
+        self._share_bytes = share_bytes
+        self._on_lost = on_lost
+        self._turn = 0
+        self._cancelled = 0
+        self._down = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"mainstem-fetch-{address}", daemon=True
+        )
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits for the thread, after the partitions were closed."""
+        self._thread.join(timeout_s)
+
+    # ---------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        partitions = self._partitions
+        while True:
+            with partitions.lock:
+                while not partitions.closed:
+                    wanted, room_bytes = self._wanted()
+                    if wanted:
+                        break
+                    partitions.wanted.wait(self._pause_s())
+                if partitions.closed:
+                    return
+                changes = partitions.changes
+            request = self._request(wanted, room_bytes)
+            try:
+                answer = self._call(request, wanted, changes)
+            except Exception:
+                if partitions.closed:
+                    return
+                _log.exception("fetching from %s failed; trying again", self.address)
+                time.sleep(self._settings.retry_backoff_ms / 1000)
+                continue
+            if answer is not None:
+                self._take(answer, wanted)
+
+    def _wanted(self) -> tuple[_Wanted, int]:
+        """What to fetch now, the least recently served first, and the room for it."""
+        partitions = self._partitions
+        share_bytes = self._share_bytes()
+        used_bytes = partitions.buffered.get(self.address, 0)
+        if used_bytes * 2 > share_bytes:
+            return [], 0
+        now = time.monotonic()
+        wanted = [
+            (one, one.generation, one.fetch_offset)
+            for one in partitions.assigned.values()
+            if self._fetchable(one) and one.retry_at <= now
+        ]
+        if wanted:
+            self._turn = (self._turn + 1) % len(wanted)
+            wanted = wanted[self._turn :] + wanted[: self._turn]
+        return wanted, share_bytes - used_bytes
+
+    def _fetchable(self, one: Partition) -> bool:
+        return (
+            one.start is Start.READY
+            and not one.paused
+            and one.failed is None
+            and self._leads(self.address, one)
+        )
+
+    def _pause_s(self) -> float:
+        """Until the first partition may be tried again."""
+        now = time.monotonic()
+        waits = [
+            one.retry_at - now
+            for one in self._partitions.assigned.values()
+            if one.retry_at > now and self._fetchable(one)
+        ]
+        return max(0.001, min([*waits, _LOOK_EVERY_S]))
+
+    def _request(self, wanted: _Wanted, room_bytes: int) -> log_pb2.FetchRequest:
+        settings = self._settings
+        return log_pb2.FetchRequest(
+            partitions=[
+                log_pb2.FetchPartition(
+                    topic=one.topic,
+                    partition=one.partition,
+                    offset=offset,
+                    max_bytes=settings.max_partition_fetch_bytes,
+                    topic_id=one.topic_id,
+                )
+                for one, _, offset in wanted
+            ],
+            min_bytes=settings.fetch_min_bytes,
+            max_wait_ms=settings.fetch_max_wait_ms,
+            max_bytes=max(1, min(settings.fetch_max_bytes, room_bytes)),
+            format=log_pb2.FETCH_FORMAT_ARROW,
+        )
+
+    def _call(
+        self, request: log_pb2.FetchRequest, wanted: _Wanted, changes: int
+    ) -> log_pb2.FetchResponse | None:
+        """One fetch. None: it failed, or was cancelled because it lacks a partition."""
+        settings = self._settings
+        started = time.monotonic()
+        timeout_s = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
+        call: Any = self._stub.Fetch.future(request, timeout=timeout_s)
+        ended = threading.Event()
+
+        def end(_: object) -> None:
+            ended.set()
+            with self._partitions.lock:
+                self._partitions.wanted.notify_all()
+
+        call.add_done_callback(end)
+        if self._wait(call, ended, wanted, changes, started):
+            self._cancelled += 1
+            return None
+        self._cancelled = 0
+        try:
+            answer: log_pb2.FetchResponse = call.result()
+        except grpc.FutureCancelledError:
+            return None
+        except grpc.RpcError as failure:
+            self._failed(error_from_rpc(failure), wanted)
+            return None
+        self._down = False
+        return answer
+
+    def _wait(
+        self, call: Any, ended: threading.Event, wanted: _Wanted, changes: int, started: float
+    ) -> bool:
+        """Waits for the end of the call; True: it was cancelled."""
+        partitions = self._partitions
+        least_s = _CANCEL_AFTER_S * 2 ** min(self._cancelled - 1, 6) if self._cancelled else 0.0
+        asked = {(id(one), generation) for one, generation, _ in wanted}
+        cancel = False
+        with partitions.lock:
+            while not ended.is_set() and not cancel:
+                wait_s = _LOOK_EVERY_S
+                if partitions.closed:
+                    cancel = True
+                elif partitions.changes != changes:
+                    if self._lacks(asked):
+                        wait_s = started + least_s - time.monotonic()
+                        cancel = wait_s <= 0
+                    else:
+                        changes = partitions.changes
+                if not cancel:
+                    partitions.wanted.wait(wait_s)
+        if cancel:
+            # Without the lock: gRPC may call `end` in this thread.
+            call.cancel()
+        return cancel
+
+    def _lacks(self, asked: set[tuple[int, int]]) -> bool:
+        """A partition is to be fetched that the call under way does not have."""
+        now = time.monotonic()
+        return any(
+            self._fetchable(one) and one.retry_at <= now and (id(one), one.generation) not in asked
+            for one in self._partitions.assigned.values()
+        )
+
+    # ----------------------------------------------------------------------------------- its answer
+
+    def _take(self, answer: log_pb2.FetchResponse, wanted: _Wanted) -> None:
+        partitions = self._partitions
+        decoded: list[tuple[list[Any], MainstemError | None]] = []
+        for (_, _, offset), fetched in zip(wanted, answer.partitions, strict=False):
+            error = error_from_message(fetched.error) if fetched.HasField("error") else None
+            try:
+                decoded.append((batches_from_ipc(fetched.arrow, offset), error))
+            except MainstemError as failure:
+                decoded.append(([], failure))
+        lost: list[Partition] = []
+        with partitions.lock:
+            for (one, generation, offset), fetched, (batches, error) in zip(
+                wanted, answer.partitions, decoded, strict=False
+            ):
+                current = partitions.assigned.get(one.tp) is one and one.generation == generation
+                if not current or one.paused:
+                    continue
+                if error is not None:
+                    self._partition_failed(one, error, lost)
+                    continue
+                one.topic_id = one.topic_id or fetched.topic_id
+                one.high_watermark = fetched.high_watermark
+                one.log_start_offset = fetched.log_start_offset
+                self._put(one, batches, offset, fetched.next_offset)
+            if lost:
+                self._on_lost(lost)
+
+    def _put(self, one: Partition, batches: list[Any], offset: int, next_offset: int) -> None:
+        last = len(batches) - 1
+        for index, batch in enumerate(batches):
+            following = (
+                max(next_offset, batch.column("offset")[-1].as_py() + 1)
+                if index == last
+                else batches[index + 1].column("offset")[0].as_py()
+            )
+            chunk = Chunk(one, one.generation, batch, following, batch.nbytes, self.address)
+            one.fetch_offset = following
+            self._partitions.put(chunk)
+        if not batches and next_offset > offset:
+            one.fetch_offset = next_offset
+            self._partitions.put(Chunk(one, one.generation, None, next_offset, 0, self.address))
+
+    def _partition_failed(
+        self, one: Partition, error: MainstemError, lost: list[Partition]
+    ) -> None:
+        """What an error of one partition means; the lock is held."""
+        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        moved = error.code == "OFFSET_OUT_OF_RANGE" or (
+            error.code == "UNKNOWN_TOPIC" and bool(one.topic_id)
+        )
+        if moved and one.queued:
+            # What was fetched before is good, and comes first.
+            one.retry_at = time.monotonic() + backoff_s
+        elif error.code == "OFFSET_OUT_OF_RANGE":
+            if self._settings.reset == "none":
+                self._partitions.fail(one, error)
+                return
+            _log.warning(
+                "offset %d of %s-%d is out of range; auto.offset.reset says %s: %s",
+                one.fetch_offset, one.topic, one.partition, self._settings.reset, error,
+            )  # fmt: skip
+            one.start = Start.RESET
+            self._partitions.changed()
+        elif error.code == "UNKNOWN_TOPIC" or error.retriable:
+            # The metadata tell whether the topic is gone, is another now, or has another leader.
+            one.retry_at = time.monotonic() + backoff_s
+            lost.append(one)
+        else:
+            self._partitions.fail(one, error)
+
+    def _failed(self, error: MainstemError, wanted: _Wanted) -> None:
+        """The whole call failed."""
+        retriable = error.retriable or isinstance(error, OutcomeUnknownError)
+        if not self._down:
+            _log.warning("fetching from %s failed: %s", self.address, error)
+        self._down = True
+        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        with self._partitions.lock:
+            current = [one for one, generation, _ in wanted if one.generation == generation]
+            for one in current:
+                one.retry_at = time.monotonic() + backoff_s
+                if not retriable:
+                    self._partitions.fail(one, error)
+            self._on_lost(current)

@@ -1,0 +1,445 @@
+"""A group over the wire: heartbeats in a thread, commits in order, committed offsets."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from mainstem.client._channels import Channels
+from mainstem.client._consumer_records import TopicPartition
+from mainstem.client._consumer_settings import ConsumerSettings
+from mainstem.client._group_membership import Membership, MemberState, Plan
+from mainstem.errors import (
+    GatewayUnavailableError,
+    InstanceFencedError,
+    MainstemError,
+    OutcomeUnknownError,
+    UnknownMemberError,
+)
+from mainstem.protocol import error_from_message, error_from_rpc
+from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
+
+_log = logging.getLogger("mainstem.client")
+
+#: Codes that say that the coordinator does not count this member any more.
+_PUT_OUT: Final = ("UNKNOWN_MEMBER", "STALE_MEMBER_EPOCH", "INSTANCE_FENCED")
+
+#: Offset and metadata by partition.
+Offsets = dict[TopicPartition, tuple[int, str]]
+
+Finished = Callable[[MainstemError | None, Offsets], None]
+
+
+@dataclass(slots=True)
+class _Commit:
+    offsets: Offsets
+    topic_ids: dict[TopicPartition, str]
+    deadline: float
+    joins: int
+    member: bool
+    future: Future[None]
+
+
+class GroupClient:
+    """The group of one consumer. Thread-safe.
+
+    Args:
+        on_plan: Called, without a lock, when `take_plan` has something.
+        poll_count: Counts the application's polls.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        channels: Channels,
+        on_plan: Callable[[], None],
+        poll_count: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._channels = channels
+        self._on_plan = on_plan
+        self._poll_count = poll_count
+        self._membership = Membership(settings.group_id, settings.group_instance_id)
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._commits: deque[_Commit] = deque()
+        self._committing = False
+        self._due_now = False
+        self._closed = False
+        self._fatal: MainstemError | None = None
+        self._interval_s = settings.heartbeat_interval_ms / 1000
+        self._coordinator = settings.bootstrap_servers[0]
+        self._next_server = 0
+        self._heart: threading.Thread | None = None
+        self._committer: threading.Thread | None = None
+
+    # ---------------------------------------------------------------------------------- membership
+
+    def subscribe(self, topics: Sequence[str], pattern: str) -> None:
+        """Joins, or asks for other topics."""
+        with self._lock:
+            self._fatal = None
+            self._membership.subscribe(topics, pattern)
+            self._beat_now()
+            if self._heart is None:
+                self._heart = threading.Thread(
+                    target=self._beat, name="mainstem-heartbeat", daemon=True
+                )
+                self._heart.start()
+
+    def take_plan(self) -> Plan:
+        """What the application's thread has to do now.
+
+        Raises:
+            MainstemError: The membership cannot go on: another process has its instance id, or
+                the coordinator refused the subscription.
+        """
+        with self._lock:
+            if self._membership.wake():
+                self._beat_now()
+            if self._fatal is not None and not self._membership.has_plan():
+                raise self._fatal
+            plan = self._membership.plan()
+            if plan.added:
+                self._beat_now()
+            return plan
+
+    def gave_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """Tells the coordinator at once."""
+        with self._lock:
+            self._membership.gave_up(partitions)
+            self._beat_now()
+
+    def owned(self) -> list[TopicPartition]:
+        """What the member reads now."""
+        with self._lock:
+            return list(self._membership.owned)
+
+    def identity(self) -> tuple[str, int]:
+        """Member id and epoch."""
+        with self._lock:
+            return self._membership.member_id, self._membership.epoch
+
+    def leave(self) -> None:
+        """Leaves; a static member keeps its place until its session ends. Errors are logged."""
+        with self._lock:
+            request = self._leave_request(keep_place=bool(self._settings.group_instance_id))
+            self._membership.leave()
+        self._send_leave(request)
+
+    def close(self, timeout_s: float) -> None:
+        """Ends the threads. Commits that were not sent fail."""
+        with self._lock:
+            self._closed = True
+            self._wake.notify_all()
+        for thread in (self._heart, self._committer):
+            if thread is not None:
+                thread.join(timeout_s)
+
+    def _beat_now(self) -> None:
+        self._due_now = True
+        self._wake.notify_all()
+
+    def _leave_request(self, *, keep_place: bool) -> groups_pb2.LeaveRequest | None:
+        membership = self._membership
+        if membership.state is not MemberState.MEMBER:
+            return None
+        return groups_pb2.LeaveRequest(
+            group=membership.group,
+            member_id=membership.member_id,
+            instance_id=membership.instance_id,
+            member_epoch=membership.epoch,
+            keep_place=keep_place,
+        )
+
+    def _send_leave(self, request: groups_pb2.LeaveRequest | None) -> None:
+        if request is None:
+            return
+        try:
+            self._call("Leave", request, min(5.0, self._settings.request_timeout_ms / 1000))
+        except MainstemError as error:
+            _log.warning(
+                "leaving group %s failed, its partitions wait for session.timeout.ms: %s",
+                request.group,
+                error,
+            )
+
+    # ---------------------------------------------------------------------------- heartbeat thread
+
+    def _beat(self) -> None:
+        next_at = 0.0
+        seen_count, seen_at = self._poll_count(), time.monotonic()
+        poll_interval_s = self._settings.max_poll_interval_ms / 1000
+        while True:
+            with self._lock:
+                while not self._closed and not self._due_now:
+                    now = time.monotonic()
+                    if self._poll_count() != seen_count:
+                        seen_count, seen_at = self._poll_count(), now
+                    until = min(next_at, seen_at + poll_interval_s)
+                    if self._membership.state not in (MemberState.JOINING, MemberState.MEMBER):
+                        until = now + 1.0
+                        seen_at = now
+                    if until <= now:
+                        break
+                    self._wake.wait(min(until - now, 1.0))
+                if self._closed:
+                    return
+                self._due_now = False
+                now = time.monotonic()
+                if self._poll_count() != seen_count:
+                    seen_count, seen_at = self._poll_count(), now
+                state = self._membership.state
+                if state not in (MemberState.JOINING, MemberState.MEMBER):
+                    continue
+                asleep = now - seen_at >= poll_interval_s
+                leave = self._leave_request(keep_place=False) if asleep else None
+                if asleep:
+                    self._membership.fall_asleep()
+            if asleep:
+                _log.warning(
+                    "no poll() for max.poll.interval.ms (%d ms): leaving group %s; the next poll "
+                    "joins again. Poll more often, take fewer records at a time, or raise it",
+                    self._settings.max_poll_interval_ms,
+                    self._settings.group_id,
+                )
+                self._send_leave(leave)
+                self._on_plan()
+                continue
+            next_at = time.monotonic() + self._beat_once()
+
+    def _beat_once(self) -> float:
+        """One heartbeat; returns the seconds until the next."""
+        settings = self._settings
+        with self._lock:
+            joining = self._membership.state is MemberState.JOINING
+            request = self._membership.heartbeat()
+        request.client_id = settings.client_id
+        request.rack = settings.client_rack
+        request.assignor = settings.assignor
+        request.session_timeout_ms = settings.session_timeout_ms
+        request.rebalance_timeout_ms = settings.max_poll_interval_ms
+        timeout_s = min(settings.request_timeout_ms, settings.session_timeout_ms) / 1000
+        try:
+            answer: groups_pb2.HeartbeatResponse = self._call("Heartbeat", request, timeout_s)
+        except MainstemError as error:
+            return self._beat_failed(error)
+        with self._lock:
+            plan = self._membership.answered(answer, joining)
+            if answer.heartbeat_interval_ms > 0:
+                self._interval_s = (
+                    min(answer.heartbeat_interval_ms, settings.heartbeat_interval_ms) / 1000
+                )
+        if plan:
+            self._on_plan()
+        return self._interval_s
+
+    def _beat_failed(self, error: MainstemError) -> float:
+        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        if error.code in _PUT_OUT:
+            _log.warning("group %s put this member out: %s", self._settings.group_id, error)
+            with self._lock:
+                if self._membership.state in (MemberState.MEMBER, MemberState.JOINING):
+                    self._membership.put_out(error)
+                    if isinstance(error, InstanceFencedError):
+                        self._fatal = error
+            self._on_plan()
+            return backoff_s
+        if not error.retriable:
+            _log.error("group %s refused the heartbeat: %s", self._settings.group_id, error)
+            with self._lock:
+                self._fatal = error
+            self._on_plan()
+            return self._interval_s
+        _log.info("a heartbeat of group %s failed: %s", self._settings.group_id, error)
+        return backoff_s
+
+    # ------------------------------------------------------------------------------------- offsets
+
+    def commit(
+        self, offsets: Offsets, topic_ids: dict[TopicPartition, str], timeout_s: float
+    ) -> Future[None]:
+        """Queues a commit. Commits take effect in the order of these calls, one after the other."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            membership = self._membership
+            commit = _Commit(
+                offsets,
+                topic_ids,
+                time.monotonic() + timeout_s,
+                membership.joins,
+                membership.state is MemberState.MEMBER,
+                future,
+            )
+            self._commits.append(commit)
+            if self._committer is None:
+                self._committer = threading.Thread(
+                    target=self._commit_all, name="mainstem-commit", daemon=True
+                )
+                self._committer.start()
+            self._wake.notify_all()
+        return future
+
+    def pending_commits(self) -> int:
+        """Commits that have not ended."""
+        with self._lock:
+            return len(self._commits) + self._committing
+
+    def _commit_all(self) -> None:
+        while True:
+            with self._lock:
+                self._committing = False
+                while not self._commits and not self._closed:
+                    self._wake.wait()
+                if not self._commits:
+                    return
+                commit = self._commits.popleft()
+                self._committing = True
+            try:
+                self._commit_one(commit)
+            except MainstemError as error:
+                commit.future.set_exception(error)
+            except Exception as error:
+                _log.exception("a commit failed")
+                commit.future.set_exception(error)
+            else:
+                commit.future.set_result(None)
+
+    def _commit_one(self, commit: _Commit) -> None:
+        """Sends a commit until it is taken, refused, or out of time."""
+        while True:
+            with self._lock:
+                membership = self._membership
+                if commit.member and membership.joins != commit.joins:
+                    raise _void(membership.group)
+                member_id = membership.member_id if commit.member else ""
+                epoch = membership.epoch if commit.member else -1
+                if commit.member and membership.state is not MemberState.MEMBER:
+                    raise _void(membership.group)
+            request = groups_pb2.CommitOffsetsRequest(
+                group=self._settings.group_id,
+                member_id=member_id,
+                member_epoch=epoch,
+                offsets=[
+                    groups_pb2.CommittedOffset(
+                        topic=tp.topic,
+                        topic_id=commit.topic_ids.get(tp, ""),
+                        partition=tp.partition,
+                        offset=offset,
+                        metadata=metadata,
+                    )
+                    for tp, (offset, metadata) in commit.offsets.items()
+                ],
+            )
+            left_s = commit.deadline - time.monotonic()
+            try:
+                self._commit_request(request, max(0.001, left_s))
+                return
+            except MainstemError as error:
+                failure = error
+            with self._lock:
+                # The epoch may have gone up without this member having heard of it: it is a member
+                # still. A heartbeat tells; if it is none any more, that ends its membership.
+                again = failure.code == "STALE_MEMBER_EPOCH" and commit.member
+                newer = self._membership.epoch > epoch
+                if again and not newer:
+                    self._beat_now()
+                closed = self._closed
+            pause_s = max(self._settings.retry_backoff_ms, failure.retry_delay_ms) / 1000
+            out_of_time = time.monotonic() + pause_s >= commit.deadline
+            if not (again or failure.retriable) or out_of_time or closed:
+                raise failure
+            if not (again and newer):
+                time.sleep(pause_s)
+
+    def _commit_request(self, request: groups_pb2.CommitOffsetsRequest, timeout_s: float) -> None:
+        timeout_s = min(timeout_s, self._settings.request_timeout_ms / 1000)
+        answer: groups_pb2.CommitOffsetsResponse = self._call("CommitOffsets", request, timeout_s)
+        for one in answer.offsets:
+            if one.HasField("error"):
+                raise error_from_message(one.error)
+
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, int | MainstemError]:
+        """Committed offsets; -1 where there is none."""
+        return {
+            tp: one if isinstance(one, MainstemError) else one[0]
+            for tp, one in self.committed_offsets(partitions, timeout_s).items()
+        }
+
+    def committed_offsets(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, tuple[int, str] | MainstemError]:
+        """Committed offsets with their metadata; only those that the coordinator told."""
+        by_topic: dict[str, list[int]] = {}
+        for tp in partitions:
+            by_topic.setdefault(tp.topic, []).append(tp.partition)
+        request = groups_pb2.FetchOffsetsRequest(
+            group=self._settings.group_id,
+            partitions=[
+                groups_pb2.TopicPartitions(topic=topic, partitions=numbers)
+                for topic, numbers in by_topic.items()
+            ],
+        )
+        try:
+            answer: groups_pb2.FetchOffsetsResponse = self._call("FetchOffsets", request, timeout_s)
+        except MainstemError as error:
+            return dict.fromkeys(partitions, error)
+        found: dict[TopicPartition, tuple[int, str] | MainstemError] = {}
+        for one in answer.offsets:
+            tp = TopicPartition(one.topic, one.partition)
+            found[tp] = (
+                error_from_message(one.error)
+                if one.HasField("error")
+                else (one.offset, one.metadata)
+            )
+        return found
+
+    # ---------------------------------------------------------------------------------------- calls
+
+    def _call(self, method: str, request: Any, timeout_s: float) -> Any:
+        """Asks the coordinator; who it is is learned from refusals, or by asking the others."""
+        servers = self._settings.bootstrap_servers
+        address = self._coordinator
+        for _ in range(len(servers) + 2):
+            stub = groups_pb2_grpc.GroupsStub(self._channels.get(address))
+            try:
+                answer = getattr(stub, method)(request, timeout=timeout_s)
+            except grpc.RpcError as failure:
+                error = error_from_rpc(failure)
+            except (AssertionError, ValueError):
+                raise GatewayUnavailableError("the consumer is closed") from None
+            else:
+                self._coordinator = address
+                return answer
+            leader = error.facts.get("leader", "")
+            if error.code == "NOT_LEADER" and leader and leader != address:
+                address = leader
+            elif isinstance(error, (GatewayUnavailableError, OutcomeUnknownError)):
+                self._next_server = (self._next_server + 1) % len(servers)
+                if servers[self._next_server] == address:
+                    raise error
+                address = servers[self._next_server]
+                self._coordinator = address
+            else:
+                raise error
+        raise error
+
+
+def _void(group: str) -> MainstemError:
+    """The error for a commit of a membership that ended."""
+    return UnknownMemberError(
+        f"the member was put out of group {group} before the commit was sent: others may read its "
+        "partitions now, from the last committed offsets",
+        group=group,
+    )
