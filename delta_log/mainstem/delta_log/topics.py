@@ -20,7 +20,12 @@ from mainstem.delta_log.committer import (
     commit_until_decided,
     wall_clock_ms,
 )
-from mainstem.delta_log.snapshot import LAST_CHECKPOINT, commit_path, load_table
+from mainstem.delta_log.snapshot import (
+    LAST_CHECKPOINT,
+    commit_path,
+    load_table,
+    read_commit,
+)
 from mainstem.delta_log.store import NotFound, Store, StoreGone
 from mainstem.delta_log.table_state import PARTITIONS_PROPERTY, TableState
 from mainstem.errors import (
@@ -200,10 +205,17 @@ class Topics:
         its next commit and stops; then the directory goes. Of several that delete a topic at the
         same time each may succeed; none touches a topic that was created under the name in between.
 
+        A topic that cannot be opened, because it is damaged or of a newer version, cannot be marked
+        and goes at once; its writers find their directory gone. Its id is empty if it cannot be
+        read.
+
         Raises:
             UnknownTopicError: There is none.
         """
-        opened = self.open(topic)
+        try:
+            opened = self.open(topic)
+        except LogDamagedError:
+            return self._delete_unusable(topic)
         state = opened.state
         mark = TableCommit.of(
             "DELETE TOPIC", [Register(registers.DELETED, 1)], timestamp_ms=self._clock_ms()
@@ -222,6 +234,21 @@ class Topics:
             self._store.remove_directory(f"{self._folder}/{topic}", opened.store)
         finally:
             opened.store.close()
+        return topic_id
+
+    def _delete_unusable(self, topic: str) -> str:
+        try:
+            bound = self._store.bind(f"{self._folder}/{topic}")
+        except NotFound:
+            raise _unknown(topic) from None
+        topic_id = ""
+        try:
+            with contextlib.suppress(NotFound, LogDamagedError):
+                actions = read_commit(bound, 0)
+                topic_id = next((one.id for one in actions if isinstance(one, Metadata)), "")
+            self._store.remove_directory(f"{self._folder}/{topic}", bound)
+        finally:
+            bound.close()
         return topic_id
 
     def _finish_delete(self, topic: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ class Gateways:
 
 
 @pytest.fixture
-def gateways(topics: Topics, tmp_path: Path) -> Iterator[Gateways]:
+def gateways(topics: Topics, tmp_path: Path) -> Gateways:
     create(topics)
     return Gateways(topics, tmp_path / "wal")
 
@@ -151,7 +151,7 @@ def test_what_acks_1_promised_is_in_the_table_once_at_its_offsets_after_a_crash(
             answers.append(await appender.submit(slices, 1, write_ahead=True))
         assert [one.batches[0].base_offset for one in answers] == [2, 3]
 
-    gateways.run(work, **{"after" if is_after else "before": dies})
+    gateways.run(work, before=nothing if is_after else dies, after=dies if is_after else nothing)
 
     async def again(appender: Appender, wal: Wal) -> None:
         # In the queue, or in the table already: the producer's retry gets the same place.
@@ -508,7 +508,8 @@ def _types(topics: Topics) -> list[int]:
     from deltalake import DeltaTable
 
     table = DeltaTable(topics.uri("t")).to_pyarrow_table().sort_by("offset")
-    return table.column("timestamp_type").to_pylist()
+    types: list[int] = table.column("timestamp_type").to_pylist()
+    return types
 
 
 def test_a_topic_that_fails_to_be_led_keeps_its_entries(gateways: Gateways, topics: Topics) -> None:

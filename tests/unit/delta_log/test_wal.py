@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,10 @@ def files(tmp_path: Path) -> Iterator[_Files]:
     opened.close()
 
 
+def _note(order: list[int], index: int, _: object) -> None:
+    order.append(index)
+
+
 def _append(wal: Wal, request: WalRequest) -> tuple[int, asyncio.Future[None]]:
     number = wal.take_number()
     return number, wal.append(number, request)
@@ -95,7 +100,7 @@ def test_many_requests_that_wait_share_one_sync_and_are_done_in_order(files: _Fi
         futures = []
         for index in range(50):
             _, done = _append(wal, _request(index))
-            done.add_done_callback(lambda _, index=index: order.append(index))
+            done.add_done_callback(partial(_note, order, index))
             futures.append(done)
             if index == 0:
                 await asyncio.sleep(0.05)
