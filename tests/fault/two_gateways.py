@@ -117,7 +117,7 @@ def run_race(directory: Path, seed: int, seconds: float, *, kill: bool = False) 
             ends_at = time.monotonic() + seconds
             while time.monotonic() < ends_at:
                 with _away(_leader(dice.choice([*TOPICS]), one, two), kill=kill):
-                    time.sleep(dice.uniform(0.5, 3.0) * SESSION_MS / 1000)
+                    time.sleep(dice.uniform(0.5, 5.0) * SESSION_MS / 1000)
                 count += 1
                 time.sleep(dice.uniform(0.0, 0.8))
                 producers.check_running()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import posixpath
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,7 +23,13 @@ import pyarrow.parquet as pq
 from mainstem.delta_log import registers
 from mainstem.delta_log.actions import DataFile
 from mainstem.delta_log.data_file import read_data_file
-from mainstem.delta_log.snapshot import LOG, checkpoint_path, load_table
+from mainstem.delta_log.snapshot import (
+    LAST_CHECKPOINT,
+    LOG,
+    checkpoint_path,
+    last_checkpoint_version,
+    load_table,
+)
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topics import TOPICS
@@ -37,6 +44,8 @@ CHECKS: Final = ("log", "files", "offsets", "registers", "statistics", "sequence
 FINDINGS_MAX: Final = 20
 
 _EVERYWHERE: Final = (-(2**62), 2**62)
+
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 _KEEP = "stop writing to the topic, keep the table as it is, and report it"
 _RESTORE = "restore the file from a copy of the store"
@@ -176,7 +185,7 @@ class _Verification:
 
     def run(self) -> TopicReport:
         self._walk.run()
-        self._check_checkpoint_nulls()
+        self._check_checkpoints()
         partitions = {file.partition for file in self._state}
         for partition in sorted(partitions | set(range(self._state.partition_count))):
             _Partition(self, partition).check()
@@ -245,14 +254,35 @@ class _Verification:
             found = self._listings[directory] = {info.name: info.size_bytes for info in listed}
         return found
 
-    def _check_checkpoint_nulls(self) -> None:
-        """The `nullCount` of what only the checkpoint names; the walk has the other files'."""
-        version = self._state.checkpoint_version
-        if version < 0:
-            return
-        for path, stats in _checkpoint_stats(self._store, version):
-            if self._state.is_active(path):
-                self._walk.check_null_count(path, stats)
+    def _check_checkpoints(self) -> None:
+        """Those that readers begin with can be read, and their statistics have no nulls.
+
+        The walk looks at the statistics in the commit files.
+        """
+        used = self._state.checkpoint_version
+        pointed = last_checkpoint_version(self._store)
+        versions = {
+            int(match[1])
+            for info in self._store.list_files(LOG)
+            if (match := _CHECKPOINT.fullmatch(info.name))
+        }
+        for version in sorted(versions | ({pointed} if pointed >= 0 else set())):
+            if not used <= version <= self._state.version:
+                continue
+            try:
+                for path, stats in _checkpoint_stats(self._store, version):
+                    if version == used and self._state.is_active(path):
+                        self._walk.check_null_count(path, stats)
+            except NotFound:
+                if version == last_checkpoint_version(self._store):  # not a clean-up's doing
+                    self._results["log"].add(
+                        "CHECKPOINT_WRONG",
+                        f"{LAST_CHECKPOINT} names {checkpoint_path(version)}, which is not there",
+                    )
+            except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+                self._results["log"].add(
+                    "CHECKPOINT_WRONG", f"{checkpoint_path(version)} is damaged: {error}"
+                )
 
     def _check_global_registers(self) -> None:
         result = self._results["registers"]

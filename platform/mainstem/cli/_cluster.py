@@ -119,7 +119,7 @@ def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> 
     were kept are printed, on stderr.
 
     \b
-    log         the newest version can be read, and carries the writer feature mainstemLog
+    log         the newest version and its checkpoints can be read, and carry mainstemLog
     files       every data file that the log names is there, has its size and can be read
     offsets     each partition's offsets follow each other, in files that do not overlap
     registers   log start and log end offsets, and producers' sequences, agree with the records

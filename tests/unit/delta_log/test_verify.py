@@ -26,7 +26,7 @@ from mainstem.delta_log.actions import (
 )
 from mainstem.delta_log.data_file import CREATE_TIME, encode_data_file
 from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.snapshot import commit_path
+from mainstem.delta_log.snapshot import checkpoint_path, commit_path
 from mainstem.delta_log.verify import ADVICE, CHECKS, FINDINGS_MAX, TopicReport, verify_topic
 from mainstem.errors import UnknownTopicError
 
@@ -449,6 +449,17 @@ def the_checkpoint_has_another_register(table: Table) -> None:
     path.write_bytes(whole)
 
 
+def the_newest_checkpoint_is_cut_short(table: Table) -> None:
+    version = write_checkpoint(table.store)
+    path = table.root / checkpoint_path(version)
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def the_checkpoint_that_readers_are_told_of_is_missing(table: Table) -> None:
+    version = write_checkpoint(table.store)
+    (table.root / checkpoint_path(version)).unlink()
+
+
 def the_newest_commit_file_is_empty(table: Table) -> None:
     (table.root / commit_path(4)).write_bytes(b"")
 
@@ -517,6 +528,8 @@ FAULTS: list[tuple[Callable[[Table], None], str, str]] = [
     (the_checkpoint_lacks_a_file, "commits", "CHECKPOINT_WRONG"),
     (the_checkpoint_lacks_a_file, "registers", "REGISTER_WRONG"),
     (the_checkpoint_has_another_register, "commits", "CHECKPOINT_WRONG"),
+    (the_newest_checkpoint_is_cut_short, "log", "CHECKPOINT_WRONG"),
+    (the_checkpoint_that_readers_are_told_of_is_missing, "log", "CHECKPOINT_WRONG"),
     (the_newest_commit_file_is_empty, "log", "LOG_DAMAGED"),
     (the_writer_feature_is_gone, "log", "UNSUPPORTED_TABLE"),
 ]
