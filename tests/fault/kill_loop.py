@@ -16,6 +16,9 @@ from mainstem.testing import GatewayProcess
 #: Topics with their partitions.
 TOPICS = {"orders": 4, "clicks": 1, "audit": 2}
 
+#: Of one topic the log is cleaned up all the time, so that kills fall into that too.
+LOG_RETENTION: Mapping[str, str] = {"audit": "interval 3 seconds"}
+
 #: Checkpoints come often enough for kills to fall into them.
 GATEWAY_SETTINGS: Mapping[str, object] = {"checkpoint.interval.commits": 40}
 
@@ -71,7 +74,11 @@ def run_kill_loop(
     with gateway_class(warehouse, settings=GATEWAY_SETTINGS) as gateway:
         with AdminClient({"bootstrap.servers": gateway.address}) as admin:
             for topic, partitions in TOPICS.items():
-                admin.create_topic(topic, partitions, {"commit.interval.ms": 25})
+                config = {
+                    "commit.interval.ms": 25,
+                    "delta.logRetentionDuration": LOG_RETENTION.get(topic, "interval 1 hours"),
+                }
+                admin.create_topic(topic, partitions, config)
         bootstrap = dict.fromkeys((spec.name for spec in size.producers), gateway.address)
         with (
             Producers(
