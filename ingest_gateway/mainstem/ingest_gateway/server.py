@@ -30,17 +30,27 @@ from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.admin_service import AdminService
 from mainstem.ingest_gateway.fetch_service import FetchService, fetch_handlers
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
+from mainstem.ingest_gateway.group_coordination import GroupCoordination
+from mainstem.ingest_gateway.group_service import GroupMetrics, GroupService
 from mainstem.ingest_gateway.identity import Identity
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.log_service import LogService
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
-from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
+from mainstem.protocol.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    groups_pb2,
+    groups_pb2_grpc,
+    log_pb2,
+    log_pb2_grpc,
+)
 
 log = structlog.get_logger()
 
 LOG_SERVICE = log_pb2.DESCRIPTOR.services_by_name["Log"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
+GROUPS_SERVICE = groups_pb2.DESCRIPTOR.services_by_name["Groups"].full_name
 
 
 #: The part of `shutdown.grace.ms` that is kept for writing the last answers, and its upper bound.
@@ -71,6 +81,15 @@ class Gateway:
         self._fetches = FetchService(
             self._store, self._registry, config, self._metrics, self._draining
         )
+        self._groups = GroupCoordination(
+            self._registry,
+            self._store,
+            config,
+            self._metrics,
+            self._pool,
+            lambda: self.address,
+        )
+        self._metrics.registry.register(GroupMetrics(self._groups, self._registry))
         self._identity: Identity | None = None
         self._leases: Leases | None = None
         self._telling: set[asyncio.Task[None]] = set()
@@ -133,7 +152,7 @@ class Gateway:
         self._registry.leases = self._leases
         await self._registry.recover()
         await self._server.start()
-        for service in ("", LOG_SERVICE, ADMIN_SERVICE):
+        for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         log.info(
             "gateway ready",
@@ -160,7 +179,11 @@ class Gateway:
         self._draining.set()
         self._fetches.wake_all()
         answers_s = min(grace_s * _ANSWERS_SHARE, _ANSWERS_S_MAX)
-        clean = await self._registry.drain(grace_s - answers_s)
+        clean = all(
+            await asyncio.gather(
+                self._registry.drain(grace_s - answers_s), self._groups.close(grace_s - answers_s)
+            )
+        )
         await self._server.stop(grace=min(max(ends_at - time.monotonic(), 0.0), _ANSWERS_S_MAX))
         await self._close()
         log.info("gateway stopped", clean=clean)
@@ -171,7 +194,7 @@ class Gateway:
         serving = health_pb2.HealthCheckResponse
         status = serving.SERVING if works else serving.NOT_SERVING
         log.warning("health changed", status=serving.ServingStatus.Name(status))
-        for service in ("", LOG_SERVICE, ADMIN_SERVICE):
+        for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
             task = asyncio.get_running_loop().create_task(self._health.set(service, status))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
@@ -179,6 +202,7 @@ class Gateway:
     async def _close(self) -> None:
         self._close_metrics()
         await self._fetches.close()
+        await self._groups.close(0.0)
         if self._leases is not None:
             await self._leases.stop()
         if self._identity is not None:
@@ -206,8 +230,17 @@ class Gateway:
         # In place of the generated handler, which would serialise the answer.
         self._server.add_registered_method_handlers(LOG_SERVICE, fetch_handlers(self._fetches))
         admin_pb2_grpc.add_AdminServicer_to_server(admin_service, self._server)
+        groups_pb2_grpc.add_GroupsServicer_to_server(
+            GroupService(self._groups, self._config), self._server
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (LOG_SERVICE, ADMIN_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (
+            LOG_SERVICE,
+            ADMIN_SERVICE,
+            GROUPS_SERVICE,
+            health.SERVICE_NAME,
+            reflection.SERVICE_NAME,
+        )
         reflection.enable_server_reflection(names, self._server)
 
     def _start_metrics(self) -> None:

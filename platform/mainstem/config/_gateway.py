@@ -11,7 +11,13 @@ from typing import Final
 
 from mainstem.config._keys import ConfigKey, ConfigValue, parse_value, unknown_setting
 from mainstem.errors import InvalidConfigError
-from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS, MIB
+from mainstem.limits import (
+    CHECKPOINT_INTERVAL_COMMITS,
+    KIB,
+    MIB,
+    SESSION_TIMEOUT_MS_MAX,
+    SESSION_TIMEOUT_MS_MIN,
+)
 
 ENVIRONMENT_PREFIX: Final = "MAINSTEM_"
 
@@ -112,6 +118,80 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
             "a new id. Kafka: producer.id.expiration.ms.",
             unit="ms",
             minimum=1_000,
+        ),
+        ConfigKey(
+            "group.consumer.session.timeout.ms",
+            "int",
+            45_000,
+            "A member of a group that was silent for this long is evicted, unless it asked for "
+            "another time. Kafka: group.consumer.session.timeout.ms.",
+            unit="ms",
+            minimum=SESSION_TIMEOUT_MS_MIN,
+            maximum=SESSION_TIMEOUT_MS_MAX,
+        ),
+        ConfigKey(
+            "group.consumer.heartbeat.interval.ms",
+            "int",
+            5_000,
+            "The longest time between two heartbeats that a member is told. While there are few "
+            "members, or partitions move, it is told less. "
+            "Kafka: group.consumer.heartbeat.interval.ms.",
+            unit="ms",
+            minimum=10,
+            maximum=60_000,
+        ),
+        ConfigKey(
+            "group.consumer.max.size",
+            "int",
+            1_000,
+            "Members of one consumer group. Kafka: group.consumer.max.size.",
+            minimum=1,
+            maximum=10_000,
+        ),
+        ConfigKey(
+            "group.max.count",
+            "int",
+            10_000,
+            "Consumer groups that have members, or had some that are not forgotten.",
+            minimum=1,
+            maximum=100_000,
+        ),
+        ConfigKey(
+            "group.metadata.refresh.interval.ms",
+            "int",
+            1_000,
+            "How often the topics of groups are looked at: new partitions, topics that match a "
+            "pattern, topics that were deleted or created again.",
+            unit="ms",
+            minimum=10,
+            maximum=3_600_000,
+        ),
+        ConfigKey(
+            "offsets.retention.minutes",
+            "int",
+            10_080,
+            "A group's offsets are forgotten this long after it became empty, or after the commit "
+            "if that was later. A group with members keeps all. Kafka: offsets.retention.minutes.",
+            unit="minutes",
+            minimum=1,
+        ),
+        ConfigKey(
+            "offsets.retention.check.interval.ms",
+            "int",
+            600_000,
+            "How often offsets are looked at whose time is over, or whose topic is gone. "
+            "Kafka: offsets.retention.check.interval.ms.",
+            unit="ms",
+            minimum=10,
+        ),
+        ConfigKey(
+            "offset.metadata.max.bytes",
+            "int",
+            4_096,
+            "The text that may go with a committed offset. Kafka: offset.metadata.max.bytes.",
+            unit="bytes",
+            minimum=0,
+            maximum=64 * KIB,
         ),
         ConfigKey(
             "auto.create.topics.enable",

@@ -1,0 +1,406 @@
+"""The coordinator of consumer groups with its I/O: its lease, its table, the topics, and time.
+
+One gateway coordinates all groups: the one that holds the lease of `COORDINATOR_LEASE`, taken when
+somebody first asks. It also leads `system/consumer_offsets`; a gateway that lost that table to
+another cannot store an offset, whatever it believes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import structlog
+
+from mainstem.config import GatewayConfig
+from mainstem.consumers import Beat, Coordinator, CoordinatorRules, Heartbeat, TopicInfo
+from mainstem.consumers.offsets_table import (
+    QUEUE_BYTES,
+    GroupRow,
+    OffsetsTable,
+    Row,
+    StoredOffset,
+    expired,
+    offset_row,
+)
+from mainstem.delta_log import Appender, ByteBudget, Store, TableState
+from mainstem.errors import (
+    MainstemError,
+    NotLeaderError,
+    ShuttingDownError,
+    UnknownTopicError,
+)
+from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
+from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.records import check_topic_name
+
+log = structlog.get_logger()
+
+#: In `system/cluster`, as if it were a topic. No topic can lose its lease to it: a gateway has the
+#: lease of a topic only after it has opened its table.
+COORDINATOR_LEASE = "__consumer_offsets"
+
+#: Epochs that may be answered without another write of the group's row.
+EPOCH_STEP = 1_000
+
+#: How often sessions are looked at when nobody asks anything.
+TICK_S = 0.5
+
+#: Heartbeats of all members together: at most about 100 a second while all is settled, and 500
+#: while partitions move. So small groups learn within half a second that they have to give way.
+SETTLED_MS_MIN = 500
+SETTLED_MS_PER_MEMBER = 10
+MOVING_MS_MIN = 100
+MOVING_MS_PER_MEMBER = 2
+
+
+@dataclass(slots=True)
+class Running:
+    """What there is while this gateway coordinates.
+
+    Attributes:
+        floors: The accepted epoch floor of each group, durable or not.
+        missing: Topics that members want and that did not exist when they were looked for.
+    """
+
+    coordinator: Coordinator
+    table: OffsetsTable
+    floors: dict[str, int] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    all_topics_known: bool = False
+    members_count: int = 0
+
+
+class GroupCoordination:
+    """Runs the coordinator. On the event loop; calls of the store run in `pool`.
+
+    Args:
+        address: host:port that clients are told.
+    """
+
+    def __init__(
+        self,
+        registry: TopicRegistry,
+        store: Store,
+        config: GatewayConfig,
+        metrics: GatewayMetrics,
+        pool: ThreadPoolExecutor,
+        address: Callable[[], str],
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._metrics = metrics
+        self._pool = pool
+        self._address = address
+        self._heartbeat_ms = config.number("group.consumer.heartbeat.interval.ms")
+        self._refresh_s = config.number("group.metadata.refresh.interval.ms") / 1000
+        self._retention_ms = config.number("offsets.retention.minutes") * 60_000
+        self._retention_check_s = config.number("offsets.retention.check.interval.ms") / 1000
+        self._rules = CoordinatorRules(
+            session_timeout_ms=config.number("group.consumer.session.timeout.ms"),
+            members_max=config.number("group.consumer.max.size"),
+            groups_max=config.number("group.max.count"),
+        )
+        self._running: Running | None = None
+        self._starting: asyncio.Task[Running] | None = None
+        self._minder: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @property
+    def running(self) -> Running | None:
+        """For the metrics: None while another gateway, or none, coordinates."""
+        return self._running
+
+    def now(self) -> Running | None:
+        """What runs, without waiting; None: call `started`."""
+        running = self._running
+        if running is None or running.table.failure is not None or self._closing:
+            return None
+        leases = self._registry.leases
+        if leases is not None and leases.holder(COORDINATOR_LEASE) != self._address():
+            return None
+        return running
+
+    async def started(self) -> Running:
+        """Coordinates, having begun to if need be.
+
+        Raises:
+            NotLeaderError: Another gateway does; its address is in the facts.
+            ShuttingDownError: The gateway is draining.
+            StoreUnavailableError, LogDamagedError: The offsets table cannot be led.
+        """
+        running = self.now()
+        if running is not None:
+            return running
+        if self._closing:
+            raise ShuttingDownError(
+                "the gateway is shutting down; try again after its restart", retry_delay_ms=500
+            )
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+            self._starting.add_done_callback(self._start_ended)
+        return await asyncio.shield(self._starting)
+
+    async def close(self, timeout_s: float) -> bool:
+        """Commits what was accepted, and coordinates no more; returns whether it was in time."""
+        self._closing = True
+        ends_at = time.monotonic() + timeout_s
+        if self._starting is not None:
+            with contextlib.suppress(MainstemError, TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._starting), timeout_s)
+        await self._stop(max(ends_at - time.monotonic(), 0.0))
+        return time.monotonic() <= ends_at or timeout_s == 0.0
+
+    # -- heartbeats --------------------------------------------------------------------------------
+
+    async def heartbeat(self, running: Running, beat: Heartbeat) -> tuple[Beat, int]:
+        """The answer to a heartbeat, and after how many ms the next one is due."""
+        coordinator = running.coordinator
+        new = beat.topics - coordinator.known_topics.keys() - running.missing
+        if beat.topic_pattern and not running.all_topics_known:
+            new |= set(await self._registry.names()) - coordinator.known_topics.keys()
+            running.all_topics_known = True
+        if new:
+            await self._learn(running, new)
+        answer = coordinator.heartbeat(beat)
+        self.note_changes(running)
+        await self._keep_epoch(running, beat.group, answer.member_epoch)
+        return answer, self._interval_ms(running, beat, answer)
+
+    def note_changes(self, running: Running) -> None:
+        """Writes down which groups have got their first member, or lost their last."""
+        for name in running.coordinator.take_changed():
+            group = running.coordinator.groups.get(name)
+            epoch = 0 if group is None else group.epoch
+            is_empty = group is None or not group.members
+            # A full queue takes the next change; until then the group counts as it did before.
+            with contextlib.suppress(MainstemError):
+                self._write_group(running, name, epoch, _wall_ms() if is_empty else None)
+
+    async def _keep_epoch(self, running: Running, name: str, epoch: int) -> None:
+        """Makes sure that no coordinator after this one begins below the epoch."""
+        if epoch > running.floors.get(name, 0):
+            self._write_group(running, name, epoch, None)
+        row = running.table.group(name)
+        if row is None or row.epoch_floor < epoch:
+            await running.table.flushed(name)
+
+    def _write_group(
+        self, running: Running, name: str, epoch: int, empty_since_ms: int | None
+    ) -> None:
+        floor = running.floors.get(name, 0)
+        if epoch > floor:
+            floor = epoch + EPOCH_STEP
+        running.table.write([Row(name, None, GroupRow(floor, empty_since_ms))])
+        running.floors[name] = floor
+
+    def _interval_ms(self, running: Running, beat: Heartbeat, answer: Beat) -> int:
+        count = running.members_count
+        wanted = (
+            max(SETTLED_MS_MIN, SETTLED_MS_PER_MEMBER * count)
+            if answer.settled
+            else max(MOVING_MS_MIN, MOVING_MS_PER_MEMBER * count)
+        )
+        member = running.coordinator.groups[beat.group].members.get(answer.member_id)
+        session_ms = self._rules.session_timeout_ms if member is None else member.session_timeout_ms
+        return max(1, min(wanted, self._heartbeat_ms, session_ms // 3))
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    async def topic(self, name: str) -> TopicInfo | None:
+        """What a topic is now; None: there is none."""
+
+        def view(state: TableState, _: Appender | None) -> TopicInfo:
+            return TopicInfo(state.topic_id, state.partition_count)
+
+        try:
+            check_topic_name(name)
+            return await self._registry.describe(name, view)
+        except UnknownTopicError:
+            return None
+
+    async def _learn(self, running: Running, names: Iterable[str]) -> None:
+        """Tells the coordinator what topics are. One that cannot be read stays as it was."""
+        found: dict[str, TopicInfo | None] = {}
+        for name in sorted(names):
+            try:
+                found[name] = await self.topic(name)
+            except MainstemError as error:
+                if name not in running.coordinator.known_topics:
+                    running.missing.add(name)
+                log.warning("a topic cannot be read", topic=name, error=error.message)
+        running.missing |= {name for name, info in found.items() if info is None}
+        running.missing -= {name for name, info in found.items() if info is not None}
+        running.coordinator.set_topics(found)
+
+    async def _refresh(self, running: Running) -> None:
+        """Looks for partitions that were added, and topics that came, went or are new ones."""
+        coordinator = running.coordinator
+        wanted = coordinator.topic_names()
+        if coordinator.has_patterns:
+            wanted |= set(await self._registry.names())
+        else:
+            running.all_topics_known = False
+        unwanted = coordinator.known_topics.keys() - wanted
+        await self._learn(running, wanted)
+        gone = unwanted - coordinator.topic_names()  # nobody asked for it meanwhile
+        if not coordinator.has_patterns or running.all_topics_known:
+            coordinator.set_topics(dict.fromkeys(gone))
+        running.missing &= wanted
+
+    # -- time --------------------------------------------------------------------------------------
+
+    async def _mind(self, running: Running) -> None:
+        refresh_at = retention_at = 0.0
+        retention_at = time.monotonic() + self._retention_check_s
+        while True:
+            await asyncio.sleep(min(TICK_S, self._refresh_s))
+            try:
+                if self.now() is not running:
+                    # Another gateway has the lease: nothing that is answered here counts any more.
+                    asyncio.get_running_loop().call_soon(self._abandon, running)
+                    return
+                running.coordinator.tick()
+                running.members_count = running.coordinator.member_count
+                self.note_changes(running)
+                if running.members_count and time.monotonic() >= refresh_at:
+                    await self._refresh(running)
+                    refresh_at = time.monotonic() + self._refresh_s
+                if time.monotonic() >= retention_at:
+                    await self.expire(running)
+                    retention_at = time.monotonic() + self._retention_check_s
+            except MainstemError as error:
+                log.warning("groups are not looked after", error=error.message)
+            except Exception:
+                log.exception("groups are not looked after")
+
+    async def expire(self, running: Running) -> None:
+        """Forgets offsets whose time is over, and those of topics that are no more."""
+        topics: dict[str, TopicInfo | None] = {}
+        for name in sorted(running.table.groups):
+            for one in list(running.table.offsets(name).values()):
+                if one.topic not in topics:
+                    topics[one.topic] = await self.topic(one.topic)
+            await running.table.flushed(name)
+            group = running.coordinator.groups.get(name)
+            has_members = group is not None and bool(group.members)
+            row = running.table.group(name)
+            if row is not None and row.empty_since_ms is None and not has_members:
+                # That it became empty could not be written when it did.
+                self._write_group(running, name, 0, _wall_ms())
+            # From here to the write nothing waits, so no member and no commit comes between.
+            kept = dict(running.table.offsets(name))
+            now_ms = _wall_ms()
+            gone = expired(
+                row,
+                kept.values(),
+                has_members=has_members,
+                now_ms=now_ms,
+                retention_ms=self._retention_ms,
+            )
+            gone += [one for one in kept.values() if _is_orphan(one, topics) and one not in gone]
+            rows = [Row(name, offset_row(name, one).key, None) for one in gone]
+            empty_since = row.empty_since_ms if row is not None else None
+            if (
+                len(gone) == len(kept)
+                and not has_members
+                and empty_since is not None
+                and empty_since + self._retention_ms <= now_ms
+            ):
+                rows.append(Row(name, None, None))
+                running.coordinator.forget(name)
+                running.floors.pop(name, None)
+            if rows:
+                running.table.write(rows)
+                log.info("offsets forgotten", group=name, count=len(gone))
+
+    # -- begin and end -----------------------------------------------------------------------------
+
+    async def _start(self) -> Running:
+        await self._stop(0.0)
+        leases = self._registry.leases
+        if leases is not None:
+            try:
+                await leases.acquire(COORDINATOR_LEASE)
+            except NotLeaderError as error:
+                address = error.facts.get("leader", "")
+                raise NotLeaderError(
+                    f"another gateway coordinates the groups; send to {address}",
+                    topic=COORDINATOR_LEASE,
+                    leader=address,
+                    gateway_id=error.facts.get("gateway_id", ""),
+                ) from None
+        try:
+            table = await OffsetsTable.lead(
+                self._store,
+                self._pool,
+                budget=ByteBudget(QUEUE_BYTES),
+                metrics=self._metrics,
+                on_commit=self._registry.maintain,
+                on_failure=self._lost,
+            )
+        except MainstemError:
+            if leases is not None:
+                leases.release(COORDINATOR_LEASE)
+            raise
+        coordinator = Coordinator(self._rules, lambda: time.monotonic_ns() // 1_000_000)
+        running = Running(coordinator, table)
+        now_ms = _wall_ms()
+        alive: list[Row] = []
+        for name in table.groups:
+            row = table.group(name) or GroupRow()
+            coordinator.restore(name, row.epoch_floor)
+            running.floors[name] = row.epoch_floor
+            if name in {*table.groups} and table.group(name) and row.empty_since_ms is None:
+                # It had members when the last coordinator ended. If none comes back, it is empty
+                # from now on.
+                alive.append(Row(name, None, GroupRow(row.epoch_floor, now_ms)))
+        if alive:
+            with contextlib.suppress(MainstemError):
+                table.write(alive)
+        self._running = running
+        self._minder = asyncio.get_running_loop().create_task(self._mind(running))
+        log.info("groups coordinated", group_count=len(table.groups))
+        return running
+
+    def _start_ended(self, task: asyncio.Task[Running]) -> None:
+        self._starting = None
+        if not task.cancelled():
+            task.exception()  # seen, though whoever asked may be gone
+
+    def _lost(self, error: MainstemError) -> None:
+        log.error("the offsets table is lost", code=error.code, error=error.message)
+        if self._registry.leases is not None:
+            self._registry.leases.release(COORDINATOR_LEASE)
+
+    def _abandon(self, running: Running) -> None:
+        if self._running is running and self._starting is None and not self._closing:
+            log.warning("groups are coordinated no more")
+            self._running = None
+            self._minder = asyncio.get_running_loop().create_task(running.table.close(0.0))
+
+    async def _stop(self, timeout_s: float) -> None:
+        running, self._running = self._running, None
+        minder, self._minder = self._minder, None
+        if minder is not None:
+            if running is not None:
+                minder.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await minder
+        if running is not None:
+            await running.table.close(timeout_s)
+
+
+def _is_orphan(offset: StoredOffset, topics: dict[str, TopicInfo | None]) -> bool:
+    if offset.topic not in topics:
+        return False  # it came while others were looked at
+    info = topics[offset.topic]
+    return info is None or info.topic_id != offset.topic_id
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

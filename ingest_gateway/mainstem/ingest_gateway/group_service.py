@@ -1,0 +1,419 @@
+"""The Groups service: membership and committed offsets of consumer groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import grpc.aio
+import structlog
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from mainstem.config import GatewayConfig
+from mainstem.consumers import EMPTY, Heartbeat, Partition, TopicInfo, partitions_by_topic
+from mainstem.consumers.offsets_table import OffsetKey, Row, StoredOffset, offset_row
+from mainstem.errors import (
+    InternalError,
+    InvalidOffsetError,
+    MainstemError,
+    UnknownGroupError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from mainstem.ingest_gateway.group_coordination import GroupCoordination, Running
+from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.limits import OFFSETS_PER_COMMIT_MAX
+from mainstem.protocol import error_to_message, error_to_status
+from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+R = TypeVar("R")
+
+#: Commits this offset, from outside the group: the group has none any more.
+NO_OFFSET = -1
+
+
+class GroupService(groups_pb2_grpc.GroupsServicer):
+    """Serves `mainstem.v1.Groups`."""
+
+    def __init__(self, coordination: GroupCoordination, config: GatewayConfig) -> None:
+        self._coordination = coordination
+        self._metadata_bytes_max = config.number("offset.metadata.max.bytes")
+
+    async def Heartbeat(
+        self, request: groups_pb2.HeartbeatRequest, context: Context
+    ) -> groups_pb2.HeartbeatResponse:
+        async def call() -> groups_pb2.HeartbeatResponse:
+            beat = Heartbeat(
+                request.group,
+                request.member_id,
+                request.member_epoch,
+                request.instance_id,
+                request.client_id,
+                request.rack,
+                frozenset(request.topics),
+                request.topic_pattern,
+                request.assignor,
+                request.session_timeout_ms,
+                request.rebalance_timeout_ms,
+                frozenset(_partitions(request.owned)),
+            )
+            running = await self._coordination.started()
+            answer, interval_ms = await self._coordination.heartbeat(running, beat)
+            return groups_pb2.HeartbeatResponse(
+                member_id=answer.member_id,
+                member_epoch=answer.member_epoch,
+                heartbeat_interval_ms=interval_ms,
+                assignment=_messages(answer.assignment),
+            )
+
+        return await _answer(context, call)
+
+    async def Leave(
+        self, request: groups_pb2.LeaveRequest, context: Context
+    ) -> groups_pb2.LeaveResponse:
+        async def call() -> groups_pb2.LeaveResponse:
+            running = await self._coordination.started()
+            running.coordinator.leave(
+                request.group,
+                request.member_id,
+                request.instance_id,
+                request.member_epoch,
+                keep_place=request.keep_place,
+            )
+            self._coordination.note_changes(running)
+            return groups_pb2.LeaveResponse()
+
+        return await _answer(context, call)
+
+    async def CommitOffsets(
+        self, request: groups_pb2.CommitOffsetsRequest, context: Context
+    ) -> groups_pb2.CommitOffsetsResponse:
+        async def call() -> groups_pb2.CommitOffsetsResponse:
+            if len(request.offsets) > OFFSETS_PER_COMMIT_MAX:
+                raise InvalidOffsetError(
+                    f"a commit has {len(request.offsets)} offsets; "
+                    f"it may have {OFFSETS_PER_COMMIT_MAX} at most",
+                    limit_offsets=OFFSETS_PER_COMMIT_MAX,
+                )
+            running = await self._coordination.started()
+            topics: dict[str, TopicInfo | None] = {}
+            if not request.member_id:
+                topics = await self._topics(one.topic for one in request.offsets)
+            # From here to the table's queue nothing waits: what is checked is what is stored, and
+            # commits take effect in the order in which they arrive.
+            running.coordinator.check_commit(request.group, request.member_id, request.member_epoch)
+            response = groups_pb2.CommitOffsetsResponse()
+            rows: list[Row] = []
+            for one in request.offsets:
+                answer = response.offsets.add()
+                answer.CopyFrom(one)
+                answer.ClearField("error")
+                try:
+                    row = self._row(running, request, one, topics)
+                except MainstemError as error:
+                    answer.error.CopyFrom(error_to_message(error))
+                    continue
+                assert row.key is not None
+                answer.topic_id = row.key.topic_id
+                if isinstance(row.value, StoredOffset):
+                    answer.commit_timestamp_ms = row.value.commit_timestamp_ms
+                rows.append(row)
+            if rows:
+                await running.table.write(rows)
+            return response
+
+        return await _answer(context, call)
+
+    def _row(
+        self,
+        running: Running,
+        request: groups_pb2.CommitOffsetsRequest,
+        one: groups_pb2.CommittedOffset,
+        topics: dict[str, TopicInfo | None],
+    ) -> Row:
+        """The row of one offset, or why it is refused."""
+        size_bytes = len(one.metadata.encode())
+        if size_bytes > self._metadata_bytes_max:
+            raise InvalidOffsetError(
+                f"the metadata of an offset has {size_bytes} bytes; "
+                f"offset.metadata.max.bytes allows {self._metadata_bytes_max}",
+                metadata_bytes=size_bytes,
+                limit_bytes=self._metadata_bytes_max,
+            )
+        forget = not request.member_id and one.offset == NO_OFFSET
+        if one.offset < 0 and not forget:
+            raise InvalidOffsetError(
+                f"offset {one.offset} of partition {one.partition} of topic {one.topic!r} is "
+                "negative",
+                topic=one.topic,
+                partition=one.partition,
+                offset=one.offset,
+            )
+        if request.member_id:
+            partition = running.coordinator.committable(
+                request.group, request.member_id, one.topic, one.topic_id, one.partition
+            )
+        else:
+            partition = _existing(one, topics[one.topic], forget=forget)
+        stored = StoredOffset(
+            partition.topic,
+            partition.topic_id,
+            partition.partition,
+            one.offset,
+            one.leader_epoch,
+            one.metadata,
+            time.time_ns() // 1_000_000,
+        )
+        row = offset_row(request.group, stored)
+        return Row(row.group, row.key, None) if forget else row
+
+    async def FetchOffsets(
+        self, request: groups_pb2.FetchOffsetsRequest, context: Context
+    ) -> groups_pb2.FetchOffsetsResponse:
+        async def call() -> groups_pb2.FetchOffsetsResponse:
+            running = await self._coordination.started()
+            # What the owner before committed, and was not answered yet, counts.
+            await running.table.flushed(request.group)
+            response = groups_pb2.FetchOffsetsResponse()
+            if not request.partitions:
+                response.offsets.extend(await self._current(running, request.group))
+                return response
+            topics = await self._topics(one.topic for one in request.partitions if not one.topic_id)
+            stored = running.table.offsets(request.group)
+            for wanted in request.partitions:
+                topic_id, error = wanted.topic_id, None
+                if not topic_id:
+                    info = topics[wanted.topic]
+                    topic_id = "" if info is None else info.topic_id
+                    error = _unknown(wanted.topic) if info is None else None
+                for number in wanted.partitions:
+                    found = stored.get(OffsetKey(topic_id, number))
+                    answer = groups_pb2.CommittedOffset(
+                        topic=wanted.topic,
+                        topic_id=topic_id,
+                        partition=number,
+                        offset=NO_OFFSET,
+                        leader_epoch=-1,
+                    )
+                    if found is not None:
+                        answer = _committed(found)
+                    elif error is not None:
+                        answer.error.CopyFrom(error_to_message(error))
+                    response.offsets.append(answer)
+            return response
+
+        return await _answer(context, call)
+
+    async def ListGroups(
+        self, request: groups_pb2.ListGroupsRequest, context: Context
+    ) -> groups_pb2.ListGroupsResponse:
+        async def call() -> groups_pb2.ListGroupsResponse:
+            running = await self._coordination.started()
+            running.coordinator.tick()
+            response = groups_pb2.ListGroupsResponse()
+            groups = running.coordinator.groups
+            for name in sorted({*groups, *running.table.groups}):
+                group = groups.get(name)
+                if group is None or not group.members:
+                    if not _has_content(running, name):
+                        continue
+                    response.groups.add(group=name, state=EMPTY)
+                else:
+                    response.groups.add(
+                        group=name, state=group.state, member_count=len(group.members)
+                    )
+            return response
+
+        return await _answer(context, call)
+
+    async def DescribeGroup(
+        self, request: groups_pb2.DescribeGroupRequest, context: Context
+    ) -> groups_pb2.DescribeGroupResponse:
+        async def call() -> groups_pb2.DescribeGroupResponse:
+            running = await self._coordination.started()
+            await running.table.flushed(request.group)
+            offsets = await self._current(running, request.group)
+            running.coordinator.tick()
+            group = running.coordinator.groups.get(request.group)
+            if group is None or not (group.members or _has_content(running, request.group)):
+                if not offsets:
+                    raise _unknown_group(request.group)
+                return groups_pb2.DescribeGroupResponse(
+                    group=request.group, state=EMPTY, offsets=offsets
+                )
+            response = groups_pb2.DescribeGroupResponse(
+                group=request.group,
+                state=group.state,
+                group_epoch=group.epoch,
+                assignor=group.assignor if group.members else "",
+                offsets=offsets,
+            )
+            for member in group.members.values():
+                response.members.add(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    member_epoch=member.epoch,
+                    assignment=_messages(member.assigned),
+                    target=_messages(group.target[member.member_id]),
+                )
+            return response
+
+        return await _answer(context, call)
+
+    async def DeleteGroup(
+        self, request: groups_pb2.DeleteGroupRequest, context: Context
+    ) -> groups_pb2.DeleteGroupResponse:
+        async def call() -> groups_pb2.DeleteGroupResponse:
+            running = await self._coordination.started()
+            await running.table.flushed(request.group)
+            running.coordinator.check_empty(request.group)
+            if not _has_content(running, request.group):
+                raise _unknown_group(request.group)
+            running.coordinator.forget(request.group)
+            running.floors.pop(request.group, None)
+            stored = running.table.offsets(request.group)
+            rows = [Row(request.group, key, None) for key in stored]
+            await running.table.write([*rows, Row(request.group, None, None)])
+            log.info("group deleted", group=request.group, offset_count=len(rows))
+            return groups_pb2.DeleteGroupResponse()
+
+        return await _answer(context, call)
+
+    async def _topics(self, names: Iterable[str]) -> dict[str, TopicInfo | None]:
+        """What topics are now; None: there is none of that name."""
+        return {name: await self._coordination.topic(name) for name in dict.fromkeys(names)}
+
+    async def _current(self, running: Running, group: str) -> list[groups_pb2.CommittedOffset]:
+        """All offsets of a group that are of topics as they are now."""
+        topics = await self._topics(one.topic for one in running.table.offsets(group).values())
+        found = []
+        for one in sorted(
+            running.table.offsets(group).values(), key=lambda one: (one.topic, one.partition)
+        ):
+            info = topics.get(one.topic)
+            if info is not None and info.topic_id == one.topic_id:
+                found.append(_committed(one))
+        return found
+
+
+class GroupMetrics(Collector):
+    """Members, rebalances, committed offsets and lag of the groups coordinated here, when asked."""
+
+    def __init__(self, coordination: GroupCoordination, registry: TopicRegistry) -> None:
+        self._coordination = coordination
+        self._registry = registry
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """In another thread: copies what changes."""
+        members = GaugeMetricFamily(
+            "mainstem_consumer_group_members", "Members of a group.", labels=["group"]
+        )
+        rebalances = CounterMetricFamily(
+            "mainstem_consumer_group_rebalances", "Changes of a group's target.", labels=["group"]
+        )
+        labels = ["group", "topic", "partition"]
+        committed = GaugeMetricFamily(
+            "mainstem_consumer_group_committed_offset", "The next offset to read.", labels=labels
+        )
+        lag = GaugeMetricFamily(
+            "mainstem_consumer_group_lag_records",
+            "Records after the committed offset, of topics led here.",
+            labels=labels,
+        )
+        running = self._coordination.running
+        if running is not None:
+            for name, group in list(running.coordinator.groups.items()):
+                members.add_metric([name], len(group.members))
+                rebalances.add_metric([name], group.rebalance_count)
+            for name in sorted(running.table.groups):
+                for one in list(running.table.offsets(name).values()):
+                    values = [name, one.topic, str(one.partition)]
+                    committed.add_metric(values, one.offset)
+                    known = self._registry.leading(one.topic)
+                    if known is None or known.appender is None:
+                        continue
+                    state = known.appender.state
+                    if state.topic_id == one.topic_id:
+                        behind = state.log_end_offset(one.partition) - one.offset
+                        lag.add_metric(values, max(behind, 0))
+        yield from (members, rebalances, committed, lag)
+
+
+def _existing(
+    one: groups_pb2.CommittedOffset, info: TopicInfo | None, *, forget: bool
+) -> Partition:
+    """The partition that an offset from outside the group is of."""
+    if forget and one.topic_id:
+        return Partition(one.topic, one.topic_id, one.partition)
+    if info is None or (one.topic_id and one.topic_id != info.topic_id):
+        raise _unknown(one.topic, one.topic_id)
+    if not 0 <= one.partition < info.partition_count:
+        raise UnknownPartitionError(
+            f"topic {one.topic!r} has {info.partition_count} partitions; there is no partition "
+            f"{one.partition}",
+            topic=one.topic,
+            partition=one.partition,
+            partition_count=info.partition_count,
+        )
+    return Partition(one.topic, info.topic_id, one.partition)
+
+
+def _has_content(running: Running, group: str) -> bool:
+    return group in running.table.groups
+
+
+def _unknown(topic: str, topic_id: str = "") -> UnknownTopicError:
+    which = f" with the id {topic_id}" if topic_id else ""
+    return UnknownTopicError(f"there is no topic {topic!r}{which}", topic=topic)
+
+
+def _unknown_group(group: str) -> UnknownGroupError:
+    return UnknownGroupError(
+        f"there is no group {group!r}: it has neither members nor offsets", group=group
+    )
+
+
+def _committed(stored: StoredOffset) -> groups_pb2.CommittedOffset:
+    return groups_pb2.CommittedOffset(
+        topic=stored.topic,
+        topic_id=stored.topic_id,
+        partition=stored.partition,
+        offset=stored.offset,
+        leader_epoch=stored.leader_epoch,
+        metadata=stored.metadata,
+        commit_timestamp_ms=stored.commit_timestamp_ms,
+    )
+
+
+def _partitions(messages: Iterable[groups_pb2.TopicPartitions]) -> Iterator[Partition]:
+    for one in messages:
+        for number in one.partitions:
+            yield Partition(one.topic, one.topic_id, number)
+
+
+def _messages(partitions: Iterable[Partition]) -> list[groups_pb2.TopicPartitions]:
+    return [
+        groups_pb2.TopicPartitions(topic=topic, topic_id=topic_id, partitions=numbers)
+        for (topic, topic_id), numbers in partitions_by_topic(partitions).items()
+    ]
+
+
+async def _answer(context: Context, call: Callable[[], Awaitable[R]]) -> R:
+    """Runs a call; its errors become statuses, and the connection lives on."""
+    try:
+        return await call()
+    except MainstemError as error:
+        await context.abort_with_status(error_to_status(error))
+        raise
+    except Exception as error:
+        log.exception("groups call failed")
+        ours = InternalError(f"the gateway failed on this request: {error!r}")
+        await context.abort_with_status(error_to_status(ours))
+        raise

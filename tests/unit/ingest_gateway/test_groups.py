@@ -1,0 +1,503 @@
+"""The Groups service over gRPC, against a gateway and the offsets table on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from tests.unit.delta_log.faults import FaultyStore
+from tests.unit.ingest_gateway.harness import (
+    WAIT_S,
+    Client,
+    Gate,
+    refused,
+    run,
+    running,
+    soon,
+    until,
+)
+from tests.unit.ingest_gateway.payloads import values_request
+
+from mainstem.delta_log import LocalStore, load_table, read_data_file
+from mainstem.ingest_gateway.server import Gateway
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, groups_pb2_grpc
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
+
+#: New topics and partitions are found soon, so that no test waits long.
+FAST: Any = {"group.metadata.refresh.interval.ms": 20}
+
+
+class Member:
+    """A member that takes and gives up at once what it is told to."""
+
+    def __init__(self, client: Client, group: str = "g", **asked: Any) -> None:
+        self.stub = groups_pb2_grpc.GroupsStub(client.channel)
+        self.group = group
+        self.asked = {"topics": ["t"], **asked}
+        self.member_id = ""
+        self.epoch = 0
+        self.owned: list[groups_pb2.TopicPartitions] = []
+        self.interval_ms = 0
+
+    async def beat(self) -> set[int]:
+        answer: groups_pb2.HeartbeatResponse = await self.stub.Heartbeat(
+            groups_pb2.HeartbeatRequest(
+                group=self.group,
+                member_id=self.member_id,
+                member_epoch=self.epoch,
+                owned=self.owned,
+                **self.asked,
+            ),
+            timeout=WAIT_S,
+        )
+        self.member_id, self.epoch = answer.member_id, answer.member_epoch
+        self.owned, self.interval_ms = list(answer.assignment), answer.heartbeat_interval_ms
+        return {number for one in self.owned for number in one.partitions}
+
+    async def leave(self, *, keep_place: bool = False) -> None:
+        await self.stub.Leave(
+            groups_pb2.LeaveRequest(
+                group=self.group,
+                member_id=self.member_id,
+                instance_id=self.asked.get("instance_id", ""),
+                member_epoch=self.epoch,
+                keep_place=keep_place,
+            ),
+            timeout=WAIT_S,
+        )
+
+    async def commit(
+        self, *offsets: tuple[int, int], epoch: int | None = None
+    ) -> list[groups_pb2.CommittedOffset]:
+        epoch = self.epoch if epoch is None else epoch
+        return await commit(self.stub, self.group, offsets, self.member_id, epoch)
+
+
+async def commit(
+    stub: Any,
+    group: str,
+    offsets: Iterable[tuple[int, int]],
+    member_id: str = "",
+    epoch: int = -1,
+    **facts: Any,
+) -> list[groups_pb2.CommittedOffset]:
+    answer: groups_pb2.CommitOffsetsResponse = await stub.CommitOffsets(
+        groups_pb2.CommitOffsetsRequest(
+            group=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            offsets=[
+                groups_pb2.CommittedOffset(
+                    **{"topic": "t", "partition": partition, "offset": offset, **facts}
+                )
+                for partition, offset in offsets
+            ],
+        ),
+        timeout=WAIT_S,
+    )
+    return list(answer.offsets)
+
+
+async def fetch(stub: Any, group: str = "g") -> dict[tuple[str, int], int]:
+    answer: groups_pb2.FetchOffsetsResponse = await stub.FetchOffsets(
+        groups_pb2.FetchOffsetsRequest(group=group), timeout=WAIT_S
+    )
+    return {(one.topic, one.partition): one.offset for one in answer.offsets}
+
+
+def groups(client: Client) -> Any:
+    return groups_pb2_grpc.GroupsStub(client.channel)
+
+
+def rows(warehouse: Path) -> dict[str, Any]:
+    """The newest value of each key of the offsets table, as it lies on the disk."""
+    store = LocalStore(warehouse / "system" / "consumer_offsets", create=False)
+    try:
+        state = load_table(store)
+        found: dict[str, Any] = {}
+        for file in state.files(0).sorted():
+            for batch in read_data_file(store, file, 0, 2**62, ["key", "value"]):
+                for key, value in zip(
+                    batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True
+                ):
+                    found[key.decode()] = None if value is None else json.loads(value)
+        return found
+    finally:
+        store.close()
+
+
+def stored(warehouse: Path) -> dict[tuple[str, int], int]:
+    """(group, partition) → offset, as it lies on the disk."""
+    return {
+        (value["group"], value["partition"]): value["offset"]
+        for value in rows(warehouse).values()
+        if value is not None and "partition" in value
+    }
+
+
+def test_members_share_the_partitions_and_hear_of_it_within_three_heartbeats(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 5)
+            first, second = Member(client), Member(client)
+            assert await first.beat() == set(range(5))
+            assert await second.beat() == set()
+            assert second.interval_ms < 1_000
+            for _ in range(2):
+                await first.beat()
+            assert {len(await first.beat()), len(await second.beat())} == {2, 3}
+            described = await groups(client).DescribeGroup(
+                groups_pb2.DescribeGroupRequest(group="g"), timeout=WAIT_S
+            )
+            assert (described.state, described.assignor) == ("STABLE", "uniform")
+            assert len(described.members) == 2
+            listed = await groups(client).ListGroups(groups_pb2.ListGroupsRequest(), timeout=WAIT_S)
+            assert [(one.group, one.member_count) for one in listed.groups] == [("g", 2)]
+
+    run(test())
+
+
+def test_an_answered_commit_is_a_row_of_the_table_and_fetched_by_whoever_asks(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            topic_id = await client.create("t", 2)
+            member = Member(client)
+            await member.beat()
+            answer = await member.commit((0, 7), (1, 9))
+            assert [(one.offset, one.topic_id) for one in answer] == [(7, topic_id), (9, topic_id)]
+            assert stored(tmp_path) == {("g", 0): 7, ("g", 1): 9}
+            assert await fetch(member.stub) == {("t", 0): 7, ("t", 1): 9}
+            asked = await member.stub.FetchOffsets(
+                groups_pb2.FetchOffsetsRequest(
+                    group="other",
+                    partitions=[
+                        groups_pb2.TopicPartitions(topic="t", partitions=[1]),
+                        groups_pb2.TopicPartitions(topic="nosuch", partitions=[0]),
+                    ],
+                ),
+                timeout=WAIT_S,
+            )
+            assert [(one.offset, one.error.code) for one in asked.offsets] == [
+                (-1, ""),
+                (-1, "UNKNOWN_TOPIC"),
+            ]
+
+    run(test())
+
+
+def test_a_commit_with_an_old_epoch_is_refused_and_changes_nothing_over_another_connection_too(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", 2)
+            member = Member(client)
+            await member.beat()
+            old = member.epoch
+            await member.commit((0, 7))
+            await Member(client).beat()
+            await member.beat()
+            async with grpc.aio.insecure_channel(gateway.address) as other:
+                late = groups_pb2_grpc.GroupsStub(other)
+                async with refused(PRECONDITION, "STALE_MEMBER_EPOCH") as facts:
+                    await commit(late, "g", [(0, 5)], member.member_id, old)
+                assert facts["member_epoch"] == str(member.epoch)
+                async with refused(PRECONDITION, "UNKNOWN_MEMBER"):
+                    await commit(late, "g", [(0, 5)], "nobody", old)
+                async with refused(PRECONDITION, "GROUP_NOT_EMPTY"):
+                    await commit(late, "g", [(0, 5)])
+            assert await fetch(member.stub) == {("t", 0): 7}
+
+    run(test())
+
+
+def test_each_offset_that_is_refused_says_why_and_the_others_are_stored(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, offset_metadata_max_bytes=3) as (_, client):
+            await client.create("t", 2)
+            stub = groups(client)
+            refusals: list[tuple[int, int, Any, str]] = [
+                (-2, 0, {}, "INVALID_OFFSET"),
+                (1, 2, {}, "UNKNOWN_PARTITION"),
+                (1, 0, {"topic": "nosuch"}, "UNKNOWN_TOPIC"),
+                (1, 0, {"topic_id": "another"}, "UNKNOWN_TOPIC"),
+                (1, 0, {"metadata": "abcd"}, "INVALID_OFFSET"),
+                (1, 0, {"metadata": "abc"}, ""),
+            ]
+            for offset, partition, facts, code in refusals:
+                (answer,) = await commit(stub, "g", [(partition, offset)], **facts)
+                assert answer.error.code == code
+            member = Member(client)
+            await member.beat()
+            other = Member(client)
+            await other.beat()
+            for _ in range(2):
+                mine = await member.beat()
+            (not_mine,) = {0, 1} - mine
+            answers = await member.commit((not_mine, 5), (next(iter(mine)), 6))
+            assert [one.error.code for one in answers] == ["NOT_ASSIGNED", ""]
+
+    run(test())
+    assert 6 in stored(tmp_path).values()
+    assert 5 not in stored(tmp_path).values()
+
+
+def test_after_a_restart_members_rejoin_epochs_are_higher_and_offsets_are_what_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 2)
+            member = Member(client)
+            await member.beat()
+            for offset in range(5):
+                await member.commit((0, offset))
+            epoch, member_id = member.epoch, member.member_id
+        for _ in range(2):
+            async with running(tmp_path) as (_, client):
+                again = Member(client)
+                again.member_id, again.epoch = member_id, epoch
+                async with refused(PRECONDITION, "UNKNOWN_MEMBER"):
+                    await again.beat()
+                assert await fetch(again.stub) == {("t", 0): 4}
+                again.epoch = 0
+                assert await again.beat() == {0, 1}
+                assert again.epoch > epoch
+                epoch = again.epoch
+
+    run(test())
+
+
+def test_offsets_of_a_topic_that_was_deleted_do_not_apply_to_its_successor(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, **FAST) as (_, client):
+            await client.create("t", 1)
+            member = Member(client)
+            await member.beat()
+            await member.commit((0, 7))
+            old = member.owned[0].topic_id
+            await client.delete("t")
+            new = await client.create("t", 1)
+            assert await fetch(member.stub) == {}
+            async with asyncio.timeout(WAIT_S):
+                while member.owned == [] or member.owned[0].topic_id != new:
+                    await member.beat()
+                    await asyncio.sleep(0.01)
+            assert old != new
+            (answer,) = await member.commit((0, 1))
+            assert answer.topic_id == new
+            assert await fetch(member.stub) == {("t", 0): 1}
+
+    run(test())
+
+
+def test_new_partitions_and_topics_that_match_come_to_the_members(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, **FAST) as (_, client):
+            await client.create("t", 1)
+            member = Member(client, topics=[], topic_pattern="^t")
+            assert await member.beat() == {0}
+            await client.admin.AddPartitions(
+                admin_pb2.AddPartitionsRequest(topic="t", partition_count=2), timeout=WAIT_S
+            )
+            await client.create("t2", 4)
+            await client.create("other", 9)
+            async with asyncio.timeout(WAIT_S):
+                while len(await member.beat()) < 4:  # noqa: ASYNC110 (what heartbeats are)
+                    await asyncio.sleep(0.01)
+            assert {number for one in member.owned for number in one.partitions} == {0, 1, 2, 3}
+            assert {one.topic for one in member.owned} == {"t", "t2"}
+
+    run(test())
+
+
+def test_a_second_process_with_the_same_instance_id_fences_the_first_and_no_other(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 2)
+            old = Member(client, instance_id="i")
+            await old.beat()
+            new = Member(client, instance_id="i")
+            assert await new.beat() == {0, 1}
+            async with refused(PRECONDITION, "INSTANCE_FENCED"):
+                await old.commit((0, 1))
+            async with refused(PRECONDITION, "INSTANCE_FENCED"):
+                await old.beat()
+            assert await new.beat() == {0, 1}
+            await new.leave(keep_place=True)
+            other = await Member(client).beat()  # half of it is not the target of the absent one
+            back = Member(client, instance_id="i")
+            assert await back.beat() == {0, 1} - other
+            assert len(other) == 1
+
+    run(test())
+
+
+def test_a_commit_that_is_not_durable_is_neither_answered_nor_fetched(tmp_path: Path) -> None:
+    gates: list[Gate] = []
+
+    def before(call: str, path: str) -> None:
+        for gate in gates:
+            gate(call, path)
+
+    async def test() -> None:
+        store = FaultyStore(LocalStore(tmp_path), before=before)
+        async with running(store=store) as (_, client):
+            await client.create("t", 1)
+            member = Member(client)
+            await member.beat()
+            await member.commit((0, 1))
+            closed = Gate("put", "consumer_offsets/partition")
+            gates.append(closed)
+            committing = asyncio.ensure_future(member.commit((0, 2)))
+            await until(lambda: closed.calls > 0)
+            fetching = asyncio.ensure_future(fetch(member.stub))
+            await asyncio.sleep(0.05)
+            assert not committing.done()
+            assert not fetching.done()
+            assert stored(tmp_path) == {("g", 0): 1}
+            closed.open()
+            await soon(committing)
+            assert await soon(fetching) == {("t", 0): 2}
+
+    run(test())
+
+
+def test_commits_of_one_member_take_effect_in_the_order_in_which_they_arrive(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 1)
+            member = Member(client)
+            await member.beat()
+            sent = []
+            for offset in range(50):
+                sent.append(asyncio.ensure_future(member.commit((0, offset))))
+                await asyncio.sleep(0)
+            await asyncio.gather(*sent)
+            assert await fetch(member.stub) == {("t", 0): 49}
+
+    run(test())
+    assert stored(tmp_path) == {("g", 0): 49}
+
+
+def test_a_group_is_deleted_only_without_members_and_one_offset_from_outside(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 2)
+            stub = groups(client)
+            delete = groups_pb2.DeleteGroupRequest(group="g")
+            async with refused(grpc.StatusCode.NOT_FOUND, "UNKNOWN_GROUP"):
+                await stub.DeleteGroup(delete, timeout=WAIT_S)
+            member = Member(client)
+            await member.beat()
+            await member.commit((0, 3), (1, 4))
+            async with refused(PRECONDITION, "GROUP_NOT_EMPTY"):
+                await stub.DeleteGroup(delete, timeout=WAIT_S)
+            await member.leave()
+            await commit(stub, "g", [(0, -1)])
+            assert await fetch(stub) == {("t", 1): 4}
+            await stub.DeleteGroup(delete, timeout=WAIT_S)
+            assert await fetch(stub) == {}
+            async with refused(grpc.StatusCode.NOT_FOUND, "UNKNOWN_GROUP"):
+                await stub.DescribeGroup(groups_pb2.DescribeGroupRequest(group="g"), timeout=WAIT_S)
+
+    run(test())
+    assert stored(tmp_path) == {}
+
+
+def test_one_gateway_coordinates_the_other_names_it_and_takes_over_when_it_ends(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, second):
+            async with running(tmp_path) as (gateway, first):
+                await first.create("t", 1)
+                member = Member(first)
+                await member.beat()
+                await member.commit((0, 5))
+                async with refused(PRECONDITION, "NOT_LEADER") as facts:
+                    await Member(second).beat()
+                assert facts["leader"] == gateway.address
+                epoch = member.epoch
+            moved = Member(second)
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    try:
+                        await moved.beat()
+                        break
+                    except grpc.aio.AioRpcError:
+                        await asyncio.sleep(0.05)
+            assert moved.epoch > epoch
+            assert await fetch(moved.stub) == {("t", 0): 5}
+
+    run(test())
+
+
+def test_offsets_are_forgotten_when_the_group_was_empty_for_long_enough_and_never_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mainstem.ingest_gateway import group_coordination
+
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", 1)
+            member = Member(client, session_timeout_ms=3_600_000)
+            await member.beat()
+            await member.commit((0, 5))
+            coordination = coordination_of(gateway)
+            now_ms = group_coordination._wall_ms()
+            week_ms = 10_080 * 60_000
+
+            async def at(ms: int) -> dict[tuple[str, int], int]:
+                monkeypatch.setattr(group_coordination, "_wall_ms", lambda: ms)
+                await coordination.expire(await coordination.started())
+                return await fetch(member.stub)
+
+            assert await at(now_ms + 3 * week_ms) == {("t", 0): 5}
+            await member.leave()  # at this time
+            assert await at(now_ms + 4 * week_ms - 1) == {("t", 0): 5}
+            assert await at(now_ms + 4 * week_ms) == {}
+
+    run(test())
+    assert stored(tmp_path) == {}
+
+
+def coordination_of(gateway: Gateway) -> Any:
+    return gateway._groups
+
+
+def test_members_rebalances_offsets_and_lag_are_measured(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", 1)
+            await client.produce(values_request(b"a", b"b", b"c"))
+            member = Member(client)
+            await member.beat()
+            await member.commit((0, 1))
+            sample = gateway._metrics.registry.get_sample_value
+            where = {"group": "g", "topic": "t", "partition": "0"}
+            assert sample("mainstem_consumer_group_members", {"group": "g"}) == 1
+            assert sample("mainstem_consumer_group_rebalances_total", {"group": "g"}) == 1
+            assert sample("mainstem_consumer_group_committed_offset", where) == 1
+            assert sample("mainstem_consumer_group_lag_records", where) == 2
+
+    run(test())
