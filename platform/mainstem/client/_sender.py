@@ -453,9 +453,8 @@ class Sender:
                     topic.queue.last_error = answer
                     if not answer.retriable:
                         lost.append((topic, topic.queue.abandon(answer)))
-                if lost:
-                    # Who comes later asks again.
-                    keeper.wanted = False
+                # After an error that no retry cures, whoever needs an id later asks again.
+                keeper.wanted = answer.retriable
             self._plan(now)
         _log.debug("asked for a producer id: %s", answer)
         for topic, failures in lost:

@@ -245,8 +245,16 @@ def test_a_producer_id_that_nobody_gives_in_time_is_named_by_the_timeout(
 def test_an_error_that_no_retry_cures_fails_the_records_that_wait_for_a_producer_id(
     gateway: FakeGateway, make_producer: MakeProducer
 ) -> None:
-    gateway.on_init_producer = lambda: InternalError("broken")
+    asked = threading.Event()
+
+    def refuse() -> MainstemError:
+        asked.set()
+        return InternalError("broken")
+
+    gateway.on_init_producer = refuse
     producer = make_producer()
+    producer.partitions_for("one")
+    assert asked.wait(10), "an id is asked for before there is a record"
     assert isinstance(producer.send("one", b"a").exception(10), InternalError)
     gateway.on_init_producer = None
     assert producer.send("one", b"b").result(10).offset == 0
