@@ -132,7 +132,7 @@ def _shorter_retention(state: TableState) -> Metadata:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--directory", type=Path, help="where to make the warehouse")
     parser.add_argument("--producers", type=int, default=20_000)
     parser.add_argument("--json", type=Path, help="write the figures there, too")

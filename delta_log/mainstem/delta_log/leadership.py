@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 from mainstem.delta_log import registers
@@ -31,8 +32,10 @@ _ATTEMPTS_MAX = 20
 #: A batch comes again within `delivery.timeout.ms`, 2 minutes by default; this is ample.
 REPEAT_WINDOW_MS = 300_000
 
-#: Commit files that are looked at for batches that may come again: bounds the time of a start.
+#: Commit files, and batches in them, that are looked at for batches that may come again: bound the
+#: time of a start to about a second. What is older is known by its sequence, not by its offset.
 REPEAT_COMMITS_MAX = 5_000
+REPEAT_BATCHES_MAX = 50_000
 
 
 def claim_epoch(
@@ -95,7 +98,8 @@ def restore_producers(
     forget_producers(state, producers, now_ms)
     if not len(producers):
         return
-    recent = list(_recent_batches(store, state.version, now_ms - REPEAT_WINDOW_MS))
+    newest = _recent_batches(store, state.version, now_ms - REPEAT_WINDOW_MS)
+    recent = list(islice(newest, REPEAT_BATCHES_MAX))
     for version, batch in reversed(recent):
         producers.restore_batch(batch, version)
 

@@ -8,7 +8,6 @@ Source: KIP-98 (sequence numbers, the window of five batches), KIP-360 (unknown 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -56,8 +55,14 @@ class _Producer(Generic[Token]):
     epoch: int
     last_sequence: int
     updated_ms: int
-    pending: deque[SeenBatch[Token]] = field(default_factory=deque)
-    window: deque[SeenBatch[Token]] = field(default_factory=lambda: deque(maxlen=WINDOW_BATCHES))
+    # Lists, which are short: an empty deque has room for 64, and there are many producers.
+    pending: list[SeenBatch[Token]] = field(default_factory=list)
+    window: list[SeenBatch[Token]] = field(default_factory=list)
+
+    def keep(self, seen: SeenBatch[Token]) -> None:
+        """Puts a committed batch into the window."""
+        self.window.append(seen)
+        del self.window[:-WINDOW_BATCHES]
 
 
 class ProducerStates(Generic[Token]):
@@ -88,7 +93,7 @@ class ProducerStates(Generic[Token]):
         if known is None or batch.producer.epoch != known.epoch:
             return
         if batch.last_sequence <= known.last_sequence:
-            known.window.append(SeenBatch(batch, None, table_version))
+            known.keep(SeenBatch(batch, None, table_version))
 
     def check(
         self, producer: ProducerBatch, partition: int, record_count: int, now_ms: int, topic: str
@@ -150,10 +155,10 @@ class ProducerStates(Generic[Token]):
             known = self._producers.get((batch.producer.id, batch.partition))
             # Not there: accepted in an epoch that is over.
             if known is not None and known.pending and known.pending[0].batch == batch:
-                seen = known.pending.popleft()
+                seen = known.pending.pop(0)
                 seen.token = None
                 seen.table_version = table_version
-                known.window.append(seen)
+                known.keep(seen)
 
     def expire(self, now_ms: int) -> list[tuple[int, int]]:
         """Forgets who was silent for too long; returns their (producer id, partition)."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.actions import Metadata, Protocol, Register
+from mainstem.delta_log.actions import DataFile, Metadata, Protocol, Register
+from mainstem.delta_log.table_state import PartitionFiles
 from mainstem.errors import LogDamagedError, UnsupportedTableError
 
 METADATA = Metadata("id", 0, {"mainstem.partitions": "3", "mainstem.retention.ms": "5"})
@@ -88,3 +89,25 @@ def test_a_protocol_that_changes_to_one_that_we_do_not_know_is_refused() -> None
     state.apply(0, [Protocol(), METADATA])
     with pytest.raises(UnsupportedTableError, match="rowTracking"):
         state.apply(1, [Protocol(writer_features=("mainstemLog", "rowTracking"))])
+
+
+def _file(base_offset: int, count: int = 10) -> DataFile:
+    last = base_offset + count - 1
+    return DataFile(f"partition=0/{base_offset}-{count}", 0, base_offset, last, count, 1, 0, 0, 0)
+
+
+def test_files_that_arrive_out_of_order_are_sorted_once_and_then_kept_in_order() -> None:
+    files = PartitionFiles()
+    for base_offset in (50, 20, 90, 0):  # as from a checkpoint
+        files.add(_file(base_offset))
+    assert [file.base_offset for file in files.sorted()] == [0, 20, 50, 90]
+    in_use = files.sorted()
+    files.add(_file(60))  # as from a compaction
+    files.add(_file(100))
+    files.add(_file(10))
+    assert files.sorted() is in_use
+    assert [file.base_offset for file in in_use] == [0, 10, 20, 50, 60, 90, 100]
+    assert [file.base_offset for file in files.between(15, 61)] == [10, 20, 50, 60]
+    files.remove(_file(60))
+    assert [file.base_offset for file in files.between(15, 70)] == [10, 20, 50]
+    assert files.size_bytes == 6

@@ -71,6 +71,22 @@ def _append(wal: Wal, request: WalRequest) -> tuple[int, asyncio.Future[None]]:
     return number, wal.append(number, request)
 
 
+def test_what_waits_for_its_sync_is_found_by_whoever_takes_the_topic_over(files: _Files) -> None:
+    async def work() -> None:
+        wal = Wal(files, "g")
+        files.may_sync.clear()
+        number, done = _append(wal, _request(1))
+        looking = asyncio.ensure_future(wal.unfolded("t", "t-id", 0))
+        await asyncio.sleep(0.02)
+        assert not looking.done()
+        files.may_sync.set()
+        assert [found for found, _ in await looking] == [number]
+        assert done.done()
+        await wal.close()
+
+    run(work)
+
+
 def test_what_was_appended_is_found_again_by_topic_in_order(files: _Files) -> None:
     async def work() -> None:
         wal = Wal(files, "g")
