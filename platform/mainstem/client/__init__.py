@@ -1,6 +1,6 @@
-"""The client: producers and topic administration.
+"""The client: producers, consumers and topic administration.
 
-from mainstem.client import Producer, AsyncProducer, AdminClient
+from mainstem.client import Producer, AsyncProducer, Consumer, AdminClient
 """
 
 from mainstem.client._admin import (
@@ -15,6 +15,21 @@ from mainstem.client._admin import (
     TopicListing,
 )
 from mainstem.client._async_producer import AsyncProducer
+from mainstem.client._consumer import Consumer, OnPartitions
+from mainstem.client._consumer_records import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    TopicPartition,
+)
+from mainstem.client._consumer_settings import (
+    CONSUMER_KEYS,
+    CONSUMER_KEYS_UNSUPPORTED,
+    ConsumerSettings,
+)
 from mainstem.client._delivery import DeliveryCallback
 from mainstem.client._producer import BytesLike, HeadersLike, Producer
 from mainstem.client._results import (
@@ -32,6 +47,12 @@ from mainstem.client._settings import (
 
 __all__ = [
     "ADMIN_KEYS",
+    "CONSUMER_KEYS",
+    "CONSUMER_KEYS_UNSUPPORTED",
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
     "PRODUCER_KEYS",
     "PRODUCER_KEYS_UNSUPPORTED",
     "AdminClient",
@@ -39,10 +60,15 @@ __all__ = [
     "BatchMetadata",
     "BytesLike",
     "ClusterDescription",
+    "Consumer",
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "ConsumerSettings",
     "CreatedTopic",
     "DeliveryCallback",
     "GatewayDescription",
     "HeadersLike",
+    "OnPartitions",
     "PartitionDescription",
     "PartitionOffsets",
     "Partitioner",
@@ -53,4 +79,5 @@ __all__ = [
     "TopicDescription",
     "TopicListing",
     "TopicMetadata",
+    "TopicPartition",
 ]

@@ -108,7 +108,9 @@ class ConsumerEngine:
             self._reconcile(consumer)
         with partitions.lock:
             error = partitions.errors.popleft() if partitions.errors else None
-            partitions.attention = bool(partitions.errors)
+            # What arrived meanwhile has set it: it is only ever cleared above.
+            if partitions.errors:
+                partitions.attention = True
         if error is not None:
             raise error
 
@@ -167,7 +169,11 @@ class ConsumerEngine:
         group = self._group
         assert group is not None
         on_assign, on_revoke, on_lost = self._callbacks
-        plan = group.take_plan()
+        try:
+            plan = group.take_plan()
+        finally:
+            if group.failed:
+                self._call_attention()
         if not plan:
             return
         self.reader.settle()

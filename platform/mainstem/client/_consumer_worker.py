@@ -100,7 +100,7 @@ class ConsumerWorker:
         """
         by_leader: dict[str, list[TopicPartition]] = {}
         found: dict[TopicPartition, OffsetAnswer] = {}
-        self._learn({tp.topic for tp in queries if tp.topic not in self.topics}, timeout_s)
+        self._learn({tp.topic for tp in queries if not self._has(tp)}, timeout_s)
         for tp in queries:
             topic = self.topics.get(tp.topic)
             if topic is None:
@@ -131,6 +131,10 @@ class ConsumerWorker:
         for tp in queries:
             found.setdefault(tp, GatewayUnavailableError(f"the gateway said nothing of {tp.topic}"))
         return found
+
+    def _has(self, tp: TopicPartition) -> bool:
+        topic = self.topics.get(tp.topic)
+        return topic is not None and tp.partition < topic.partition_count
 
     def partition_count(self, topic: str, timeout_s: float) -> int:
         """How many partitions a topic has, asked now; 0: there is no such topic."""

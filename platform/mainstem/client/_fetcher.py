@@ -72,16 +72,8 @@ class LeaderFetcher:
 
     def _run(self) -> None:
         partitions = self._partitions
-        while True:
-            with partitions.lock:
-                while not partitions.closed:
-                    wanted, room_bytes = self._wanted()
-                    if wanted:
-                        break
-                    partitions.wanted.wait(self._pause_s())
-                if partitions.closed:
-                    return
-                changes = partitions.changes
+        while (found := self._next()) is not None:
+            wanted, room_bytes, changes = found
             request = self._request(wanted, room_bytes)
             try:
                 answer = self._call(request, wanted, changes)
@@ -93,6 +85,17 @@ class LeaderFetcher:
                 continue
             if answer is not None:
                 self._take(answer, wanted)
+
+    def _next(self) -> tuple[_Wanted, int, int] | None:
+        """Waits until there is something to fetch; None: the consumer was closed."""
+        partitions = self._partitions
+        with partitions.lock:
+            while not partitions.closed:
+                wanted, room_bytes = self._wanted()
+                if wanted:
+                    return wanted, room_bytes, partitions.changes
+                partitions.wanted.wait(self._pause_s())
+        return None
 
     def _wanted(self) -> tuple[_Wanted, int]:
         """What to fetch now, the least recently served first, and the room for it."""

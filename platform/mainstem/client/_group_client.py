@@ -112,6 +112,11 @@ class GroupClient:
                 self._beat_now()
             return plan
 
+    @property
+    def failed(self) -> bool:
+        """`take_plan` has an error to tell, now or after a plan."""
+        return self._fatal is not None
+
     def gave_up(self, partitions: Sequence[TopicPartition]) -> None:
         """Tells the coordinator at once."""
         with self._lock:
@@ -234,6 +239,7 @@ class GroupClient:
             return self._beat_failed(error)
         with self._lock:
             plan = self._membership.answered(answer, joining)
+            self._fatal = None
             if answer.heartbeat_interval_ms > 0:
                 self._interval_s = (
                     min(answer.heartbeat_interval_ms, settings.heartbeat_interval_ms) / 1000
@@ -411,6 +417,7 @@ class GroupClient:
         """Asks the coordinator; who it is is learned from refusals, or by asking the others."""
         servers = self._settings.bootstrap_servers
         address = self._coordinator
+        error: MainstemError = GatewayUnavailableError("no gateway coordinates the group")
         for _ in range(len(servers) + 2):
             stub = groups_pb2_grpc.GroupsStub(self._channels.get(address))
             try:

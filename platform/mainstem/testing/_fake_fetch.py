@@ -64,7 +64,8 @@ class FakeLogGateway:
         lists: Every query of offsets, in order.
         in_flight_max: The most fetches that were under way at once.
         on_fetch: See OnFetch.
-        partition_error: Asked for each partition of a fetch; an error that it returns is its answer.
+        partition_error: Asked for each partition of a fetch; an error that it
+            returns is its answer.
         groups: The coordinator's side; see FakeGroups.
     """
 

@@ -88,7 +88,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
         answer = groups_pb2.HeartbeatResponse(
             member_id=beat.member_id,
             member_epoch=beat.member_epoch,
-            heartbeat_interval_ms=1_000 if beat.settled else 20,
+            heartbeat_interval_ms=50 if beat.settled else 10,
         )
         for one in sorted(beat.assignment):
             answer.assignment.add(

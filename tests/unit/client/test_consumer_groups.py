@@ -1,0 +1,419 @@
+"""The consumer as a member of a group: the real coordinator behind an in-memory gateway."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mainstem.client import OFFSET_INVALID, Consumer, ConsumerRecord, TopicPartition
+from mainstem.errors import (
+    BackPressureError,
+    ConfigError,
+    InstanceFencedError,
+    MainstemError,
+    UnknownMemberError,
+)
+from mainstem.testing._fake_fetch import FakeLogGateway
+
+DEADLINE_S = 20.0
+ONE = TopicPartition("one", 0)
+
+MakeConsumer = Callable[..., Consumer]
+
+
+@pytest.fixture
+def gateway(no_leaks: None) -> Iterator[FakeLogGateway]:
+    with FakeLogGateway({"t": 4, "one": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+def make(gateway: FakeLogGateway) -> Iterator[MakeConsumer]:
+    made: list[Consumer] = []
+
+    def make_one(**settings: object) -> Consumer:
+        on_commit = {n: settings.pop(n) for n in ("on_commit",) if n in settings}
+        config = {name.replace("_", "."): value for name, value in settings.items()} | on_commit
+        base = {
+            "bootstrap.servers": gateway.address,
+            "retry.backoff.ms": 5,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+        }
+        made.append(Consumer({**base, **config}))
+        return made[-1]
+
+    yield make_one
+    for consumer in made:
+        consumer.close()
+
+
+class Log:
+    """What the callbacks of a consumer were told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, list[int]]] = []
+
+    def subscribe(self, consumer: Consumer, *topics: str) -> None:
+        def note(what: str) -> Any:
+            return lambda _, tps: self.events.append((what, sorted(tp.partition for tp in tps)))
+
+        consumer.subscribe(list(topics), note("assign"), note("revoke"), note("lost"))
+
+
+def poll_until(what: Callable[[], object], *consumers: Consumer) -> list[ConsumerRecord]:
+    """Polls all in turn until something is so; returns the records."""
+    deadline = time.monotonic() + DEADLINE_S
+    found: list[ConsumerRecord] = []
+    while not what():
+        assert time.monotonic() < deadline
+        for consumer in consumers:
+            found += consumer.consume(1, 0.005)
+    return found
+
+
+def counts(*consumers: Consumer) -> list[int]:
+    return [len(consumer.assignment()) for consumer in consumers]
+
+
+def committed(gateway: FakeLogGateway, topic: str = "one", partition: int = 0) -> int:
+    return gateway.groups.offsets.get(("g", topic, partition), -1)
+
+
+def test_two_members_share_the_partitions_and_only_those_that_move_are_revoked(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    first, second = make(), make()
+    log, other = Log(), Log()
+    log.subscribe(first, "t")
+    poll_until(lambda: counts(first) == [4], first)
+    other.subscribe(second, "t")
+    poll_until(lambda: counts(first, second) == [2, 2], first, second)
+    assert log.events[0] == ("assign", [0, 1, 2, 3])
+    moved = sorted(tp.partition for tp in second.assignment())
+    assert log.events[1:] == [("revoke", moved)]
+    assert other.events == [("assign", moved)]
+    second.close()
+    assert other.events[1:] == [("revoke", moved)]
+    poll_until(lambda: counts(first) == [4], first)
+    assert log.events[2:] == [("assign", moved)]
+
+
+def test_a_partition_that_moves_goes_on_after_the_last_record_that_was_handed_out(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    for partition in range(4):
+        gateway.append("t", partition, [b"%d" % number for number in range(50)])
+    first, second = make(), make()
+    first.subscribe(["t"])
+    found = first.consume(120, DEADLINE_S)
+    second.subscribe(["t"])
+    everything = 200
+    found += poll_until(
+        lambda: counts(first, second) == [2, 2],
+        first,
+        second,
+    )
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found) < everything and time.monotonic() < deadline:
+        found += first.consume(50, 0.01) + second.consume(50, 0.01)
+    places = [(record.partition, record.offset) for record in found]
+    assert sorted(places) == [(p, o) for p in range(4) for o in range(50)]
+
+
+def test_an_extra_member_is_idle_and_takes_over(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    first, second = make(), make()
+    first.subscribe(["one"])
+    poll_until(lambda: counts(first) == [1], first)
+    second.subscribe(["one"])
+    poll_until(lambda: len(gateway.groups.heartbeats) > 6, first, second)
+    assert counts(first, second) == [1, 0]
+    first.close()
+    poll_until(lambda: counts(second) == [1], second)
+
+
+def test_a_pattern_takes_the_topics_that_match(gateway: FakeLogGateway, make: MakeConsumer) -> None:
+    consumer = make()
+    consumer.subscribe("^o.*")
+    poll_until(lambda: consumer.assignment() == [ONE], consumer)
+
+
+def test_automatic_commits_never_pass_what_the_latest_poll_gave(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.append("one", 0, [b"%d" % number for number in range(10)])
+    consumer = make(auto_commit_interval_ms=1)
+    consumer.subscribe(["one"])
+    given = 0
+    while given < 10:
+        if consumer.poll(DEADLINE_S) is not None:
+            given += 1
+        time.sleep(0.002)
+        assert committed(gateway) <= given - 1
+    poll_until(lambda: committed(gateway) == 10, consumer)
+
+
+def test_an_exception_in_the_block_leaves_the_latest_records_to_be_read_again(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.append("one", 0, [b"%d" % number for number in range(10)])
+    with contextlib.suppress(ZeroDivisionError), make() as consumer:
+        consumer.subscribe(["one"])
+        for _ in range(4):
+            consumer.poll(DEADLINE_S)
+        raise ZeroDivisionError
+    assert committed(gateway) == 3
+    with contextlib.suppress(ZeroDivisionError), make() as consumer:
+        consumer.subscribe(["one"])
+        assert [r.offset for r in consumer.consume(2, DEADLINE_S)] == [3, 4]
+        consumer.consume(3, DEADLINE_S)
+        raise ZeroDivisionError
+    assert committed(gateway) == 5
+    with contextlib.suppress(ZeroDivisionError), make() as consumer:
+        consumer.subscribe(["one"])
+        assert sum(b.num_rows for b in consumer.poll_batch(DEADLINE_S, 2).values()) == 2
+        consumer.poll_batch(DEADLINE_S, 2)
+        raise ZeroDivisionError
+    assert committed(gateway) == 7
+
+
+def test_close_commits_all_that_was_handed_out(gateway: FakeLogGateway, make: MakeConsumer) -> None:
+    gateway.append("one", 0, [b"%d" % number for number in range(10)])
+    with make() as consumer:
+        consumer.subscribe(["one"])
+        assert len(consumer.consume(4, DEADLINE_S)) == 4
+    assert committed(gateway) == 4
+    assert len(gateway.groups.leaves) == 1
+
+
+def test_without_automatic_commits_nothing_is_committed_until_somebody_does(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.append("one", 0, [b"a", b"b", b"c"])
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe(["one"])
+    record = consumer.poll(DEADLINE_S)
+    assert record is not None
+    consumer.poll(DEADLINE_S)
+    assert gateway.groups.commits == []
+    assert consumer.committed([ONE])[0].offset == OFFSET_INVALID
+    assert consumer.commit(record, asynchronous=False) == [ONE]
+    assert committed(gateway) == 1
+    done = consumer.commit(asynchronous=False)
+    assert done is not None
+    assert [tp.offset for tp in done] == [2]
+    wanted = [TopicPartition("one", 0, 1, "mine")]
+    consumer.commit(offsets=wanted, asynchronous=False)
+    told = consumer.committed([ONE])[0]
+    assert (told.offset, told.metadata) == (1, "mine")
+    consumer.close()
+    assert committed(gateway) == 1
+
+
+def test_asynchronous_commits_take_effect_in_order_and_tell_their_end_in_poll(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    ends: list[tuple[MainstemError | None, int]] = []
+    failures: list[MainstemError | None] = [BackPressureError("busy"), BackPressureError("busy")]
+    gateway.groups.on_commit = lambda _: failures.pop() if failures else None
+    consumer = make(
+        enable_auto_commit=False, on_commit=lambda e, tps: ends.append((e, tps[0].offset))
+    )
+    consumer.subscribe(["one"])
+    poll_until(lambda: counts(consumer) == [1], consumer)
+    for offset in range(1, 6):
+        consumer.commit(offsets=[TopicPartition("one", 0, offset)])
+    assert ends == []
+    poll_until(lambda: len(ends) == 5, consumer)
+    assert ends == [(None, offset) for offset in range(1, 6)]
+    stored = [commit.offsets[0].offset for commit in gateway.groups.commits]
+    assert stored == [1, 1, 1, 2, 3, 4, 5]
+
+
+def test_only_stored_offsets_are_committed_when_the_application_stores_them(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.append("one", 0, [b"a", b"b", b"c"])
+    consumer = make(enable_auto_offset_store=False)
+    consumer.subscribe(["one"])
+    records = consumer.consume(3, DEADLINE_S)
+    consumer.store_offsets(records[0])
+    consumer.close()
+    assert committed(gateway) == 1
+    with pytest.raises(ConfigError, match="store"):
+        make().store_offsets(records[0])
+
+
+def test_latest_is_committed_when_it_is_chosen_so_a_restart_does_not_choose_again(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.append("one", 0, [b"old"])
+    consumer = make(auto_offset_reset="latest")
+    consumer.subscribe(["one"])
+    poll_until(lambda: committed(gateway) == 1, consumer)
+    consumer.close()
+    gateway.append("one", 0, [b"between"])
+    again = make(auto_offset_reset="latest")
+    again.subscribe(["one"])
+    record = again.poll(DEADLINE_S)
+    assert record is not None
+    assert record.value == b"between"
+
+
+def test_partitions_that_are_added_later_are_read_from_their_start(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    consumer = make(auto_offset_reset="latest")
+    consumer.subscribe(["one"])
+    poll_until(lambda: committed(gateway) == 0, consumer)
+    gateway.topics["one"].grow(2)
+    gateway.append("one", 1, [b"first"])
+    gateway.groups.topics_changed()
+    found = poll_until(lambda: counts(consumer) == [2], consumer)
+    found += consumer.consume(1, DEADLINE_S) if not found else []
+    assert [record.value for record in found] == [b"first"]
+
+
+def test_members_that_the_coordinator_forgot_join_again_and_lose_no_record(
+    gateway: FakeLogGateway, make: MakeConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway.append("one", 0, [b"a", b"b"])
+    consumer = make()
+    log = Log()
+    log.subscribe(consumer, "one")
+    assert len(consumer.consume(2, DEADLINE_S)) == 2
+    consumer.commit(asynchronous=False)
+    with caplog.at_level(logging.CRITICAL):
+        gateway.stop()
+        gateway.append("one", 0, [b"c"])
+        gateway.start()
+        record = consumer.poll(DEADLINE_S)
+        assert record is not None
+        assert record.value == b"c"
+        poll_until(lambda: len(log.events) == 3, consumer)
+    assert log.events == [("assign", [0]), ("lost", [0]), ("assign", [0])]
+
+
+def test_a_commit_of_a_membership_that_ended_is_refused_and_changes_nothing(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    consumer = make(enable_auto_commit=False, heartbeat_interval_ms=10_000)
+    consumer.subscribe(["one"])
+    poll_until(lambda: counts(consumer) == [1], consumer)
+    member, _ = consumer._engine._group.identity()  # type: ignore[union-attr]
+    gateway.groups.coordinator.leave("g", member)
+    with pytest.raises(UnknownMemberError):
+        consumer.commit(offsets=[TopicPartition("one", 0, 5)], asynchronous=False)
+    assert committed(gateway) == -1
+
+
+def test_a_member_that_does_not_poll_leaves_and_joins_again_when_it_does(
+    gateway: FakeLogGateway, make: MakeConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    sleeper, other = make(max_poll_interval_ms=300), make()
+    log = Log()
+    log.subscribe(sleeper, "one")
+    poll_until(lambda: counts(sleeper) == [1], sleeper)
+    other.subscribe(["one"])
+    with caplog.at_level(logging.CRITICAL):
+        poll_until(lambda: counts(other) == [1], other)
+        poll_until(lambda: ("lost", [0]) in log.events, sleeper)
+    other.close()
+    poll_until(lambda: counts(sleeper) == [1], sleeper)
+
+
+def test_a_second_process_with_the_same_instance_id_leaves_exactly_one(
+    gateway: FakeLogGateway, make: MakeConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = (make(group_instance_id="i") for _ in range(2))
+    first.subscribe(["one"])
+    poll_until(lambda: counts(first) == [1], first)
+    second.subscribe(["one"])
+    fenced: list[Consumer] = []
+    deadline = time.monotonic() + DEADLINE_S
+    with caplog.at_level(logging.CRITICAL):
+        while not fenced and time.monotonic() < deadline:
+            for consumer in (first, second):
+                try:
+                    consumer.poll(0.01)
+                except InstanceFencedError:
+                    fenced.append(consumer)
+    assert len(fenced) == 1
+    (left,) = {first, second} - set(fenced)
+    poll_until(lambda: counts(left) == [1], left)
+    assert counts(*fenced) == [0]
+
+
+def test_a_static_member_keeps_its_place_while_it_is_away(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    first, other = make(group_instance_id="i"), make()
+    first.subscribe(["t"])
+    poll_until(lambda: counts(first) == [4], first)
+    other.subscribe(["t"])
+    poll_until(lambda: counts(first, other) == [2, 2], first, other)
+    place = first.assignment()
+    first.close()
+    assert gateway.groups.leaves[-1].keep_place
+    again = make(group_instance_id="i")
+    again.subscribe(["t"])
+    poll_until(lambda: counts(again) == [2], again, other)
+    assert again.assignment() == place
+    assert counts(other) == [2]
+
+
+def test_on_assign_may_say_where_to_begin(gateway: FakeLogGateway, make: MakeConsumer) -> None:
+    gateway.append("one", 0, [b"%d" % number for number in range(5)])
+    consumer = make()
+    consumer.subscribe(["one"], on_assign=lambda c, _: c.seek(TopicPartition("one", 0, 3)))
+    record = consumer.poll(DEADLINE_S)
+    assert record is not None
+    assert record.offset == 3
+
+
+def test_on_revoke_may_commit_and_unsubscribe_gives_everything_back(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.append("one", 0, [b"a", b"b"])
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe(["one"], on_revoke=lambda c, _: c.commit(asynchronous=False))
+    assert len(consumer.consume(2, DEADLINE_S)) == 2
+    consumer.unsubscribe()
+    assert committed(gateway) == 2
+    assert consumer.assignment() == []
+    assert consumer.poll(0.01) is None
+    consumer.subscribe(["one"])
+    poll_until(lambda: counts(consumer) == [1], consumer)
+
+
+def test_assign_begins_at_the_committed_offset_and_commits_from_outside_the_group(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.append("one", 0, [b"%d" % number for number in range(5)])
+    gateway.groups.offsets["g", "one", 0] = 2
+    consumer = make()
+    consumer.assign([ONE])
+    assert [r.offset for r in consumer.consume(2, DEADLINE_S)] == [2, 3]
+    consumer.close()
+    assert committed(gateway) == 4
+    assert gateway.groups.commits[-1].member_epoch == -1
+
+
+def test_subscribe_and_assign_do_not_mix(make: MakeConsumer) -> None:
+    consumer = make()
+    consumer.subscribe(["one"])
+    with pytest.raises(RuntimeError, match="subscription"):
+        consumer.assign([ONE])
+    other = make()
+    other.assign([ONE])
+    with pytest.raises(RuntimeError, match="assign"):
+        other.subscribe(["one"])
+    with pytest.raises(ValueError, match="pattern"):
+        consumer.subscribe(["^a", "b"])
