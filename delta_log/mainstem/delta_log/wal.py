@@ -80,7 +80,7 @@ class Wal:
         self.gateway_id = gateway_id
         self._segment_bytes = segment_bytes
         self._queue_bytes = queue_bytes
-        self._segments: deque[_Segment] = deque()
+        self._segments: list[_Segment] = []
         self._next_segment = 0
         self._topic_numbers: dict[tuple[str, str], deque[int]] = {}
         self._turns: dict[tuple[str, str], int] = {}
@@ -323,13 +323,21 @@ class Wal:
             self._drop_folded()
 
     def _drop_folded(self) -> None:
-        """Deletes the segments whose entries are all in tables, from the front, but for the one
-        in use."""
-        kept = 0 if self._file is None else 1
-        with contextlib.suppress(OSError):  # the next time may have more luck
-            while len(self._segments) > kept and not self._segments[0].unfolded:
-                self._files.delete(self._segments[0].name)
-                self._segments.popleft()
+        """Deletes the segments whose entries are all in tables, but for the one in use.
+
+        Also from the middle: a topic that cannot be committed to must not keep all that came later.
+        """
+        in_use = self._segments[-1] if self._file is not None else None
+        kept: list[_Segment] = []
+        for segment in self._segments:
+            if segment is in_use or segment.unfolded:
+                kept.append(segment)
+                continue
+            try:
+                self._files.delete(segment.name)
+            except OSError:
+                kept.append(segment)  # the next time may have more luck
+        self._segments = kept
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -166,27 +166,34 @@ def test_a_new_log_begins_far_behind_all_numbers_of_one_that_was_lost(tmp_path: 
     run(work)
 
 
-def test_folding_deletes_segments_from_the_front_whose_entries_are_all_folded(
+def test_folding_deletes_the_segments_whose_entries_are_all_folded_and_no_others(
     files: _Files,
 ) -> None:
     async def work() -> None:
-        wal = Wal(files, "g", segment_bytes=1)
+        wal = Wal(files, "g", segment_bytes=2_500)  # two entries each
         numbers = []
-        for index in range(6):
-            number, done = _append(wal, _request(index, "ab"[index % 2]))
+        for index in range(8):
+            number, done = _append(wal, _request(index, "abaaabaa"[index]))
             await done
             numbers.append(number)
-        assert len(files.names()) == 6
-        wal.fold("a", "a-id", numbers[4])  # every second segment, and the first of all
-        assert len(files.names()) == 5
+        names = files.names()
+        assert len(names) == 4
+        wal.fold("a", "a-id", numbers[2])
+        assert files.names() == names
+        wal.fold("a", "a-id", numbers[4])  # a topic that is behind does not keep what came later
+        assert files.names() == [names[0], *names[2:]]
+        wal.fold("a", "a-id", numbers[7])
+        assert files.names() == [names[0], names[2], names[3]]  # the last is in use
         wal.fold("b", "b-id", numbers[1])
-        assert len(files.names()) == 3  # those of 3, 4 and 5
-        wal.fold("b", "b-id", numbers[5])
-        assert len(files.names()) == 1  # the one in use
-        assert wal.topics() == []
-        assert wal.size_bytes > 0
+        assert files.names() == names[2:]
+        found = await wal.unfolded("b", "b-id", 0)
+        assert [number for number, _ in found] == [numbers[5]]
+        assert wal.topics() == [("b", "b-id")]
         await wal.close()
-        assert files.names() == []
+        assert files.names() == names[2:3]
+        wal = Wal(files, "g")
+        assert len(await wal.unfolded("b", "b-id", 0)) == 1
+        await wal.close()
 
     run(work)
 
