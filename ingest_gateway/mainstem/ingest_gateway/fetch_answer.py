@@ -20,6 +20,7 @@ from mainstem.ingest_gateway.fetch_columns import (
     joined,
     record_bytes,
     schema_of,
+    without_empty_headers,
 )
 from mainstem.ingest_gateway.history import Cursor, History
 from mainstem.ingest_gateway.read_topics import ReadTopic
@@ -160,14 +161,10 @@ def build_answer(
             else:
                 for batch in taken.batches:
                     head.records.extend(_messages(batch))
-        serialised = head.SerializeToString()
-        size = len(serialised)
+        serialised: list[bytes | pa.Buffer] = [head.SerializeToString()]
         if body is not None:
-            framing = _tag(_ARROW) + _varint(body.size)
-            size += len(framing) + body.size
-        parts += (_tag(_PARTITIONS), _varint(size), serialised)
-        if body is not None:
-            parts += (framing, body)
+            serialised += (_tag(_ARROW), _varint(body.size), body)
+        parts += (_tag(_PARTITIONS), _varint(sum(map(len, serialised))), *serialised)
     answer.data = b"".join(parts)
     return answer
 
@@ -276,7 +273,7 @@ def _stream(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in _of_some_rows(batches):
-            writer.write_batch(batch)
+            writer.write_batch(without_empty_headers(batch))
     return sink.getvalue()
 
 

@@ -14,7 +14,7 @@ from mainstem.delta_log import Slice
 from mainstem.delta_log.data_file import CREATE_TIME, LOG_APPEND_TIME
 from mainstem.errors import InvalidRecordError
 from mainstem.limits import FETCHED_RECORD_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES
-from mainstem.records import TABLE_SCHEMA
+from mainstem.records import HEADERS_TYPE, TABLE_SCHEMA
 
 #: What a fetch may ask for, in the order in which it comes.
 COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
@@ -28,14 +28,15 @@ def columns_asked(names: Iterable[str]) -> tuple[str, ...]:
     Raises:
         InvalidRecordError: There is no such column.
     """
-    wanted = {"offset", *names}
-    unknown = sorted(wanted.difference(COLUMNS))
+    asked = set(names)
+    wanted = asked | {"offset"} if asked else set(COLUMNS)
+    unknown = sorted(asked.difference(COLUMNS))
     if unknown:
         raise InvalidRecordError(
             f"a fetch has no column {unknown[0]!r}; ask for some of {', '.join(COLUMNS)}",
             column=unknown[0],
         )
-    return tuple(name for name in COLUMNS if name in wanted or len(wanted) == 1)
+    return tuple(name for name in COLUMNS if name in wanted)
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
@@ -62,6 +63,22 @@ def batch_of_slices(base_offset: int, slices: Sequence[Slice]) -> pa.RecordBatch
         ],
         schema=schema_of(COLUMNS),
     )
+
+
+def without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same records, small on the wire: the children of a headers column without any header may
+    have buffers for rows that are not part of the batch, and IPC would write them all."""
+    index = batch.schema.get_field_index("headers")
+    if index < 0:
+        return batch
+    headers = batch.column(index)
+    if headers.null_count < len(headers) and len(headers.flatten()):
+        return batch
+    ends = pa.array(np.zeros(len(headers) + 1, dtype=np.int32))
+    small = pa.ListArray.from_arrays(
+        ends, pa.array([], HEADERS_TYPE.value_type), type=HEADERS_TYPE, mask=headers.is_null()
+    )
+    return batch.set_column(index, batch.schema.field(index), small)
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

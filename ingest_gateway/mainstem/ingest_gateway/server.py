@@ -163,6 +163,11 @@ class Gateway:
         )
         return bound
 
+    @property
+    def fetches_waiting(self) -> int:
+        """Fetches that wait for records."""
+        return self._fetches.waiting
+
     async def drain(self) -> bool:
         """Stops: health goes NOT_SERVING, accepted batches are committed and answered, streams end.
 
