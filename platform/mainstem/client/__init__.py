@@ -14,6 +14,7 @@ from mainstem.client._admin import (
     TopicDescription,
     TopicListing,
 )
+from mainstem.client._async_consumer import AsyncConsumer
 from mainstem.client._async_producer import AsyncProducer
 from mainstem.client._consumer import Consumer, OnPartitions
 from mainstem.client._consumer_records import (
@@ -56,6 +57,7 @@ __all__ = [
     "PRODUCER_KEYS",
     "PRODUCER_KEYS_UNSUPPORTED",
     "AdminClient",
+    "AsyncConsumer",
     "AsyncProducer",
     "BatchMetadata",
     "BytesLike",

@@ -136,6 +136,51 @@ class Consumer:
                     break
         return records
 
+    # For event loops: what waits and what takes are apart, so that a wait that is cancelled has
+    # taken nothing.
+
+    def wait_ready(self, timeout: float) -> bool:
+        """Sees to everything that is due, and waits until there are records; takes none.
+
+        Raises:
+            As `poll`.
+        """
+        with self._alone():
+            self._reader.begin()
+            return self._wait_for_records(timeout)
+
+    def take_ready(self) -> ConsumerRecord | None:
+        """The next record, if it is decoded and nothing else is due."""
+        reader = self._reader
+        if self._partitions.attention or reader.at >= len(reader.records):
+            return None
+        return self.poll(0)
+
+    def take_ready_many(self, limit: int) -> list[ConsumerRecord]:
+        """Up to `limit` records that are there, if nothing else is due."""
+        records: list[ConsumerRecord] = []
+        with self._alone():
+            if not self._partitions.attention:
+                self._reader.begin()
+                self._reader.take(limit, records)
+        return records
+
+    def take_ready_batches(self, limit: int) -> dict[TopicPartition, pa.RecordBatch]:
+        """Up to `limit` rows that are there, if nothing else is due."""
+        pieces: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        with self._alone():
+            if not self._partitions.attention:
+                self._reader.begin()
+                self._reader.take_batches(limit, pieces)
+        return _joined(pieces)
+
+    def poll_limit(self, max_records: int | None) -> int:
+        """max.poll.records, unless the caller says otherwise."""
+        limit = self._engine.settings.max_poll_records if max_records is None else max_records
+        if limit < 1:
+            raise ValueError(f"max_records is {limit}; it must be at least 1")
+        return limit
+
     def poll_batch(
         self, timeout: float | None = None, max_records: int | None = None
     ) -> dict[TopicPartition, pa.RecordBatch]:
@@ -152,18 +197,13 @@ class Consumer:
         Raises:
             As `poll`.
         """
-        limit = self._engine.settings.max_poll_records if max_records is None else max_records
-        if limit < 1:
-            raise ValueError(f"max_records is {limit}; it must be at least 1")
+        limit = self.poll_limit(max_records)
         pieces: dict[TopicPartition, list[pa.RecordBatch]] = {}
         with self._alone():
             self._reader.begin()
             if self._wait_for_records(timeout, decode=False):
                 self._reader.take_batches(limit, pieces)
-        return {
-            tp: found[0] if len(found) == 1 else pa.concat_batches(found)
-            for tp, found in pieces.items()
-        }
+        return _joined(pieces)
 
     def _wait_for_records(
         self, timeout: float | None, *, attend: bool = True, decode: bool = True
@@ -393,9 +433,10 @@ class Consumer:
         With enable.auto.commit everything that was handed out is committed: who closes is done with
         it. Calling it again does nothing.
         """
-        self._close(done=True)
+        self.close_as(done=True)
 
-    def _close(self, *, done: bool) -> None:
+    def close_as(self, *, done: bool) -> None:
+        """`close`; unless `done`, what the latest poll gave is not committed."""
         if not self._busy.acquire(blocking=False):
             raise _two_threads()
         try:
@@ -413,7 +454,7 @@ class Consumer:
         traceback: TracebackType | None,
     ) -> None:
         """Closes. While an exception is on its way, what the latest poll gave is not committed."""
-        self._close(done=kind is None)
+        self.close_as(done=kind is None)
 
     def _alone(self) -> _Alone:
         return _Alone(self._busy, self._engine)
@@ -449,3 +490,10 @@ def _two_threads() -> RuntimeError:
 
 def _deadline(timeout: float | None) -> float | None:
     return None if timeout is None or timeout < 0 else time.monotonic() + timeout
+
+
+def _joined(pieces: dict[TopicPartition, list[pa.RecordBatch]]) -> dict[TopicPartition, Any]:
+    return {
+        tp: found[0] if len(found) == 1 else pa.concat_batches(found)
+        for tp, found in pieces.items()
+    }
