@@ -341,7 +341,9 @@ class Coordinator:
         holder = group.holder_of(beat.instance_id) if beat.instance_id else None
         if known is not None and known.instance_id == beat.instance_id and not known.away:
             # It lost the answer to its join, or its place in the sequence of epochs. It is told
-            # again what it has; a join that arrives late must not free anything.
+            # again what it has: a join that arrives late must not free anything. With a new epoch:
+            # a commit from before, which arrives late, is not one of what it reads from now on.
+            group.tell_again(known)
             return known
         if known is not None and known is not holder:
             raise UnknownMemberError(

@@ -232,6 +232,10 @@ class Group:
             member.revoke_ends_ms = now_ms + member.rebalance_timeout_ms
         self._tell(member)
 
+    def tell_again(self, member: Member) -> None:
+        """The member begins anew with what it was told last."""
+        self._tell(member)
+
     def _shrink(self, member: Member) -> None:
         """Frees what is reserved for a member that is away and that its target has lost."""
         for partition in member.assigned - self.target[member.member_id].keys():

@@ -124,6 +124,10 @@ class Groups(RuleBasedStateMachine):
             # Evicted: it gives everything up, as it must have done by its own clock.
             del self.alive[process.member_id]
             return
+        except StaleMemberEpochError:
+            # Left behind by copies of its own joins: it begins anew, with nothing.
+            process.epoch, process.owned, process.told = 0, set(), frozenset()
+            return
         if not lose_answer:
             process.hear(answer)
 
@@ -208,16 +212,12 @@ class Groups(RuleBasedStateMachine):
         """Left alone, the group becomes stable, complete and balanced."""
         for _ in range(4):
             for process in list(self.alive.values()):
-                # Lost answers may have left it behind: then it begins anew, with nothing.
-                try:
-                    self.send(process)
-                except StaleMemberEpochError:
-                    process.epoch, process.owned, process.told = 0, set(), frozenset()
-                    self.send(process)
+                self.send(process)
                 process.owned = set(process.told)
         # Whoever is away or dead for the group alone ends now.
         for _ in range(3):
             self.now_ms += SESSION_MS // 2
+            self.coordinator.tick()
             for process in list(self.alive.values()):
                 self.send(process)
                 process.owned = set(process.told)
