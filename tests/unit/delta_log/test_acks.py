@@ -66,8 +66,15 @@ class Gateways:
 
     def orphans(self, gateway_id: str = "g") -> list[bytes]:
         """The values in all files of orphans, in order."""
+        return self._values(f"{gateway_id}/*.orphans")
+
+    def logged(self, gateway_id: str = "g") -> list[bytes]:
+        """The values in all segments of a log, in order."""
+        return self._values(f"{gateway_id}/*.wal")
+
+    def _values(self, pattern: str) -> list[bytes]:
         found: list[bytes] = []
-        for path in sorted((self.directory / gateway_id).glob("*.orphans")):
+        for path in sorted(self.directory.glob(pattern)):
             for frame in decode_segment(path.read_bytes(), str(path), is_last=False):
                 for _, entry in frame.entries:
                     for one in decode_entry(entry).slices:
@@ -529,3 +536,16 @@ def test_a_topic_that_fails_to_be_led_keeps_its_entries(gateways: Gateways, topi
         gateways.run(_nothing, before=away)
     gateways.run(_settled, clean=True)
     assert values(topics, 0) == [(0, b"1")]
+
+
+def test_what_is_in_the_table_does_not_enter_the_log_any_more(
+    gateways: Gateways, topics: Topics
+) -> None:
+    async def work(appender: Appender, wal: Wal) -> None:
+        for number in range(3):
+            await appender.submit([Slice(0, batch(number))], 1)
+        await appender.submit([Slice(0, batch(3))], 1, write_ahead=True)
+        assert gateways.logged() == [b"3"]
+
+    gateways.run(work, clean=True)
+    assert len(values(topics, 0)) == 4
