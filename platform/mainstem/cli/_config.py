@@ -35,7 +35,7 @@ class ConfigScope:
 
 def config_scopes() -> dict[str, ConfigScope]:
     """Every table of settings, by name."""
-    from mainstem.client import PRODUCER_KEYS
+    from mainstem.client import CONSUMER_KEYS, PRODUCER_KEYS
 
     scopes = (
         ConfigScope(
@@ -55,6 +55,11 @@ def config_scopes() -> dict[str, ConfigScope]:
             'Producer({"NAME": VALUE}), or -X NAME=VALUE for `mainstem topic produce` and '
             "`mainstem bench produce`.",
             PRODUCER_KEYS,
+        ),
+        ConfigScope(
+            "consumer",
+            'Consumer({"NAME": VALUE}), or -X NAME=VALUE for `mainstem topic consume`.',
+            CONSUMER_KEYS,
         ),
     )
     return {scope.name: scope for scope in scopes}

@@ -21,6 +21,7 @@ from mainstem.cli._context import (
     say,
 )
 from mainstem.cli._help import ExampleGroup
+from mainstem.cli._topic_consume import consume
 from mainstem.cli._topic_produce import produce
 
 if TYPE_CHECKING:
@@ -29,16 +30,18 @@ if TYPE_CHECKING:
 
 @click.group(cls=ExampleGroup)
 def topic() -> None:
-    """Create, look at, change and delete topics, and produce to one.
+    """Create, look at, change and delete topics, produce to one and read one.
 
     \b
     EXAMPLES
       mainstem topic create orders -p 6 -c commit.interval.ms=50
       echo '{"id": 1}' | mainstem topic produce orders -k 1
+      mainstem topic consume orders -o -10 -e
       mainstem topic describe orders
     """
 
 
+topic.add_command(consume)
 topic.add_command(produce)
 
 _topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
