@@ -247,7 +247,7 @@ def _at_end(consumer: Consumer, ends: dict[TopicPartition, int], in_group: bool)
     return all(tp.offset >= ends[tp] for tp in consumer.position(assigned))
 
 
-# ------------------------------------------------------------------------------------------- formats
+# -- formats ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,11 +322,8 @@ class RecordPrinter:
                 self._parts.append(field)
             elif piece:
                 self._parts.append(unescape(piece))
-        if (
-            not self._parts
-            or not isinstance(self._parts[-1], bytes)
-            or self._parts[-1][-1:] not in (b"\n", b"\0", b"\r")
-        ):
+        last = self._parts[-1] if self._parts else b""
+        if not isinstance(last, bytes) or not last.endswith((b"\n", b"\r", b"\0")):
             self._parts.append(b"\n")
 
     def __call__(self, record: ConsumerRecord) -> bytes:
@@ -334,7 +331,7 @@ class RecordPrinter:
 
 
 def json_line(record: ConsumerRecord) -> bytes:
-    """A record as one JSON object; bytes that are no UTF-8 are shown with replacement characters."""
+    """A record as one JSON object; what is no UTF-8 becomes replacement characters."""
     return (
         json.dumps(
             {
