@@ -142,6 +142,7 @@ class AppenderMachine(RuleBasedStateMachine):
             return
         try:
             self.faults.queue.clear()
+            self.faults.foreign.clear()
             assert self.log.settle() == []
         finally:
             shutil.rmtree(self.directory)
