@@ -114,6 +114,8 @@ class Coordinator:
         self._topics = _Topics()
         #: (when it may be evicted, group, member); may be early, never late.
         self._ends: list[tuple[int, str, str]] = []
+        #: Groups whose members wait, and until when.
+        self._held: dict[str, int] = {}
         #: Groups that have got their first member or lost their last since `take_changed`.
         self._changed: dict[str, None] = {}
 
@@ -239,21 +241,35 @@ class Coordinator:
 
     # -- what happens to groups --------------------------------------------------------------------
 
-    def restore(self, group_name: str, epoch: int) -> None:
-        """Makes an empty group whose epochs begin above `epoch`."""
+    def restore(self, group_name: str, epoch: int, hold_ms: int = 0) -> None:
+        """Makes an empty group whose epochs begin above `epoch`.
+
+        Args:
+            hold_ms: For so long nobody is given anything: members of a coordinator before this one
+                still read what they had, until they hear that they are unknown here.
+        """
         if group_name not in self._groups:
-            self._groups[group_name] = Group(group_name, epoch)
+            group = self._groups[group_name] = Group(group_name, epoch)
+            if hold_ms:
+                group.held = True
+                self._held[group_name] = self._clock_ms() + hold_ms
 
     def forget(self, group_name: str) -> None:
         """Drops an empty group."""
         group = self._groups.get(group_name)
         if group is not None and not group.members:
             del self._groups[group_name]
+            self._held.pop(group_name, None)
             self._changed.pop(group_name, None)
 
     def tick(self) -> None:
         """Evicts who was silent, or did not give up what it was told to, for too long."""
         now_ms = self._clock_ms()
+        if self._held:
+            for name in [name for name, until_ms in self._held.items() if until_ms <= now_ms]:
+                del self._held[name]
+                self._groups[name].held = False
+                self._groups[name].retarget(self._topics.infos)
         while self._ends and self._ends[0][0] <= now_ms:
             at_ms, group_name, member_id = heapq.heappop(self._ends)
             group = self._groups.get(group_name)

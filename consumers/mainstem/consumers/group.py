@@ -79,6 +79,8 @@ class Group:
         #: Member id → partition → the epoch in which the target gave it.
         self.target: dict[str, dict[Partition, int]] = {}
         self.rebalance_count = 0
+        #: Nobody is given anything yet; see `Coordinator.restore`.
+        self.held = False
         #: Who was told to own a partition and has not given it up.
         self._owners: dict[Partition, str] = {}
         self._instances: dict[str, str] = {}
@@ -101,7 +103,11 @@ class Group:
         """Whether the member has been told its target, and has given up the rest."""
         if member.away:
             return True
-        return not member.revoking and member.assigned == self.target[member.member_id].keys()
+        return (
+            not self.held
+            and not member.revoking
+            and member.assigned == self.target[member.member_id].keys()
+        )
 
     def is_fenced(self, member_id: str) -> bool:
         """Whether the member was replaced by another process with its instance id."""
@@ -166,6 +172,8 @@ class Group:
 
     def retarget(self, topics: Mapping[str, TopicInfo]) -> None:
         """Computes the target anew. Only what changes gets a new epoch."""
+        if self.held:
+            return
         wanted: set[str] = set()
         for member in self.members.values():
             wanted |= member.wants

@@ -7,7 +7,7 @@ group commit, retries, and a leader epoch that stops whoever led it before. A ro
 | key | value |
 |---|---|
 | `group`, `topic_id`, `partition` | `group`, `topic`, `topic_id`, `partition`, `offset`, `leader_epoch`, `metadata`, `commit_timestamp_ms` |
-| `group` | `group`, `epoch_floor`, `empty_since_ms` |
+| `group` | `group`, `epoch_floor`, `empty_since_ms`, `heartbeat_ms` |
 
 A null value takes the key away. When enough rows are superseded, the live ones are appended once
 more and a table commit removes the files before them, so that opening the table stays cheap.
@@ -106,10 +106,12 @@ class GroupRow:
     Attributes:
         epoch_floor: No epoch above it was ever answered.
         empty_since_ms: When its last member went, by the wall clock; None: it has members.
+        heartbeat_ms: No member was told to be silent for longer.
     """
 
     epoch_floor: int = 0
     empty_since_ms: int | None = None
+    heartbeat_ms: int = 0
 
 
 #: A change: an offset, a group's row, or a key that goes.

@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -63,13 +63,13 @@ class Running:
     """What there is while this gateway coordinates.
 
     Attributes:
-        floors: The accepted epoch floor of each group, durable or not.
+        rows: The accepted row of each group, durable or not.
         missing: Topics that members want and that did not exist when they were looked for.
     """
 
     coordinator: Coordinator
     table: OffsetsTable
-    floors: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, GroupRow] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
     all_topics_known: bool = False
     members_count: int = 0
@@ -168,8 +168,9 @@ class GroupCoordination:
             await self._learn(running, new)
         answer = coordinator.heartbeat(beat)
         self.note_changes(running)
-        await self._keep_epoch(running, beat.group, answer.member_epoch)
-        return answer, self._interval_ms(running, beat, answer)
+        interval_ms = self._interval_ms(running, beat, answer)
+        await self._keep(running, beat.group, answer.member_epoch, interval_ms)
+        return answer, interval_ms
 
     def note_changes(self, running: Running) -> None:
         """Writes down which groups have got their first member, or lost their last."""
@@ -181,22 +182,33 @@ class GroupCoordination:
             with contextlib.suppress(MainstemError):
                 self._write_group(running, name, epoch, _wall_ms() if is_empty else None)
 
-    async def _keep_epoch(self, running: Running, name: str, epoch: int) -> None:
-        """Makes sure that no coordinator after this one begins below the epoch."""
-        if epoch > running.floors.get(name, 0):
-            self._write_group(running, name, epoch, None)
-        row = running.table.group(name)
-        if row is None or row.epoch_floor < epoch:
+    async def _keep(self, running: Running, name: str, epoch: int, interval_ms: int) -> None:
+        """Makes durable what a coordinator after this one has to know of an answer."""
+        row = running.rows.get(name) or GroupRow()
+        if epoch > row.epoch_floor or interval_ms > row.heartbeat_ms:
+            self._write_group(running, name, epoch, None, interval_ms)
+        durable = running.table.group(name)
+        if durable is None or epoch > durable.epoch_floor or interval_ms > durable.heartbeat_ms:
             await running.table.flushed(name)
 
     def _write_group(
-        self, running: Running, name: str, epoch: int, empty_since_ms: int | None
+        self,
+        running: Running,
+        name: str,
+        epoch: int,
+        empty_since_ms: int | None,
+        interval_ms: int = 0,
     ) -> None:
-        floor = running.floors.get(name, 0)
+        row = running.rows.get(name) or GroupRow()
+        floor = row.epoch_floor
         if epoch > floor:
             floor = epoch + EPOCH_STEP
-        running.table.write([Row(name, None, GroupRow(floor, empty_since_ms))])
-        running.floors[name] = floor
+        heartbeat_ms = max(row.heartbeat_ms, SETTLED_MS_MIN)
+        while heartbeat_ms < interval_ms:
+            heartbeat_ms *= 2  # few writes, however a group grows
+        row = GroupRow(floor, empty_since_ms, heartbeat_ms)
+        running.table.write([Row(name, None, row)])
+        running.rows[name] = row
 
     def _interval_ms(self, running: Running, beat: Heartbeat, answer: Beat) -> int:
         count = running.members_count
@@ -313,7 +325,7 @@ class GroupCoordination:
             ):
                 rows.append(Row(name, None, None))
                 running.coordinator.forget(name)
-                running.floors.pop(name, None)
+                running.rows.pop(name, None)
             if rows:
                 running.table.write(rows)
                 log.info("offsets forgotten", group=name, count=len(gone))
@@ -353,12 +365,15 @@ class GroupCoordination:
         alive: list[Row] = []
         for name in table.groups:
             row = table.group(name) or GroupRow()
-            coordinator.restore(name, row.epoch_floor)
-            running.floors[name] = row.epoch_floor
-            if name in {*table.groups} and table.group(name) and row.empty_since_ms is None:
-                # It had members when the last coordinator ended. If none comes back, it is empty
-                # from now on.
-                alive.append(Row(name, None, GroupRow(row.epoch_floor, now_ms)))
+            running.rows[name] = row
+            if row.empty_since_ms is not None:
+                coordinator.restore(name, row.epoch_floor)
+                continue
+            # It had members when the last coordinator ended. Those that live come within the time
+            # that they were told, and give up what they had. If none does, it is empty from now.
+            coordinator.restore(name, row.epoch_floor, hold_ms=row.heartbeat_ms)
+            running.rows[name] = replace(row, empty_since_ms=now_ms)
+            alive.append(Row(name, None, running.rows[name]))
         if alive:
             with contextlib.suppress(MainstemError):
                 table.write(alive)

@@ -277,7 +277,7 @@ class GroupService(groups_pb2_grpc.GroupsServicer):
             if not _has_content(running, request.group):
                 raise _unknown_group(request.group)
             running.coordinator.forget(request.group)
-            running.floors.pop(request.group, None)
+            running.rows.pop(request.group, None)
             stored = running.table.offsets(request.group)
             rows = [Row(request.group, key, None) for key in stored]
             await running.table.write([*rows, Row(request.group, None, None)])

@@ -351,6 +351,20 @@ def test_epochs_begin_above_what_is_restored() -> None:
     assert world.join("m").epoch > 1_000
 
 
+def test_after_a_restart_nobody_is_given_anything_before_all_had_the_time_to_come() -> None:
+    world = World()
+    world.coordinator.restore("g", 1_000, hold_ms=500)
+    first, second = world.join("first"), world.join("second")
+    world.now_ms += 499
+    assert first.beat().assignment == frozenset()
+    assert not first.beat().settled
+    assert world.coordinator.groups["g"].state == "RECONCILING"
+    world.now_ms += 1
+    world.settle(1)
+    assert len(first.owned) == len(second.owned) == 3
+    assert world.coordinator.groups["g"].state == "STABLE"
+
+
 @pytest.mark.parametrize(
     ("facts", "error"),
     [
