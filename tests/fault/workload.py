@@ -26,6 +26,7 @@ from mainstem.delta_log import (
 )
 from mainstem.delta_log.store_uri import open_store
 from mainstem.delta_log.verify import TopicReport, verify_named
+from mainstem.limits import KIB, MIB
 from mainstem.testing import Read, Run, Verdict, check_history, read_history
 
 #: Longer than `delivery_timeout_ms`, by which every record has ended.
@@ -43,6 +44,8 @@ class ProducerSpec:
         batch_rows: Most records a batch has in each partition; 1: single records, each with a
             callback.
         pause_s: Between two batches.
+        delivery_timeout_ms: Short: many records are given up while there is no gateway.
+        request_bytes_max: Small: batches go in several requests, of which some may be stored.
     """
 
     name: str
@@ -52,12 +55,18 @@ class ProducerSpec:
     pause_s: float = 0.05
     batches_under_way: int = 8
     delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
+    request_timeout_ms: int = 10_000
+    request_bytes_max: int = 8 * MIB
 
 
 #: Every level of acks, with and without idempotence, in batches and one by one.
 PRODUCERS = (
     ProducerSpec("all-idempotent-batches", "all", True, 120),
     ProducerSpec("all-idempotent-records", "all", True, 1),
+    ProducerSpec("all-idempotent-parts", "all", True, 120, request_bytes_max=16 * KIB),
+    ProducerSpec(
+        "all-idempotent-hasty", "all", True, 60, delivery_timeout_ms=700, request_timeout_ms=600
+    ),
     ProducerSpec("all-batches", "all", False, 120),
     ProducerSpec("all-records", "all", False, 1),
     ProducerSpec("leader-batches", "1", False, 120),
