@@ -63,6 +63,10 @@ _LOOK_S: Final = 0.001
 
 _RETRY_DELAY_MS: Final = 100
 
+#: Times that a topic's state is asked for in one request: while somebody else brings it up to date,
+#: or pushes it out, it cannot be used.
+_LOOKS_MAX: Final = 20
+
 
 class FetchService:
     """Serves `Fetch` and `ListOffsets`.
@@ -282,7 +286,7 @@ class FetchService:
         """Makes each topic's state ready for `ReadTopics.current`; returns why one's is not."""
         errors: dict[str, MainstemError] = {}
         age_s_max = FOLLOW_INTERVAL_S
-        while True:
+        for _ in range(_LOOKS_MAX):
             missing = [
                 topic
                 for topic in topics
@@ -300,6 +304,14 @@ class FetchService:
                     errors[topic] = _as_ours(outcome)
                 elif outcome is not None:
                     raise outcome
+        for topic in missing:
+            errors[topic] = BackPressureError(
+                f"topic {topic!r} cannot be kept open: too many topics are read here at a time; "
+                "use another gateway",
+                retry_delay_ms=_RETRY_DELAY_MS,
+                topic=topic,
+            )
+        return errors
 
     def _plan(
         self, asked: log_pb2.FetchPartition, error: MainstemError | None, bytes_max: int

@@ -113,6 +113,10 @@ class Leases:
         """Gives the topic's lease back, with the next heartbeat."""
         self._held.discard(topic)
 
+    def holds(self, topic: str) -> bool:
+        """Whether the topic's lease is ours, as of the last heartbeat."""
+        return topic in self._held
+
     def holder(self, topic: str) -> str:
         """host:port of the gateway that has the topic's lease; ours, if nobody else has it."""
         other = self._other_holder(topic, self._rows)

@@ -17,13 +17,20 @@ from mainstem.delta_log import Store, TableState, Topics, refresh_table
 from mainstem.delta_log.topics import TOPICS
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.limits import FETCH_PARTITIONS_MAX, TOPICS_OPEN_MAX
 from mainstem.records import check_topic_name
 
 #: How old the state of a followed topic may be.
 FOLLOW_INTERVAL_S = 0.1
 
 #: Topics that are kept open for readers. Each holds a descriptor, and a state where it is followed.
-READ_TOPICS_MAX = 1_000
+READ_TOPICS_MAX = TOPICS_OPEN_MAX
+
+#: A topic that nobody has read for this long is closed.
+UNREAD_S_MAX = 600.0
+
+
+assert FETCH_PARTITIONS_MAX <= READ_TOPICS_MAX, "one request's topics would push each other out"
 
 
 class ReadTopic:
@@ -38,7 +45,8 @@ class ReadTopic:
         self.topic_id = ""
         #: What was followed; None: it was led here whenever it was read.
         self.state: TableState | None = None
-        self.refreshed_at = -FOLLOW_INTERVAL_S
+        self.refreshed_at = 0.0
+        self.read_at = time.monotonic()
         self.refreshing: asyncio.Task[None] | None = None
         self._bind = bind
         self._store: Store | None = None
@@ -108,7 +116,7 @@ class ReadTopics:
 
     def led(self, topic: str) -> bool:
         """Whether this gateway leads the topic now."""
-        return self._registry.leading(topic) is not None
+        return self._registry.is_leader(topic)
 
     def refreshing(self, topic: str) -> bool:
         """Whether the topic's state is being brought up to date from the store."""
@@ -126,7 +134,7 @@ class ReadTopics:
             The state, how to read files, and whether the state is the appender's.
         """
         led = False
-        known = self._registry.leading(topic)
+        known = self._registry.leading(topic) if self.led(topic) else None
         found = self._open.get(topic)
         if known is not None and known.appender is not None:
             state = known.appender.state
@@ -154,6 +162,7 @@ class ReadTopics:
         else:
             return None
         self._open.move_to_end(topic)
+        found.read_at = time.monotonic()
         return state, found, led
 
     async def refresh(self, topic: str) -> None:
@@ -200,8 +209,11 @@ class ReadTopics:
     def _add(self, topic: str) -> ReadTopic:
         found = ReadTopic(topic, lambda: self._store.bind(f"{TOPICS}/{topic}"))
         self._open[topic] = found
-        while len(self._open) > READ_TOPICS_MAX:
-            self.forget(next(iter(self._open)))
+        while True:
+            oldest = next(iter(self._open.values()))
+            if len(self._open) <= READ_TOPICS_MAX and found.read_at - oldest.read_at < UNREAD_S_MAX:
+                break
+            self.forget(oldest.topic)
         return found
 
 

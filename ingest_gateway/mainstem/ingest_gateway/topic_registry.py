@@ -135,6 +135,11 @@ class TopicRegistry:
             return None
         return known
 
+    def is_leader(self, topic: str) -> bool:
+        """Whether the topic is led here and, as far as is known, nowhere else: a gateway that
+        stalled for longer than its session may have lost it and not have tried a commit since."""
+        return self.leading(topic) is not None and (self.leases is None or self.leases.holds(topic))
+
     async def lead(self, topic: str) -> KnownTopic:
         """The topic, led by this gateway: opened, created if it may, and taken over as needed.
 

@@ -460,6 +460,35 @@ def test_a_cache_that_was_evicted_in_the_middle_and_files_give_every_record_once
     run(test())
 
 
+def test_a_compacted_file_that_reaches_into_the_cached_tail_repeats_nothing(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", commit_interval_ms="0")
+            await client.produce(values_request(*(b"%d" % number for number in range(10))))
+        async with running(tmp_path) as (gateway, client):
+            await client.produce(values_request(*(b"%d" % number for number in range(10, 20))))
+            state = table(tmp_path, "t")
+            commit(tmp_path, "t", *compacted(tmp_path, "t", state, range(20)))
+            await client.produce(values_request(*(b"%d" % number for number in range(20, 30))))
+            (first, _) = table(tmp_path, "t").files(0).sorted()
+            assert (first.base_offset, first.last_offset) == (0, 19)
+            cache = gateway._fetches._cache
+            assert cache.start_offset("t", state.topic_id, 0, 30) == 10
+            for limit in (1, 100, 300, 2**20):
+                at, came = 0, []
+                while at < 30:
+                    (found,) = await fetch(
+                        client, ("t", 0, at), partition_bytes=limit, format=RECORDS
+                    )
+                    came += [int(record.value) for record in found.records]
+                    at = found.next_offset
+                assert came == list(range(30))
+
+    run(test())
+
+
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 from tests.unit.ingest_gateway.fetching import (
     RECORDS,
@@ -222,6 +224,36 @@ def test_an_offset_that_another_gateway_has_given_is_not_out_of_range_here(
                 assert found.high_watermark == number + 1
             (found,) = await fetch(reader, ("t", 0, 21))
             assert found.error.code == "OFFSET_OUT_OF_RANGE"
+
+    run(test())
+
+
+def test_a_gateway_that_has_lost_the_lease_without_a_commit_gives_what_others_committed(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        quick: dict[str, Any] = {"gateway_heartbeat_interval_ms": 50}
+        async with (
+            running(tmp_path, **quick) as (gateway, old),
+            running(tmp_path, **quick) as (_, new),
+        ):
+            await old.create("t")
+            await old.produce(values_request(b"0"))
+            leases = gateway._registry.leases
+            assert leases is not None
+            leases.release("t")  # as after a stall; its appender does not know
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    try:
+                        await new.produce(values_request(b"1"))
+                        break
+                    except grpc.aio.AioRpcError:
+                        await asyncio.sleep(0.05)
+            (found,) = await fetch(old, ("t", 0, 1), min_bytes=1, max_wait_ms=60_000)
+            assert offsets(found) == [1]
+            task = await waiting_fetch(gateway, old, ("t", 0, 2))
+            await new.produce(values_request(b"2"))
+            assert offsets((await soon(task))[0]) == [2]
 
     run(test())
 
