@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -280,6 +281,25 @@ def test_after_a_restart_members_rejoin_epochs_are_higher_and_offsets_are_what_w
                         await asyncio.sleep(again.interval_ms / 1000)
                 assert again.epoch > epoch
                 epoch = again.epoch
+
+    run(test())
+
+
+def test_epochs_of_a_group_that_was_empty_at_the_restart_are_higher_too(tmp_path: Path) -> None:
+    async def test() -> None:
+        epoch = 0
+        for _ in range(2):
+            async with running(tmp_path) as (_, client):
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    await client.create("t", 2)
+                member = Member(client)
+                assert await member.beat() == {0, 1}  # nobody has to be waited for
+                assert member.epoch > epoch
+                epoch = member.epoch
+                await member.leave()
+                await groups(client).DescribeGroup(
+                    groups_pb2.DescribeGroupRequest(group="g"), timeout=WAIT_S
+                )
 
     run(test())
 
