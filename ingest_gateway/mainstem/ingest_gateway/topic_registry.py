@@ -312,6 +312,8 @@ class TopicRegistry:
             topic_id = await self._run(self._topics.delete, topic)
             if self.leases is not None:
                 self.leases.release(topic)
+            if self.wal is not None:
+                self.wal.forget(topic, topic_id)
             self._metrics.forget_topic(topic)
             self.on_closed(topic)
         log.info("topic deleted", topic=topic, topic_id=topic_id)

@@ -115,9 +115,11 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
             "int",
             86_400_000,
             "An idempotent producer that sent nothing for this long is forgotten; it goes on with "
-            "a new id. Kafka: producer.id.expiration.ms.",
+            "a new id. Longer than every producer's delivery.timeout.ms, or a batch whose answer "
+            "was lost may be stored twice. Kafka: producer.id.expiration.ms.",
             unit="ms",
             minimum=1_000,
+            maximum=86_400_000,
         ),
         ConfigKey(
             "group.consumer.session.timeout.ms",
