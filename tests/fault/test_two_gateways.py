@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fault.two_gateways import TOPICS, RaceReport, run_race
+from tests.fault.two_gateways import LEADER_PRODUCERS, TOPICS, RaceReport, run_race
+from tests.fault.workload import acknowledged_records, orphaned_records, stored_records
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
@@ -35,6 +36,22 @@ def test_a_gateway_takes_over_from_one_that_was_killed_and_nothing_is_lost_or_do
     result = run_race(tmp_path, seed, 60.0, kill=True)
     report(result)
     check(result)
+
+
+@pytest.mark.skipif(not FULL, reason="`make test-fault` only")
+@pytest.mark.timeout(900)
+def test_what_acks_1_promised_and_a_change_of_the_leader_took_away_is_kept_as_orphans(
+    tmp_path: Path, seed: int, report: Callable[[object], None]
+) -> None:
+    result = run_race(tmp_path, seed, 30.0, specs=LEADER_PRODUCERS)
+    warehouse = tmp_path / "warehouse"
+    histories = (tmp_path / "producers").glob("*.jsonl")
+    lost = acknowledged_records(histories, "1") - stored_records(warehouse, TOPICS)
+    kept = orphaned_records(warehouse)
+    report(f"acks=1 and a change of the leader: {len(lost):,} lost, {len(lost & kept):,} kept")
+    assert all(topic.ok for topic in result.judgement.topics), str(result)
+    assert sum(result.epochs.values()) > len(TOPICS), "the lead changed hands"
+    assert lost <= kept
 
 
 def check(result: RaceReport) -> None:

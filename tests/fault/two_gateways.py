@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -35,14 +35,19 @@ from mainstem.testing._history import Outcome
 
 TOPICS = {"orders": 3, "clicks": 1}
 
-#: acks=1 is not among them: its records are only in the log of the gateway that took them until it
-#: commits, and are not in the topic where another gateway goes on meanwhile.
+#: acks=1 is apart: its records are only in the log of the gateway that took them until it commits,
+#: and are not in the topic where another gateway goes on meanwhile.
 PRODUCERS = (
     ProducerSpec("idempotent-batches", "all", True, 60),
     ProducerSpec("idempotent-records", "all", True, 1),
     ProducerSpec("other-batches", "all", True, 60),
     ProducerSpec("hasty-batches", "all", True, 60, delivery_timeout_ms=700, request_timeout_ms=600),
     ProducerSpec("plain-batches", "all", False, 60),
+)
+
+LEADER_PRODUCERS = (
+    ProducerSpec("leader-batches", "1", False, 60),
+    ProducerSpec("leader-records", "1", False, 1),
 )
 
 HEARTBEAT_MS, SESSION_MS = 100, 400
@@ -89,7 +94,14 @@ class RaceReport:
         )
 
 
-def run_race(directory: Path, seed: int, seconds: float, *, kill: bool = False) -> RaceReport:
+def run_race(
+    directory: Path,
+    seed: int,
+    seconds: float,
+    *,
+    kill: bool = False,
+    specs: Sequence[ProducerSpec] = PRODUCERS,
+) -> RaceReport:
     """Runs the race in `directory`, which must be empty, for so long.
 
     Args:
@@ -108,9 +120,9 @@ def run_race(directory: Path, seed: int, seconds: float, *, kill: bool = False) 
             for topic, partitions in TOPICS.items():
                 admin.create_topic(topic, partitions, {"commit.interval.ms": 20})
         orders = [f"{one.address},{two.address}", f"{two.address},{one.address}"]
-        bootstrap = {spec.name: orders[i % 2] for i, spec in enumerate(PRODUCERS)}
+        bootstrap = {spec.name: orders[i % 2] for i, spec in enumerate(specs)}
         with (
-            Producers(directory / "producers", PRODUCERS, TOPICS, bootstrap, seed) as producers,
+            Producers(directory / "producers", specs, TOPICS, bootstrap, seed) as producers,
             Follower(warehouse, TOPICS) as follower,
             maintenance(warehouse, seed) as work,
             Challenger("one", one.address, directory) as first,

@@ -26,8 +26,9 @@ from mainstem.delta_log import (
 )
 from mainstem.delta_log.store_uri import open_store
 from mainstem.delta_log.verify import TopicReport, verify_named
+from mainstem.delta_log.wal_format import decode_entry, decode_segment
 from mainstem.limits import KIB, MIB
-from mainstem.testing import Read, Run, Verdict, check_history, read_history
+from mainstem.testing import Read, Run, Send, Verdict, check_history, read_history
 
 #: Longer than `delivery_timeout_ms`, by which every record has ended.
 STOP_TIMEOUT_S = 150.0
@@ -273,6 +274,47 @@ def read_all(warehouse: Path, topics: Mapping[str, int]) -> Iterator[Read]:
                 end = one.state.log_end_offset(partition)
                 runs = read_runs(one.store, one.state, partition, 0, end)
                 yield Read("table", topic, partition, runs, whole=True)
+
+
+#: (producer, topic, partition, number)
+RecordName = tuple[str, str, int, int]
+
+
+def acknowledged_records(histories: Iterable[Path], acks: str) -> set[RecordName]:
+    """Every record that a producer was told is there, with this level of acks."""
+    return {
+        (one.producer, one.topic, one.partition, number)
+        for one in read_history(histories)
+        if isinstance(one, Send) and one.outcome == "ok" and one.acks == acks
+        for number in range(one.number, one.number + one.count)
+    }
+
+
+def stored_records(warehouse: Path, topics: Mapping[str, int]) -> set[RecordName]:
+    """Every record in the tables."""
+    return {
+        (run.producer, read.topic, read.partition, number)
+        for read in read_all(warehouse, topics)
+        for run in read.runs
+        for number in range(run.number, run.number + run.count)
+    }
+
+
+def orphaned_records(warehouse: Path) -> set[RecordName]:
+    """Every record that a gateway kept beside its write-ahead log."""
+    found: set[RecordName] = set()
+    for path in (warehouse / "wal").glob("*/*.orphans"):
+        for frame in decode_segment(path.read_bytes(), str(path), is_last=False):
+            for _, entry in frame.entries:
+                request = decode_entry(entry)
+                for slice_ in request.slices:
+                    keys = slice_.records.column("key").to_pylist()
+                    values = slice_.records.column("value").to_pylist()
+                    found |= {
+                        (key.decode(), request.topic, slice_.partition, int(value))
+                        for key, value in zip(keys, values, strict=True)
+                    }
+    return found
 
 
 @dataclass(frozen=True)
