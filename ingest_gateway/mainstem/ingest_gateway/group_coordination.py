@@ -47,6 +47,9 @@ COORDINATOR_LEASE = "__consumer_offsets"
 #: Epochs that may be answered without another write of the group's row.
 EPOCH_STEP = 1_000
 
+#: All who ask within this after a start that failed get its error: a start reads the whole table.
+RESTART_AFTER_S = 1.0
+
 #: How often sessions are looked at when nobody asks anything.
 TICK_S = 0.5
 
@@ -109,6 +112,8 @@ class GroupCoordination:
         self._starting: asyncio.Task[Running] | None = None
         self._minder: asyncio.Task[None] | None = None
         self._closing = False
+        self._failure: MainstemError | None = None
+        self._failed_at = 0.0
 
     @property
     def running(self) -> Running | None:
@@ -140,6 +145,9 @@ class GroupCoordination:
             raise ShuttingDownError(
                 "the gateway is shutting down; try again after its restart", retry_delay_ms=500
             )
+        if self._failure is not None and time.monotonic() - self._failed_at < RESTART_AFTER_S:
+            # Raised again and again, it must not keep the frames of all who saw it.
+            raise self._failure.with_traceback(None)
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())
             self._starting.add_done_callback(self._start_ended)
@@ -384,8 +392,11 @@ class GroupCoordination:
 
     def _start_ended(self, task: asyncio.Task[Running]) -> None:
         self._starting = None
-        if not task.cancelled():
-            task.exception()  # seen, though whoever asked may be gone
+        failure = None if task.cancelled() else task.exception()
+        # Who another gateway is costs nothing to say anew.
+        is_cheap = isinstance(failure, NotLeaderError)
+        self._failure = failure if isinstance(failure, MainstemError) and not is_cheap else None
+        self._failed_at = time.monotonic()
 
     def _lost(self, error: MainstemError) -> None:
         log.error("the offsets table is lost", code=error.code, error=error.message)

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from tests.unit.delta_log.faults import FaultyStore
+from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.ingest_gateway.harness import (
     WAIT_S,
     Client,
@@ -26,6 +26,7 @@ from tests.unit.ingest_gateway.harness import (
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.delta_log import LocalStore, load_table, read_data_file
+from mainstem.ingest_gateway import group_coordination
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import admin_pb2, groups_pb2, groups_pb2_grpc
 
@@ -401,6 +402,26 @@ def test_a_commit_that_is_not_durable_is_neither_answered_nor_fetched(tmp_path: 
     run(test())
 
 
+def test_a_start_that_failed_is_not_tried_again_at_every_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = times(1, "put_if_absent", unavailable(), "consumer_offsets")
+
+    async def test() -> None:
+        monkeypatch.setattr(group_coordination, "RESTART_AFTER_S", 1e9)
+        store = FaultyStore(LocalStore(tmp_path), before=failing)
+        async with running(store=store) as (_, client):
+            await client.create("t", 1)
+            member = Member(client)
+            for _ in range(3):
+                async with refused(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE"):
+                    await member.beat()
+            monkeypatch.setattr(group_coordination, "RESTART_AFTER_S", 0.0)
+            assert await member.beat() == {0}
+
+    run(test())
+
+
 def test_commits_of_one_member_take_effect_in_the_order_in_which_they_arrive(
     tmp_path: Path,
 ) -> None:
@@ -478,8 +499,6 @@ def test_one_gateway_coordinates_the_other_names_it_and_takes_over_when_it_ends(
 def test_offsets_are_forgotten_when_the_group_was_empty_for_long_enough_and_never_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mainstem.ingest_gateway import group_coordination
-
     async def test() -> None:
         async with running(tmp_path) as (gateway, client):
             await client.create("t", 1)
