@@ -327,7 +327,7 @@ class Consumer:
             offsets = [TopicPartition(message.topic, message.partition, message.offset + 1)]
         with self._alone():
             self._reader.settle()
-            return self._engine.commit(
+            return self._engine.commits.commit(
                 None if offsets is None else list(offsets), asynchronous=asynchronous
             )
 
@@ -345,7 +345,7 @@ class Consumer:
         if message is not None:
             offsets = [TopicPartition(message.topic, message.partition, message.offset + 1)]
         with self._alone():
-            self._engine.store(list(offsets or ()))
+            self._engine.commits.store(list(offsets or ()))
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from functools import partial
 from typing import Any, Final, cast
 
 from mainstem.client._channels import Channels
+from mainstem.client._consumer_commits import Commits
 from mainstem.client._consumer_partitions import Partition, Partitions, Start
 from mainstem.client._consumer_reader import Reader
 from mainstem.client._consumer_records import (
@@ -24,12 +22,11 @@ from mainstem.client._consumer_records import (
 )
 from mainstem.client._consumer_settings import ConsumerSettings
 from mainstem.client._consumer_worker import ConsumerWorker
-from mainstem.client._group_client import GroupClient, Offsets
+from mainstem.client._group_client import GroupClient
 from mainstem.client._results import TopicMetadata
 from mainstem.errors import (
     ConfigError,
     ConsumerClosedError,
-    GatewayUnavailableError,
     MainstemError,
     UnknownTopicError,
 )
@@ -42,9 +39,6 @@ _REQUEST_BYTES_MAX: Final = 4 * MIB
 
 #: close() waits so long for each kind of thread; they wake at once.
 _JOIN_S: Final = 5.0
-
-#: How long close() and a revocation wait for a commit, at most.
-_LAST_COMMIT_S: Final = 10.0
 
 #: `Partition.retry_at` of what on_assign has not seen yet.
 _NOT_YET: Final = float("inf")
@@ -73,20 +67,21 @@ class ConsumerEngine:
             if settings.group_id
             else None
         )
+        self.commits = Commits(
+            settings, self.partitions, self.reader, self._group, self._call_attention
+        )
         self._worker = ConsumerWorker(
             settings,
             self.partitions,
             self._channels,
             None if self._group is None else self._group.committed,
-            self._was_reset,
+            self.commits.was_reset,
             self._look_at_clock,
         )
         self._subscribed = False
         self._callbacks: tuple[_Callback, _Callback, _Callback] = (None, None, None)
         self._in_callback = False
         self._known_counts: dict[str, int] = {}
-        self._next_commit_at = time.monotonic() + settings.auto_commit_interval_ms / 1000
-        self._ended: deque[tuple[MainstemError | None, Offsets]] = deque()
 
     # ------------------------------------------------------------------------------ on every poll
 
@@ -94,16 +89,13 @@ class ConsumerEngine:
         """Does what is due; raises what is to be told."""
         self._check_open()
         partitions = self.partitions
-        if self.settings.auto_commit and time.monotonic() >= self._next_commit_at:
-            self._auto_commit()
+        if self.commits.due:
+            self.commits.automatic()
         if not partitions.attention:
             return
         with partitions.lock:
             partitions.attention = False
-        while self._ended:
-            error, offsets = self._ended.popleft()
-            if self.settings.on_commit is not None:
-                self.settings.on_commit(error, _listed(offsets))
+        self.commits.tell()
         if self._subscribed and not self._in_callback:
             self._reconcile(consumer)
         with partitions.lock:
@@ -130,7 +122,7 @@ class ConsumerEngine:
 
     def _look_at_clock(self) -> None:
         """Makes the next poll commit when it is time: a poll itself looks at no clock."""
-        if self.settings.auto_commit and time.monotonic() >= self._next_commit_at:
+        if self.commits.due:
             self._call_attention()
 
     # -------------------------------------------------------------------------------------- groups
@@ -195,7 +187,7 @@ class ConsumerEngine:
             self.partitions.purge()
         self.reader.drop_void()
         if self.settings.auto_commit:
-            self._commit_quietly(gone)
+            self.commits.last(gone)
         try:
             self._call(consumer, on_revoke, gone)
         finally:
@@ -273,7 +265,7 @@ class ConsumerEngine:
     def seek(self, tp: TopicPartition) -> None:
         self.reader.settle()
         with self.partitions.lock:
-            one = self._assigned(tp)
+            one = self.partitions.find(tp)
             retry_at = one.retry_at
             _start_at(one, tp.offset)
             if retry_at == _NOT_YET:
@@ -286,7 +278,7 @@ class ConsumerEngine:
     def pause(self, tps: list[TopicPartition], *, paused: bool) -> None:
         self.reader.settle()
         with self.partitions.lock:
-            found = [self._assigned(tp) for tp in tps]
+            found = [self.partitions.find(tp) for tp in tps]
             for one in found:
                 if paused and not one.paused and one.start is Start.READY:
                     one.generation += 1
@@ -294,148 +286,6 @@ class ConsumerEngine:
                 one.paused = paused
             self.partitions.purge()
         self.reader.drop_void()
-
-    def _assigned(self, tp: TopicPartition) -> Partition:
-        one = self.partitions.assigned.get(tp)
-        if one is None:
-            raise RuntimeError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
-        return one
-
-    # ------------------------------------------------------------------------------------- commits
-
-    def commit(
-        self, offsets: list[TopicPartition] | None, *, asynchronous: bool
-    ) -> list[TopicPartition] | None:
-        """See `Consumer.commit`."""
-        group = self._need_group("commit()")
-        self._check_open()
-        if offsets is None:
-            wanted = self._done_offsets(list(self.partitions.assigned), done=True)
-        else:
-            wanted = {TopicPartition(t.topic, t.partition): (t.offset, t.metadata) for t in offsets}
-            for tp, (offset, _) in wanted.items():
-                if offset < 0:
-                    raise ValueError(
-                        f"the offset of {tp.topic}-{tp.partition} is {offset}; it must be 0 or more"
-                    )
-        if not wanted:
-            return None if asynchronous else []
-        timeout_s = self.settings.api_timeout_ms / 1000
-        future = group.commit(wanted, self._topic_ids(wanted), timeout_s)
-        if asynchronous:
-            future.add_done_callback(partial(self._commit_ended, wanted))
-            return None
-        _wait(future, timeout_s)
-        self._note_committed(wanted)
-        return _listed(wanted)
-
-    def store(self, offsets: list[TopicPartition]) -> None:
-        """See `Consumer.store_offsets`."""
-        if self.settings.auto_offset_store:
-            raise ConfigError(
-                "store_offsets() needs enable.auto.offset.store=false, or what poll() hands out "
-                "would be stored as well",
-                name="enable.auto.offset.store",
-            )
-        with self.partitions.lock:
-            for tp in offsets:
-                one = self._assigned(tp)
-                one.stored = tp.offset
-                one.stored_metadata = tp.metadata
-
-    def _done_offsets(self, tps: list[TopicPartition], *, done: bool) -> Offsets:
-        """What may be committed of these; `done`: the latest records too."""
-        found: Offsets = {}
-        last = self.reader.last
-        for tp in tps:
-            one = self.partitions.assigned.get(tp)
-            if one is None:
-                continue
-            offset, metadata = one.position, ""
-            if not self.settings.auto_offset_store:
-                offset = OFFSET_INVALID if one.stored is None else one.stored
-                metadata = one.stored_metadata
-            elif not done:
-                offset = min(offset, self.reader.undone.get(one, offset))
-                if last is not None and (last.topic, last.partition) == (tp.topic, tp.partition):
-                    offset = min(offset, last.offset)
-            if offset >= 0:
-                found[tp] = (offset, metadata)
-        return found
-
-    def _auto_commit(self) -> None:
-        """Commits what was handed out before this poll; `begin` has settled the positions."""
-        assert self._group is not None
-        self._next_commit_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
-        if self._group.pending_commits():
-            return  # a slow coordinator: the next one says it all
-        self._commit_new(self._done_offsets(list(self.partitions.assigned), done=True))
-
-    def _commit_new(self, offsets: Offsets) -> Future[None] | None:
-        assigned = self.partitions.assigned
-        new = {
-            tp: value
-            for tp, value in offsets.items()
-            if tp in assigned and assigned[tp].committed != value[0]
-        }
-        if not new:
-            return None
-        assert self._group is not None
-        future = self._group.commit(new, self._topic_ids(new), self.settings.api_timeout_ms / 1000)
-        future.add_done_callback(partial(self._auto_commit_ended, new))
-        return future
-
-    def _commit_quietly(self, tps: list[TopicPartition], *, done: bool = True) -> None:
-        """The last commit of partitions that go; a failure means that they are read again."""
-        future = self._commit_new(self._done_offsets(tps, done=done))
-        try:
-            if future is not None:
-                _wait(future, min(_LAST_COMMIT_S, self.settings.api_timeout_ms / 1000))
-        except MainstemError as error:
-            _log.warning("the last commit failed, so records will be read again: %s", error)
-
-    def _auto_commit_ended(self, offsets: Offsets, future: Future[None]) -> None:
-        error = future.exception()
-        if error is None:
-            self._note_committed(offsets)
-        else:
-            _log.warning("an automatic commit failed; the next one makes up for it: %s", error)
-
-    def _commit_ended(self, offsets: Offsets, future: Future[None]) -> None:
-        error = future.exception()
-        if error is None:
-            self._note_committed(offsets)
-        elif self.settings.on_commit is None:
-            _log.error("a commit failed: %s", error)
-        if self.settings.on_commit is not None:
-            self._ended.append((cast("MainstemError | None", error), offsets))
-            self._call_attention()
-
-    def _note_committed(self, offsets: Offsets) -> None:
-        with self.partitions.lock:
-            for tp, (offset, _) in offsets.items():
-                if (one := self.partitions.assigned.get(tp)) is not None:
-                    one.committed = offset
-
-    def _was_reset(self, reset: list[Partition]) -> None:
-        """auto.offset.reset set these; commits that, so that a restart does not choose again."""
-        if self._group is None or not self.settings.auto_commit:
-            return
-        with self.partitions.lock:
-            offsets: Offsets = {
-                one.tp: (one.position, "")
-                for one in reset
-                if one.position >= 0 and self.partitions.assigned.get(one.tp) is one
-            }
-        if offsets:
-            self._commit_new(offsets)
-
-    def _topic_ids(self, offsets: Offsets) -> dict[TopicPartition, str]:
-        return {
-            tp: one.topic_id
-            for tp in offsets
-            if (one := self.partitions.assigned.get(tp)) is not None
-        }
 
     # ------------------------------------------------------------------------------------- queries
 
@@ -505,13 +355,13 @@ class ConsumerEngine:
         try:
             tps = list(self.partitions.assigned)
             if self.settings.auto_commit and tps:
-                self._commit_quietly(tps, done=done)
+                self.commits.last(tps, done=done)
             if self._subscribed:
                 self._call(consumer, self._callbacks[1], tps)
         finally:
             self.closed = True
             if self._group is not None:
-                self._wait_for_commits(self._group)
+                self.commits.wait_for_all()
                 if self._subscribed:
                     self._group.leave()
             with self.partitions.lock:
@@ -526,11 +376,6 @@ class ConsumerEngine:
             self._channels.close()
             self._worker.join(_JOIN_S)
 
-    def _wait_for_commits(self, group: GroupClient) -> None:
-        deadline = time.monotonic() + _LAST_COMMIT_S
-        while group.pending_commits() and time.monotonic() < deadline:
-            time.sleep(0.005)
-
 
 def _start_at(one: Partition, offset: int) -> None:
     if offset >= 0:
@@ -543,19 +388,3 @@ def _start_at(one: Partition, offset: int) -> None:
         one.find(Start.COMMITTED)
     else:
         raise ValueError(f"the offset of {one.topic}-{one.partition} is {offset}")
-
-
-def _wait(future: Future[None], timeout_s: float) -> None:
-    try:
-        future.result(timeout_s + 1.0)
-    except TimeoutError:
-        raise GatewayUnavailableError(
-            f"a commit was not acknowledged within {timeout_s:.0f} s"
-        ) from None
-
-
-def _listed(offsets: Offsets) -> list[TopicPartition]:
-    return [
-        TopicPartition(tp.topic, tp.partition, offset, metadata)
-        for tp, (offset, metadata) in offsets.items()
-    ]

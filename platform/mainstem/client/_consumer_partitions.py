@@ -137,6 +137,17 @@ class Partitions:
         self.changes = 0
         self.closed = False
 
+    def find(self, tp: TopicPartition) -> Partition:
+        """The assigned partition; the lock is held.
+
+        Raises:
+            RuntimeError: It is not assigned.
+        """
+        one = self.assigned.get(tp)
+        if one is None:
+            raise RuntimeError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
+        return one
+
     def changed(self) -> None:
         """Wakes the fetching threads; the lock is held."""
         self.changes += 1

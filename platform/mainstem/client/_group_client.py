@@ -74,6 +74,7 @@ class GroupClient:
         self._committing = False
         self._due_now = False
         self._closed = False
+        self._told = False
         self._fatal: MainstemError | None = None
         self._interval_s = settings.heartbeat_interval_ms / 1000
         self._coordinator = settings.bootstrap_servers[0]
@@ -240,6 +241,7 @@ class GroupClient:
         with self._lock:
             plan = self._membership.answered(answer, joining)
             self._fatal = None
+            self._told = False
             if answer.heartbeat_interval_ms > 0:
                 self._interval_s = (
                     min(answer.heartbeat_interval_ms, settings.heartbeat_interval_ms) / 1000
@@ -265,7 +267,9 @@ class GroupClient:
                 self._fatal = error
             self._on_plan()
             return self._interval_s
-        _log.info("a heartbeat of group %s failed: %s", self._settings.group_id, error)
+        level = logging.DEBUG if self._told else logging.WARNING
+        _log.log(level, "a heartbeat of group %s failed: %s", self._settings.group_id, error)
+        self._told = True
         return backoff_s
 
     # ------------------------------------------------------------------------------------- offsets
