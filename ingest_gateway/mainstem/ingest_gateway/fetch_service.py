@@ -56,6 +56,10 @@ _INLINE_PARTITIONS_MAX: Final = 8
 #: clean-up would have to overtake the same fetch again each time.
 _ATTEMPTS_MAX: Final = 4
 
+#: How often a topic that is led here is looked at while somebody waits for it: deleted through
+#: another gateway?
+LED_LOOK_INTERVAL_S = 5.0
+
 #: Topics that are followed at a time share this part of one core's time; a look at one takes about
 #: `_LOOK_S`.
 _FOLLOW_SHARE: Final = 0.25
@@ -216,7 +220,7 @@ class FetchService:
     ) -> None:
         # No step of the loop lies between the plans and this: no commit is overlooked.
         for topic in {plan.topic for plan in plans}:
-            if not self._topics.led(topic) and topic not in self._following:
+            if topic not in self._following:
                 self._follow(topic)
         await self._waiters.wait(
             ((plan.topic, plan.partition) for plan in plans), bytes_missing, timeout_s
@@ -286,6 +290,7 @@ class FetchService:
         """Makes each topic's state ready for `ReadTopics.current`; returns why one's is not."""
         errors: dict[str, MainstemError] = {}
         age_s_max = FOLLOW_INTERVAL_S
+        missing: list[str] = []
         for _ in range(_LOOKS_MAX):
             missing = [
                 topic
@@ -323,7 +328,7 @@ class FetchService:
         found = self._topics.current(topic, float("inf"))
         assert found is not None, "a topic went between two steps of the loop"
         state, reader, led = found
-        refusal = _refusal(state, topic, partition, asked.topic_id)
+        refusal = _refusal(state, reader, partition, asked.topic_id)
         if refusal is not None:
             return nothing.failed(refusal)
         start, end = state.log_start_offset(partition), state.log_end_offset(partition)
@@ -414,7 +419,7 @@ class FetchService:
         found = self._topics.current(topic, float("inf"))
         assert found is not None, "a topic went between two steps of the loop"
         state, reader, _ = found
-        refusal = _refusal(state, topic, partition, "")
+        refusal = _refusal(state, reader, partition, "")
         if refusal is not None:
             raise refusal
         answer.topic_id = state.topic_id
@@ -449,21 +454,37 @@ class FetchService:
     def _closed(self, topic: str) -> None:
         """The topic is not led here any more: deleted, lost, or given up."""
         self._cache.forget(topic)
+        following = self._following.get(topic)
+        if following is not None:
+            following.cancel()  # it may look at it too rarely now
         self._waiters.changed(topic)
 
     def _follow(self, topic: str) -> None:
-        """Looks for commits of others while somebody waits for them."""
+        """Looks at the topic in the store while somebody waits for it."""
         task = asyncio.get_running_loop().create_task(self._following_topic(topic))
         self._following[topic] = task
 
     async def _following_topic(self, topic: str) -> None:
-        seen = -1
+        seen, was_led = -1, self._topics.led(topic)
         try:
             while not self._draining.is_set():
+                interval_s = LED_LOOK_INTERVAL_S if was_led else FOLLOW_INTERVAL_S
                 share_s = len(self._following) * _LOOK_S / _FOLLOW_SHARE
-                await asyncio.sleep(max(FOLLOW_INTERVAL_S, share_s))
-                if self._topics.led(topic) or not self._waiters.waits_for(topic):
+                await asyncio.sleep(max(interval_s, share_s))
+                if not self._waiters.waits_for(topic):
                     return
+                led = self._topics.led(topic)
+                if led != was_led:
+                    was_led = led
+                    self._waiters.changed(topic)
+                if led:
+                    # Its commits tell of themselves. A delete through another gateway does not.
+                    found = self._topics.current(topic)
+                    if found is not None:
+                        await self._in_thread([found[1]], found[1].look)
+                        if found[1].gone:
+                            return
+                    continue
                 await self._topics.refresh(topic)
                 found = self._topics.current(topic, float("inf"))
                 if found is not None and found[0].version != seen:
@@ -508,8 +529,13 @@ def _answers_at_once(plan: PartitionPlan) -> bool:
     return not plan.files and not plan.runs and plan.offset < plan.end_offset
 
 
-def _refusal(state: TableState, topic: str, partition: int, topic_id: str) -> MainstemError | None:
+def _refusal(
+    state: TableState, reader: ReadTopic, partition: int, topic_id: str
+) -> MainstemError | None:
     """Why nothing of this partition can be read."""
+    topic = reader.topic
+    if reader.gone:
+        return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)
     if topic_id and topic_id != state.topic_id:
         return UnknownTopicError(
             f"topic {topic!r} has the id {state.topic_id}, not {topic_id}: it was deleted and "

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from mainstem.delta_log import Store, TableState, Topics, refresh_table
+from mainstem.delta_log.store import NotFound, StoreGone
 from mainstem.delta_log.topics import TOPICS
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
@@ -45,6 +46,8 @@ class ReadTopic:
         self.topic_id = ""
         #: What was followed; None: it was led here whenever it was read.
         self.state: TableState | None = None
+        #: Its directory was found to be removed.
+        self.gone = False
         self.refreshed_at = 0.0
         self.read_at = time.monotonic()
         self.refreshing: asyncio.Task[None] | None = None
@@ -60,6 +63,13 @@ class ReadTopic:
             if self._store is None:
                 self._store = self._bind()
             return self._store
+
+    def look(self) -> None:
+        """Looks whether the topic's directory is still there. Blocks."""
+        try:
+            self.store().check_bound()
+        except (NotFound, StoreGone):
+            self.gone = True
 
     def follow(self, topics: Topics) -> None:
         """Loads the state, or brings it forward. Blocks.
@@ -173,7 +183,12 @@ class ReadTopics:
             MainstemError: Its table cannot be read.
         """
         check_topic_name(topic)
-        found = self._open.get(topic) or self._add(topic)
+        found = self._open.get(topic)
+        if found is not None and found.gone:
+            self.forget(topic)
+            found = None
+        if found is None:
+            found = self._add(topic)
         if found.refreshing is None:
             task = asyncio.get_running_loop().create_task(self._refresh(found))
             found.refreshing = task

@@ -122,13 +122,14 @@ class Gateway:
             split_address("advertised.listeners", advertised)
         self._store.self_check()
         loop = asyncio.get_running_loop()
-        self._identity = await loop.run_in_executor(
+        identity: Identity = await loop.run_in_executor(
             self._pool, Identity, self._config, self._store.uri
         )
-        wal = self._identity.wal
+        self._identity = identity
+        wal = identity.wal
         self._registry.wal = wal
         self._metrics.wal_bytes.set_function(lambda: wal.size_bytes)
-        self._register_services(self._identity.gateway_id)
+        self._register_services(identity.gateway_id)
         # First: a bound port of a gRPC server that never started stays bound.
         self._start_metrics()
         _check_can_listen(host, wanted_port)
@@ -143,7 +144,7 @@ class Gateway:
         self._leases = Leases(
             self._store,
             self._config,
-            self._identity.gateway_id,
+            identity.gateway_id,
             self.address,
             on_commit=self._registry.maintain,
             on_health=self._store_works,
@@ -158,7 +159,7 @@ class Gateway:
             "gateway ready",
             address=self.address,
             warehouse=self._store.uri,
-            gateway_id=self._identity.gateway_id,
+            gateway_id=identity.gateway_id,
             version=version("mainstem"),
         )
         return bound

@@ -520,7 +520,8 @@ def test_readers_beside_appends_never_skip_and_never_repeat(
                     number += size
 
             async def read() -> None:
-                at, came, turn = [0, 0], [[], []], 0  # type: tuple[list[int], list[list[int]], int]
+                at, turn = [0, 0], 0
+                came: list[list[int]] = [[], []]
                 while min(at) < total:
                     limit = limits[turn % len(limits)]
                     order = (0, 1) if turn % 2 else (1, 0)

@@ -148,6 +148,23 @@ def test_a_topic_that_is_deleted_answers_who_waits_for_it(tmp_path: Path, led: b
     run(test())
 
 
+def test_a_topic_that_is_deleted_through_another_gateway_answers_who_waits_at_its_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_service, "LED_LOOK_INTERVAL_S", 0.05)
+
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client), running(tmp_path) as (_, other):
+            await client.create("t")
+            await client.produce(values_request(b"v"))
+            task = await waiting_fetch(gateway, client, ("t", 0, 1))
+            await other.delete("t")
+            (found,) = await soon(task)
+            assert found.error.code == "UNKNOWN_TOPIC"
+
+    run(test())
+
+
 def test_draining_answers_who_waits_and_refuses_new_fetches(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as (gateway, client):
