@@ -31,7 +31,9 @@ from mainstem.client._consumer_settings import (
     CONSUMER_KEYS_UNSUPPORTED,
     ConsumerSettings,
 )
+from mainstem.client._dead_letters import DEAD_LETTER_SUFFIX, DeadLetterHandler, RetryPolicy
 from mainstem.client._delivery import DeliveryCallback
+from mainstem.client._leader_election import LeaderElection
 from mainstem.client._producer import BytesLike, HeadersLike, Producer
 from mainstem.client._results import (
     BatchMetadata,
@@ -50,6 +52,7 @@ __all__ = [
     "ADMIN_KEYS",
     "CONSUMER_KEYS",
     "CONSUMER_KEYS_UNSUPPORTED",
+    "DEAD_LETTER_SUFFIX",
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "OFFSET_INVALID",
@@ -67,9 +70,11 @@ __all__ = [
     "ConsumerRecord",
     "ConsumerSettings",
     "CreatedTopic",
+    "DeadLetterHandler",
     "DeliveryCallback",
     "GatewayDescription",
     "HeadersLike",
+    "LeaderElection",
     "OnPartitions",
     "PartitionDescription",
     "PartitionOffsets",
@@ -77,6 +82,7 @@ __all__ = [
     "Producer",
     "ProducerSettings",
     "RecordMetadata",
+    "RetryPolicy",
     "TopicConfigEntry",
     "TopicDescription",
     "TopicListing",

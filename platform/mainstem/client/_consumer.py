@@ -174,6 +174,11 @@ class Consumer:
                 self._reader.take_batches(limit, pieces)
         return _joined(pieces)
 
+    @property
+    def commits_automatically(self) -> bool:
+        """enable.auto.commit, with a group to commit to."""
+        return self._engine.settings.auto_commit
+
     def poll_limit(self, max_records: int | None) -> int:
         """max.poll.records, unless the caller says otherwise."""
         limit = self._engine.settings.max_poll_records if max_records is None else max_records
