@@ -11,38 +11,30 @@ from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
-import structlog
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log import Store, TableState
+from mainstem.delta_log import Store
 from mainstem.delta_log.appender import CommittedRecords
-from mainstem.delta_log.offset_lookup import first_offset_at
-from mainstem.delta_log.store import NotFound
 from mainstem.errors import (
     BackPressureError,
-    InternalError,
     InvalidRecordError,
-    LogDamagedError,
     MainstemError,
     OffsetOutOfRangeError,
-    RequestTooLargeError,
     ShuttingDownError,
-    UnknownPartitionError,
-    UnknownTopicError,
 )
 from mainstem.ingest_gateway.fetch_answer import FetchAnswer, PartitionPlan, build_answer
 from mainstem.ingest_gateway.fetch_columns import columns_asked
+from mainstem.ingest_gateway.fetch_refusals import as_ours, check_count, partition_refusal
 from mainstem.ingest_gateway.fetch_session import FetchWaiters
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.history import History
+from mainstem.ingest_gateway.offset_answers import OffsetLookup, answer_query, look_up
 from mainstem.ingest_gateway.read_topics import FOLLOW_INTERVAL_S, ReadTopic, ReadTopics
 from mainstem.ingest_gateway.tail_cache import TailCache
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
-from mainstem.limits import FETCH_FILES_MAX, FETCH_PARTITIONS_MAX, FETCH_WAIT_MS_MAX, KIB
+from mainstem.limits import FETCH_FILES_MAX, FETCH_WAIT_MS_MAX, KIB
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import log_pb2
-
-log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
 R = TypeVar("R")
@@ -127,7 +119,7 @@ class FetchService:
         try:
             answer = await self._counted(self._fetch, request)
         except Exception as failure:
-            await context.abort_with_status(error_to_status(_as_ours(failure)))
+            await context.abort_with_status(error_to_status(as_ours(failure)))
             raise
         for topic, served in answer.served.items():
             self._metrics.fetch_records.labels(topic).inc(served.record_count)
@@ -148,7 +140,7 @@ class FetchService:
         try:
             return await self._counted(self._list_offsets, request)
         except Exception as failure:
-            await context.abort_with_status(error_to_status(_as_ours(failure)))
+            await context.abort_with_status(error_to_status(as_ours(failure)))
             raise
 
     async def _counted(self, call: Callable[[R], Awaitable[T]], request: R) -> T:
@@ -181,7 +173,7 @@ class FetchService:
     # -- fetch -----------------------------------------------------------------------------------
 
     async def _fetch(self, request: log_pb2.FetchRequest) -> FetchAnswer:
-        _check_count("partitions", len(request.partitions))
+        check_count("partitions", len(request.partitions))
         columns = columns_asked(request.columns)
         if request.format not in log_pb2.FetchFormat.values():
             raise InvalidRecordError(f"there is no fetch format {request.format}")
@@ -306,7 +298,7 @@ class FetchService:
             )
             for topic, outcome in zip(missing, outcomes, strict=True):
                 if isinstance(outcome, Exception):
-                    errors[topic] = _as_ours(outcome)
+                    errors[topic] = as_ours(outcome)
                 elif outcome is not None:
                     raise outcome
         for topic in missing:
@@ -328,7 +320,7 @@ class FetchService:
         found = self._topics.current(topic, float("inf"))
         assert found is not None, "a topic went between two steps of the loop"
         state, reader, led = found
-        refusal = _refusal(state, reader, partition, asked.topic_id)
+        refusal = partition_refusal(state, reader, partition, asked.topic_id)
         if refusal is not None:
             return nothing.failed(refusal)
         start, end = state.log_start_offset(partition), state.log_end_offset(partition)
@@ -378,73 +370,24 @@ class FetchService:
     async def _list_offsets(
         self, request: log_pb2.ListOffsetsRequest
     ) -> log_pb2.ListOffsetsResponse:
-        _check_count("queries", len(request.queries))
+        check_count("queries", len(request.queries))
         errors = await self._up_to_date(dict.fromkeys(query.topic for query in request.queries))
         # Planned in one step of the loop; what has to be read is read in one thread.
         response = log_pb2.ListOffsetsResponse()
-        lookups = []
+        lookups: list[OffsetLookup] = []
         for query in request.queries:
             answer = response.answers.add(topic=query.topic, partition=query.partition, offset=-1)
-            try:
-                lookup = self._lookup(query, answer, errors.get(query.topic))
-            except MainstemError as error:
+            error = errors.get(query.topic)
+            if error is not None:
                 answer.error.CopyFrom(error_to_message(error))
                 continue
-            if lookup is not None:
-                lookups.append((answer, *lookup))
+            found = self._topics.current(query.topic, float("inf"))
+            assert found is not None, "a topic went between two steps of the loop"
+            lookups += answer_query(query, answer, found[0], found[1])
         if lookups:
-
-            def look_up() -> None:
-                for answer, _, find in lookups:
-                    try:
-                        offset = find()
-                    except Exception as failure:
-                        answer.error.CopyFrom(error_to_message(_as_ours(failure)))
-                    else:
-                        answer.offset = -1 if offset is None else offset
-
-            await self._in_thread({reader for _, reader, _ in lookups}, look_up)
+            readers = {lookup.reader for lookup in lookups}
+            await self._in_thread(readers, partial(look_up, lookups))
         return response
-
-    def _lookup(
-        self,
-        query: log_pb2.OffsetQuery,
-        answer: log_pb2.OffsetAnswer,
-        error: MainstemError | None,
-    ) -> tuple[ReadTopic, Callable[[], int | None]] | None:
-        """Answers a query, or returns what finds the offset in the data files, for a thread."""
-        topic, partition = query.topic, query.partition
-        if error is not None:
-            raise error.with_traceback(None)
-        found = self._topics.current(topic, float("inf"))
-        assert found is not None, "a topic went between two steps of the loop"
-        state, reader, _ = found
-        refusal = _refusal(state, reader, partition, "")
-        if refusal is not None:
-            raise refusal
-        answer.topic_id = state.topic_id
-        start, end = state.log_start_offset(partition), state.log_end_offset(partition)
-        match query.WhichOneof("at"):
-            case "earliest":
-                answer.offset = start
-            case "latest":
-                answer.offset = end
-            case "timestamp_ms":
-                time_ms = query.timestamp_ms
-                files = [
-                    file
-                    for file in state.files(partition).between(start, end)
-                    if file.timestamp_ms_max >= time_ms
-                ]
-                if files:
-                    return reader, lambda: first_offset_at(
-                        reader.store(), files, start, end, time_ms
-                    )
-            case _:
-                raise InvalidRecordError(
-                    "a query needs one of earliest, latest and timestamp_ms", topic=topic
-                )
-        return None
 
     # -- what happens ----------------------------------------------------------------------------
 
@@ -527,45 +470,3 @@ def _answers_at_once(plan: PartitionPlan) -> bool:
     if plan.error is not None or plan.end_offset < plan.high_watermark:
         return True
     return not plan.files and not plan.runs and plan.offset < plan.end_offset
-
-
-def _refusal(
-    state: TableState, reader: ReadTopic, partition: int, topic_id: str
-) -> MainstemError | None:
-    """Why nothing of this partition can be read."""
-    topic = reader.topic
-    if reader.gone:
-        return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)
-    if topic_id and topic_id != state.topic_id:
-        return UnknownTopicError(
-            f"topic {topic!r} has the id {state.topic_id}, not {topic_id}: it was deleted and "
-            "created again",
-            topic=topic,
-            topic_id=state.topic_id,
-        )
-    if not 0 <= partition < state.partition_count:
-        return UnknownPartitionError(
-            f"topic {topic!r} has no partition {partition}; it has {state.partition_count}",
-            topic=topic,
-            partition=partition,
-        )
-    return None
-
-
-def _check_count(what: str, count: int) -> None:
-    if count > FETCH_PARTITIONS_MAX:
-        raise RequestTooLargeError(
-            f"the request has {count} {what}; the limit is {FETCH_PARTITIONS_MAX}",
-            limit=FETCH_PARTITIONS_MAX,
-        )
-
-
-def _as_ours(failure: BaseException) -> MainstemError:
-    if isinstance(failure, MainstemError):
-        return failure
-    if isinstance(failure, NotFound):
-        return LogDamagedError(f"a file of the table is missing: {failure}")
-    if not isinstance(failure, Exception):
-        raise failure
-    log.error("fetch failed", exc_info=failure)
-    return InternalError(f"the gateway failed on this fetch: {failure!r}")

@@ -170,7 +170,8 @@ def test_draining_answers_who_waits_and_refuses_new_fetches(tmp_path: Path) -> N
         async with running(tmp_path) as (gateway, client):
             await client.create("t")
             await client.produce(values_request(b"v"))
-            task = await waiting_fetch(gateway, client, ("t", 0, 1), ("t", 0, 0), min_bytes=1_000)
+            asked = ("t", 0, 1), ("t", 0, 0)
+            task = await waiting_fetch(gateway, client, *asked, min_bytes=100_000)
             draining = asyncio.create_task(gateway.drain())
             found = await soon(task)
             assert [offsets(one) for one in found] == [[], [0]]

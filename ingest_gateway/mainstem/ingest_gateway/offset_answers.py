@@ -1,0 +1,80 @@
+"""Answers to ListOffsets: from a topic's state and, for a time, from its data files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mainstem.delta_log import TableState
+from mainstem.delta_log.actions import DataFile
+from mainstem.delta_log.offset_lookup import first_offset_at
+from mainstem.errors import InvalidRecordError
+from mainstem.ingest_gateway.fetch_refusals import as_ours, partition_refusal
+from mainstem.ingest_gateway.read_topics import ReadTopic
+from mainstem.protocol import error_to_message
+from mainstem.protocol.v1 import log_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLookup:
+    """An offset that has to be looked for in data files.
+
+    Attributes:
+        answer: Gets the offset.
+        files: That may have it, by base offset; it is in [start_offset, end_offset).
+    """
+
+    answer: log_pb2.OffsetAnswer
+    reader: ReadTopic
+    files: tuple[DataFile, ...]
+    start_offset: int
+    end_offset: int
+    timestamp_ms: int
+
+
+def answer_query(
+    query: log_pb2.OffsetQuery,
+    answer: log_pb2.OffsetAnswer,
+    state: TableState,
+    reader: ReadTopic,
+) -> list[OffsetLookup]:
+    """Fills the answer in as far as the state goes; returns what is left to do, in a thread."""
+    partition = query.partition
+    refusal = partition_refusal(state, reader, partition, "")
+    asked = query.WhichOneof("at")
+    if refusal is None and asked is None:
+        refusal = InvalidRecordError(
+            "a query needs one of earliest, latest and timestamp_ms", topic=query.topic
+        )
+    if refusal is not None:
+        answer.error.CopyFrom(error_to_message(refusal))
+        return []
+    answer.topic_id = state.topic_id
+    start, end = state.log_start_offset(partition), state.log_end_offset(partition)
+    if asked == "earliest":
+        answer.offset = start
+    elif asked == "latest":
+        answer.offset = end
+    else:
+        time_ms = query.timestamp_ms
+        files = tuple(
+            file
+            for file in state.files(partition).between(start, end)
+            if file.timestamp_ms_max >= time_ms
+        )
+        if files:
+            return [OffsetLookup(answer, reader, files, start, end, time_ms)]
+    return []
+
+
+def look_up(lookups: Iterable[OffsetLookup]) -> None:
+    """Finishes answers. Blocks."""
+    for one in lookups:
+        try:
+            offset = first_offset_at(
+                one.reader.store(), one.files, one.start_offset, one.end_offset, one.timestamp_ms
+            )
+        except Exception as failure:
+            one.answer.error.CopyFrom(error_to_message(as_ours(failure)))
+        else:
+            one.answer.offset = -1 if offset is None else offset
