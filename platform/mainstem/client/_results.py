@@ -16,8 +16,8 @@ class RecordMetadata(NamedTuple):
             attempt so long ago that the gateway has forgotten its place.
         timestamp: The record's own timestamp as it was sent, in ms since 1970-01-01 UTC. A topic
             with `message.timestamp.type=LogAppendTime` stores another.
-        table_version: The version of the topic's Delta table that holds it; -1 with acks=0, and with
-            acks=1 where the table does not have it yet.
+        table_version: The version of the topic's Delta table that holds it; -1 with acks=0, and
+            with acks=1 where the table does not have it yet.
     """
 
     topic: str
