@@ -68,6 +68,7 @@ def test_reflection_lists_the_services(tmp_path: Path) -> None:
             assert names == {
                 "mainstem.v1.Log",
                 "mainstem.v1.Admin",
+                "mainstem.v1.Groups",
                 "grpc.health.v1.Health",
                 "grpc.reflection.v1alpha.ServerReflection",
             }
