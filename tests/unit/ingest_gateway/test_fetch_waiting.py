@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 from tests.unit.ingest_gateway.fetching import (
     RECORDS,
+    commit,
     fetch,
     fetch_request,
     offsets,
@@ -19,8 +20,12 @@ from tests.unit.ingest_gateway.fetching import (
 from tests.unit.ingest_gateway.harness import WAIT_S, refused, run, running, soon, until
 from tests.unit.ingest_gateway.payloads import records_request, values_request
 
+from mainstem.delta_log import registers
+from mainstem.delta_log.actions import Register
+from mainstem.delta_log.data_file import encode_data_file
 from mainstem.ingest_gateway import fetch_service
 from mainstem.protocol.v1 import log_pb2
+from mainstem.records import records_to_wire_batch
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -272,6 +277,31 @@ def test_a_gateway_that_has_lost_the_lease_without_a_commit_gives_what_others_co
             task = await waiting_fetch(gateway, old, ("t", 0, 2))
             await new.produce(values_request(b"2"))
             assert offsets((await soon(task))[0]) == [2]
+
+    run(test())
+
+
+def test_an_offset_of_a_newer_leader_is_looked_up_before_it_is_out_of_range(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t")
+            await client.produce(values_request(b"0"))
+            # Another leader's commit, while this gateway still believes in its lease.
+            record = records_to_wire_batch([None], [b"1"], None, [1])
+            file, data = encode_data_file(
+                0, 1, [record], timestamp_type=0, compression_type="none", now_ms=1
+            )
+            (tmp_path / "topics" / "t" / file.path).write_bytes(data)
+            leo, epoch = Register(registers.leo(0), 2), Register(registers.EPOCH, 99)
+            commit(tmp_path, "t", file, leo, epoch)
+            (found,) = await fetch(client, ("t", 0, 2))
+            assert (found.error.code, found.high_watermark) == ("", 2)
+            (found,) = await fetch(client, ("t", 0, 0), format=RECORDS)
+            assert [record.value for record in found.records] == [b"0", b"1"]
+            (found,) = await fetch(client, ("t", 0, 3))
+            assert found.error.code == "OFFSET_OUT_OF_RANGE"
 
     run(test())
 
