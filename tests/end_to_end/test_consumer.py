@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +26,8 @@ from mainstem.client import (
     TopicPartition,
 )
 from mainstem.testing import GatewayProcess
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
 DEADLINE_S = 60.0
 
@@ -212,3 +218,41 @@ def test_the_command_prints_what_is_there(gateway: GatewayProcess) -> None:
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert sorted(int(row["value"]) for row in rows) == list(range(24, 30))
+
+
+def test_the_sqlite_example_stores_each_record_once_though_it_is_killed(
+    gateway: GatewayProcess, tmp_path: Path, repo_root: Path
+) -> None:
+    database = tmp_path / "out.db"
+    example = str(repo_root / "examples" / "exactly_once_sqlite.py")
+    command = [sys.executable, example, gateway.address, "t", str(database)]
+    produce(gateway, 0, 900)
+
+    def stored() -> list[int]:
+        if not database.exists():
+            return []
+        with contextlib.closing(sqlite3.connect(database, timeout=30.0)) as connection:
+            try:
+                rows = connection.execute("SELECT value FROM record").fetchall()
+            except sqlite3.OperationalError:  # it has no table yet
+                return []
+        return sorted(int(value) for (value,) in rows)
+
+    count = 900
+    for turn in range(4):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            if turn < 3:
+                # Killed right after a transaction, with more on its way.
+                assert process.stdout.readline()
+                produce(gateway, count, 300)
+                count += 300
+            else:
+                deadline = time.monotonic() + DEADLINE_S
+                while len(stored()) < count and time.monotonic() < deadline:
+                    time.sleep(0.05)
+        finally:
+            process.kill()
+            process.communicate()
+    assert stored() == list(range(count))
