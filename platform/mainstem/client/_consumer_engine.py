@@ -77,6 +77,7 @@ class ConsumerEngine:
             None if self._group is None else self._group.committed,
             self.commits.was_reset,
             self._look_at_clock,
+            lambda: self._subscribed,
         )
         self._subscribed = False
         self._callbacks: tuple[_Callback, _Callback, _Callback] = (None, None, None)

@@ -51,6 +51,7 @@ class ConsumerWorker:
         committed: Asks the group; None: there is no group.
         on_reset: Called with partitions whose start auto.offset.reset has set; without the lock.
         on_round: Called at least once a second, without the lock.
+        subscribed: The coordinator takes the partitions of deleted topics away.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ConsumerWorker:
         committed: Committed | None,
         on_reset: Callable[[list[Partition]], None],
         on_round: Callable[[], None],
+        subscribed: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._partitions = partitions
@@ -68,6 +70,7 @@ class ConsumerWorker:
         self._committed = committed
         self._on_reset = on_reset
         self._on_round = on_round
+        self._subscribed = subscribed
         self.metadata = MetadataClient(settings.bootstrap_servers, channels, time.monotonic)
         self.topics: dict[str, TopicMetadata] = {}
         self._asked_at: dict[str, float] = {}
@@ -239,7 +242,7 @@ class ConsumerWorker:
                     continue
                 topic = self.topics.get(one.topic)
                 if topic is None:
-                    if self._committed is None or not one.topic_id:
+                    if not self._subscribed():
                         self._partitions.fail(
                             one,
                             UnknownTopicError(

@@ -256,6 +256,19 @@ def test_an_unknown_topic_and_an_unknown_partition_are_told(make: MakeConsumer) 
         consumer.poll(DEADLINE_S)
 
 
+@pytest.mark.parametrize("group", ["", "g"])
+def test_a_topic_that_is_deleted_while_it_is_read_is_told(
+    gateway: FakeLogGateway, make: MakeConsumer, group: str
+) -> None:
+    gateway.append("one", 0, [b"a"])
+    consumer = make(group_id=group, enable_auto_commit=False)
+    consumer.assign([ONE])
+    assert values(consumer.consume(1, DEADLINE_S)) == [b"a"]
+    del gateway.topics["one"]
+    with pytest.raises(UnknownTopicError):
+        consumer.poll(DEADLINE_S)
+
+
 def test_a_damaged_partition_is_told_and_the_others_go_on(
     gateway: FakeLogGateway, make: MakeConsumer
 ) -> None:
