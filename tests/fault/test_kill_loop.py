@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -89,15 +90,19 @@ def run_with(
 ) -> Callable[[str, KillLoop], KillReport]:
     """Runs the loop with code that each gateway process executes before anything else."""
 
+    runs = itertools.count()
+
     def run(code: str, size: KillLoop) -> KillReport:
-        hooks = tmp_path / "hooks"
+        number = next(runs)
+        hooks = tmp_path / f"hooks-{number}"
         hooks.mkdir()
         (hooks / "sitecustomize.py").write_text(_HOOK + indent(code, "    "))
         path = [str(hooks), *filter(None, [os.environ.get("PYTHONPATH")])]
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
-        work = tmp_path / "work"
-        work.mkdir()
-        return run_kill_loop(work, seed, size)
+        with monkeypatch.context() as environment:
+            environment.setenv("PYTHONPATH", os.pathsep.join(path))
+            work = tmp_path / f"work-{number}"
+            work.mkdir()
+            return run_kill_loop(work, seed + number, size)
 
     return run
 
@@ -118,5 +123,8 @@ def test_a_gateway_that_breaks_a_promise_is_found_out(
     run_with: Callable[[str, KillLoop], KillReport], canary: str
 ) -> None:
     kind, code = CANARIES[canary]
-    result = run_with(code, KillLoop(4, 0, life_s=(0.8, 1.2)))
-    assert result.judgement.verdict.counts[kind] > 0, str(result)
+    for _ in range(5):  # whether a kill meets the fault is up to its moment
+        result = run_with(code, KillLoop(4, 0, life_s=(0.8, 1.2)))
+        if result.judgement.verdict.counts[kind] > 0:
+            return
+    raise AssertionError(str(result))

@@ -222,6 +222,10 @@ class LocalStore:
         if create:
             try:
                 self._make_directory(directory)
+            except FileNotFoundError as error:
+                self.check_bound()
+                # Made, and removed by somebody else before its name was synced.
+                raise NotFound(f"the directory {self._root / directory} was removed") from error
             except OSError as error:
                 raise self._failed("make the directory", directory, error) from error
         return type(self)(self._root / directory, create=False)

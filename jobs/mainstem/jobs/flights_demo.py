@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,8 @@ class FlightsDemo:
     """
 
     def __init__(self, warehouse: Path) -> None:
+        # Ctrl-C in the middle of a call to the JVM is no news to whoever pressed it.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         self._warehouse = str(warehouse)
         self._spark = spark_session("mainstem demo")
         self._query: StreamingQuery | None = None

@@ -135,7 +135,7 @@ def test_the_empty_environment_has_all_that_the_wheel_requires(
 def test_the_empty_environment_has_none_of_the_extras(
     empty_environment: Path, tmp_path: Path
 ) -> None:
-    extras = ("deltalake", "pyspark", "click", "rich", "pydantic", "structlog", "uvloop")
+    extras = ("deltalake", "pyspark", "click", "rich", "structlog", "uvloop")
     code = f"from importlib.util import find_spec; print([m for m in {extras!r} if find_spec(m)])"
     assert run(empty_environment, "-c", code, cwd=tmp_path).strip() == "[]"
 
@@ -149,6 +149,6 @@ def test_the_client_is_imported_while_everything_outside_the_base_dependencies_i
         for module, owners in importlib.metadata.packages_distributions().items()
         if not base & set(owners)
     }
-    assert {"deltalake", "pyspark", "click", "rich", "pydantic", "structlog"} <= blocked
+    assert {"deltalake", "pyspark", "click", "rich", "structlog"} <= blocked
     code = IMPORT_CLIENT.format(roots=[str(repo_root / root) for root in ROOTS], blocked=blocked)
     run(sys.executable, "-c", code, cwd=tmp_path)
