@@ -46,8 +46,9 @@ class FlightsDemo:
     """
 
     def __init__(self, warehouse: Path) -> None:
-        # Ctrl-C in the middle of a call to the JVM is no news to whoever pressed it.
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        # Ctrl-C in the middle of a call to the JVM is no news to whoever pressed it; py4j tells it
+        # to the root logger.
+        logging.getLogger().addFilter(_is_not_of_py4j)
         self._warehouse = str(warehouse)
         self._spark = spark_session("mainstem demo")
         self._query: StreamingQuery | None = None
@@ -135,3 +136,7 @@ class FlightsDemo:
             """
         ).collect()
         return [(row["carrier"], row["flights"], row["delay"]) for row in rows]
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname

@@ -119,8 +119,10 @@ def demo(settings: Settings, warehouse: Path) -> None:
             with report.step("start Spark"):
                 spark = stack.enter_context(FlightsDemo(warehouse))
             _run(report, spark, gateway.address, flights, weather)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(warehouse, ignore_errors=True)
+        if _was_interrupted(error):
+            raise click.Abort from None
         raise
     _print_report(settings, report, warehouse)
     if not all(holds for _, holds, _ in report.checks):
@@ -280,6 +282,15 @@ def _prepare(warehouse: Path) -> None:
         shutil.rmtree(warehouse)
     warehouse.mkdir(parents=True, exist_ok=True)
     (warehouse / _MARK).touch()
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: the bridge to the JVM makes others of it."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _progress() -> Progress:
