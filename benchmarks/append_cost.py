@@ -34,7 +34,7 @@ from mainstem.records import records_to_wire_batch
 
 WINDOW = 200
 PARTITIONS = 6
-WARM_UP_APPENDS = 200
+WARM_UP_APPENDS = 3_000
 
 
 @dataclass
