@@ -31,7 +31,8 @@ from mainstem.consumers.assignors import Partition
 from mainstem.delta_log import registers
 from mainstem.delta_log.actions import DataFile, Register, Remove
 from mainstem.delta_log.append_queue import ByteBudget, Slice
-from mainstem.delta_log.appender import Appended, Appender, AppenderMetrics
+from mainstem.delta_log.append_waiter import Appended
+from mainstem.delta_log.appender import Appender, AppenderMetrics
 from mainstem.delta_log.committer import (
     Committed,
     Committer,

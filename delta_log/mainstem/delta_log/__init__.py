@@ -1,7 +1,8 @@
 """The commit log: topics as Delta tables, one committer, group commit, and reading by offset."""
 
 from mainstem.delta_log.append_queue import ByteBudget, Slice
-from mainstem.delta_log.appender import Appended, Appender, AppenderMetrics, CommittedRecords
+from mainstem.delta_log.append_waiter import Appended
+from mainstem.delta_log.appender import Appender, AppenderMetrics, CommittedRecords
 from mainstem.delta_log.committer import Committed, Committer, Conflict, OutcomeUnknown
 from mainstem.delta_log.data_file import read_data_file
 from mainstem.delta_log.local_store import LocalStore

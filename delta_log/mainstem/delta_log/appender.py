@@ -20,8 +20,15 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from mainstem.delta_log import registers
-from mainstem.delta_log.actions import Action, Batch, DataFile, Metadata, Register, same_table
-from mainstem.delta_log.append_queue import AppendQueue, ByteBudget, Group, Pending, Slice
+from mainstem.delta_log.actions import Action, Batch, DataFile, Metadata, Register
+from mainstem.delta_log.append_queue import AppendQueue, ByteBudget, Group, Slice
+from mainstem.delta_log.append_waiter import (
+    Appended,
+    Waiter,
+    after_repeats,
+    first_durable,
+    retrieve,
+)
 from mainstem.delta_log.committer import (
     Committed,
     Committer,
@@ -36,7 +43,8 @@ from mainstem.delta_log.leadership import (
     forget_producers,
     restore_producers,
 )
-from mainstem.delta_log.producer_states import ProducerStates, SeenBatch
+from mainstem.delta_log.merging import merge_winner
+from mainstem.delta_log.producer_states import ProducerStates
 from mainstem.delta_log.snapshot import LOG
 from mainstem.delta_log.store import StoreGone
 from mainstem.delta_log.table_state import TableState
@@ -44,14 +52,11 @@ from mainstem.delta_log.topic_wal import Recovered, TopicWal, recover_topic
 from mainstem.delta_log.topics import OpenTopic
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
-    FencedError,
     InternalError,
-    LogDamagedError,
     MainstemError,
     OutcomeUnknownError,
     ShuttingDownError,
     StoreUnavailableError,
-    UnsupportedTableError,
 )
 from mainstem.limits import COMMIT_BYTES_MAX
 
@@ -74,20 +79,6 @@ _TEMPORARY_MS_MIN = 3_600_000
 
 #: Commits between two looks for producers to forget.
 _EXPIRE_INTERVAL_COMMITS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where a request's records are.
-
-    Attributes:
-        table_version: The commit that has them, the newest one if several have; -1: none yet (they
-            are in the write-ahead log), or nobody remembers.
-        batches: By partition. The base offset is -1 where nobody remembers it.
-    """
-
-    table_version: int
-    batches: tuple[Batch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +117,6 @@ class _NoMetrics:
         pass
 
 
-@dataclass(slots=True)
-class _Waiter:
-    """Who waits for a request.
-
-    Attributes:
-        future: For its table commit.
-        accepted_at: Monotonic time.
-        written: For the write-ahead log, if somebody asked for that.
-    """
-
-    future: asyncio.Future[Appended]
-    accepted_at: float
-    written: asyncio.Future[None] | None = None
-
-
 class Appender:
     """Leads `topic`. Make one with `lead`; close it when done.
 
@@ -174,7 +150,7 @@ class Appender:
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic: Callable[[], float] = time.monotonic,
         wal: Wal | None = None,
-        producers: ProducerStates[_Waiter] | None = None,
+        producers: ProducerStates[Waiter] | None = None,
         recovered: Recovered | None = None,
     ) -> None:
         self.topic = opened.topic
@@ -188,14 +164,14 @@ class Appender:
         self._on_failure = on_failure
         self._clock_ms = clock_ms
         self._monotonic = monotonic
-        self._queue: AppendQueue[_Waiter] = AppendQueue(
+        self._queue: AppendQueue[Waiter] = AppendQueue(
             queue_bytes,
             budget,
             opened.state.log_end_offset,
             ProducerStates(PRODUCER_EXPIRATION_MS) if producers is None else producers,
             opened.topic,
         )
-        self._wal: TopicWal[_Waiter] | None = None
+        self._wal: TopicWal[Waiter] | None = None
         if wal is not None:
             self._wal = TopicWal(wal, opened.topic, opened.state.topic_id, epoch)
             self._recover(self._wal, recovered)
@@ -232,7 +208,7 @@ class Appender:
         state = opened.state
         loop = asyncio.get_running_loop()
         epoch = await loop.run_in_executor(pool, partial(claim_epoch, opened, clock_ms=clock_ms))
-        producers: ProducerStates[_Waiter] = ProducerStates(producer_expiration_ms)
+        producers: ProducerStates[Waiter] = ProducerStates(producer_expiration_ms)
         await loop.run_in_executor(
             pool, restore_producers, opened.store, state, producers, clock_ms()
         )
@@ -317,7 +293,7 @@ class Appender:
                 replace(slice_, log_append_time=True) if slice_.log_append_time is None else slice_
                 for slice_ in slices
             ]
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
+        waiter = Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
         accepted = self._queue.accept(slices, size_bytes, waiter, self._clock_ms())
         if accepted.repeated:
             self._metrics.duplicates(len(accepted.repeated))
@@ -330,8 +306,8 @@ class Appender:
         if accepted.pending is not None and not accepted.repeated:
             if waiter.written is None:
                 return waiter.future
-            return _first(waiter, accepted.pending.runs)
-        return _after_repeats(accepted.pending, accepted.repeated, write_ahead=write_ahead)
+            return first_durable(waiter, accepted.pending.runs)
+        return after_repeats(accepted.pending, accepted.repeated, write_ahead=write_ahead)
 
     async def change_metadata(
         self, operation: str, change: Callable[[TableState], Metadata]
@@ -380,7 +356,7 @@ class Appender:
     # -- the loop --------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        group: Group[_Waiter] = Group()
+        group: Group[Waiter] = Group()
         try:
             while self._failure is None:
                 if not len(self._queue):
@@ -424,7 +400,7 @@ class Appender:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), left)
 
-    async def _append(self, group: Group[_Waiter]) -> int:
+    async def _append(self, group: Group[Waiter]) -> int:
         """Writes a group's data files and commits them; returns the table version."""
         started = self._monotonic()
         for request in group.requests:
@@ -486,7 +462,7 @@ class Appender:
                 found.append(Register(name, epoch, updated_ms=now_ms))
         return found
 
-    def _committed(self, group: Group[_Waiter], version: int) -> None:
+    def _committed(self, group: Group[Waiter], version: int) -> None:
         """Frees what a group held, and answers who waits for it."""
         if self._on_records is not None:
             records = CommittedRecords(
@@ -503,14 +479,14 @@ class Appender:
         if version % _EXPIRE_INTERVAL_COMMITS == 0:
             forget_producers(self.state, self._queue.producers, self._clock_ms())
 
-    def _recover(self, wal: TopicWal[_Waiter], recovered: Recovered | None) -> None:
+    def _recover(self, wal: TopicWal[Waiter], recovered: Recovered | None) -> None:
         """Queues what the write-ahead log has, before anything else can be accepted."""
         loop = asyncio.get_running_loop()
         for number, request in recovered.requests if recovered is not None else ():
             written: asyncio.Future[None] = loop.create_future()
             written.set_result(None)
-            waiter = _Waiter(loop.create_future(), self._monotonic(), written)
-            waiter.future.add_done_callback(_retrieve)
+            waiter = Waiter(loop.create_future(), self._monotonic(), written)
+            waiter.future.add_done_callback(retrieve)
             pending = self._queue.recover(
                 request.slices, request.size_bytes, waiter, self._clock_ms()
             )
@@ -540,7 +516,7 @@ class Appender:
                 return version
             if isinstance(outcome, Conflict):
                 self._metrics.table_commit("conflict")
-                self._merge(outcome)
+                merge_winner(self.state, self.topic, self.epoch, outcome)
                 return None
             self._metrics.table_commit("unknown")
             log.warning("topic %s: unknown whether version %d is ours", self.topic, version)
@@ -562,44 +538,7 @@ class Appender:
             await asyncio.sleep(_backoff_s(attempt))
             attempt += 1
 
-    def _merge(self, winner: Conflict) -> None:
-        """Takes another writer's commit into our state, or raises because we must stop."""
-        state = self.state
-        before = state.metadata
-        ends = {
-            partition: state.log_end_offset(partition) for partition in range(state.partition_count)
-        }
-        state.apply(winner.version, winner.actions)
-        if state.deleted:
-            raise deleted(self.topic)
-        if state.epoch > self.epoch:
-            raise FencedError(
-                f"another gateway leads topic {self.topic!r} with epoch {state.epoch}; "
-                f"ours was {self.epoch}",
-                topic=self.topic,
-                epoch=state.epoch,
-            )
-        assert before is not None
-        assert state.metadata is not None
-        if not same_table(before, state.metadata):
-            raise UnsupportedTableError(
-                f"version {winner.version} of topic {self.topic!r} changed its id, schema or "
-                "partitioning; the gateway has stopped writing to it",
-                topic=self.topic,
-                table_version=winner.version,
-            )
-        for partition, end in ends.items():
-            if state.log_end_offset(partition) != end:
-                raise LogDamagedError(
-                    f"version {winner.version} of topic {self.topic!r} moved the end of partition "
-                    f"{partition} from {end} to {state.log_end_offset(partition)} without a new "
-                    "leader epoch; "
-                    "the gateway has stopped writing to it",
-                    topic=self.topic,
-                    table_version=winner.version,
-                )
-
-    def _give_up(self, group: Group[_Waiter], error: MainstemError) -> None:
+    def _give_up(self, group: Group[Waiter], error: MainstemError) -> None:
         for request in group.requests:
             if not request.token.future.done():
                 request.token.future.set_exception(error)
@@ -637,62 +576,3 @@ class Appender:
 
 def _backoff_s(attempt: int) -> float:
     return _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
-
-
-def _first(waiter: _Waiter, runs: tuple[Batch, ...]) -> asyncio.Future[Appended]:
-    """Done when a request is in the write-ahead log or in the table, whichever comes first."""
-    assert waiter.written is not None
-    either: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-    either.add_done_callback(_retrieve)
-
-    def written(future: asyncio.Future[None]) -> None:
-        if not either.done() and not future.cancelled() and future.exception() is None:
-            either.set_result(Appended(-1, runs))
-
-    def committed(future: asyncio.Future[Appended]) -> None:
-        if either.done() or future.cancelled():
-            return
-        failure = future.exception()
-        if failure is None:
-            either.set_result(future.result())
-        else:
-            either.set_exception(failure)
-
-    waiter.written.add_done_callback(written)
-    waiter.future.add_done_callback(committed)
-    return either
-
-
-def _after_repeats(
-    pending: Pending[_Waiter] | None,
-    repeated: Sequence[SeenBatch[_Waiter]],
-    *,
-    write_ahead: bool,
-) -> asyncio.Future[Appended]:
-    """Done when a request is durable of which something, or all, was accepted before."""
-    waits: list[asyncio.Future[Appended]] = []
-    if pending is not None:
-        one = pending.token
-        early = write_ahead and one.written is not None
-        waits.append(_first(one, pending.runs) if early else one.future)
-    for seen in repeated:
-        if seen.token is not None:
-            early = write_ahead and seen.token.written is not None
-            waits.append(_first(seen.token, (seen.batch,)) if early else seen.token.future)
-    batches = [*(pending.runs if pending is not None else ()), *(seen.batch for seen in repeated)]
-    batches.sort(key=lambda batch: batch.partition)
-    known = max((seen.table_version for seen in repeated), default=-1)
-
-    async def all_done() -> Appended:
-        # Shielded: whoever gives up here must not take the batch from those who sent it first.
-        done = await asyncio.gather(*(asyncio.shield(future) for future in waits))
-        return Appended(max([known, *(one.table_version for one in done)]), tuple(batches))
-
-    task = asyncio.get_running_loop().create_task(all_done())
-    task.add_done_callback(_retrieve)
-    return task
-
-
-def _retrieve(future: asyncio.Future[Appended]) -> None:
-    if not future.cancelled():
-        future.exception()
