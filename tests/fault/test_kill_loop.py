@@ -123,8 +123,9 @@ def test_a_gateway_that_breaks_a_promise_is_found_out(
     run_with: Callable[[str, KillLoop], KillReport], canary: str
 ) -> None:
     kind, code = CANARIES[canary]
-    for _ in range(5):  # whether a kill meets the fault is up to its moment
-        result = run_with(code, KillLoop(4, 0, life_s=(0.8, 1.2)))
-        if result.judgement.verdict.counts[kind] > 0:
+    results: list[KillReport] = []
+    while len(results) < 5:  # whether a kill meets the fault is up to its moment
+        results.append(run_with(code, KillLoop(4, 0, life_s=(0.8, 1.2))))
+        if results[-1].judgement.verdict.counts[kind] > 0:
             return
-    raise AssertionError(str(result))
+    raise AssertionError("\n".join(map(str, results)))
