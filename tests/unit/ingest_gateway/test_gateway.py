@@ -355,7 +355,11 @@ def test_a_drain_that_runs_out_of_time_says_so_and_answers_as_unknown(tmp_path: 
             calls = [asyncio.ensure_future(client.produce(values_request(b"v")))]
             await until(lambda: gate.calls > 0)
             calls.append(asyncio.ensure_future(client.produce(values_request(b"w"))))
-            await client.serving()
+            known = gateway._registry.leading("t")
+            assert known is not None
+            appender = known.appender
+            assert appender is not None
+            await until(lambda: appender.log_end_offset(0) == 2)
             assert await soon(gateway.drain()) is False
             for call in calls:
                 async with refused(grpc.StatusCode.UNKNOWN, "OUTCOME_UNKNOWN"):
