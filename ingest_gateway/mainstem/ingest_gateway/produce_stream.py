@@ -27,11 +27,13 @@ from mainstem.errors import (
     ShuttingDownError,
 )
 from mainstem.ingest_gateway.produce_answer import answer, refusal, unacknowledged
-from mainstem.protocol import error_to_status
 from mainstem.protocol.v1 import log_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Placed = npt.NDArray[np.int32] | None
+
+#: In the trailing metadata of a stream that the gateway ended, with the reason.
+END_KEY = "mainstem-end"
 
 #: Advice to a producer whose topic is still being opened: about the time that it takes.
 _OPENING_RETRY_MS = 100
@@ -148,11 +150,9 @@ class ProduceStream:
                 task.cancel()
             await asyncio.gather(reader, *tasks, return_exceptions=True)
         if not ended_by_caller:
-            error = ShuttingDownError(
-                "the gateway is shutting down; nothing of what it has not answered was taken",
-                retry_delay_ms=500,
-            )
-            await self._context.abort_with_status(error_to_status(error))
+            # Not an error status: with one, a client's gRPC may throw away answers that have come
+            # and that its program has not read yet.
+            self._context.set_trailing_metadata(((END_KEY, ShuttingDownError.code),))
 
     async def _read(self) -> bool:
         """Takes requests; when all are answered, returns whether the caller has no more of them."""

@@ -24,7 +24,7 @@ class Caller:
     def __init__(self) -> None:
         self.sent: asyncio.Queue[Any] = asyncio.Queue()
         self.answers: list[log_pb2.ProduceResponse] = []
-        self.status: grpc.Status | None = None
+        self.trailing: tuple[tuple[str, str], ...] = ()
 
     def send(self, number: int, topic: str = "t") -> None:
         self.sent.put_nowait(log_pb2.ProduceRequest(correlation_id=number, topic=topic))
@@ -38,8 +38,8 @@ class Caller:
     async def write(self, response: log_pb2.ProduceResponse) -> None:
         self.answers.append(response)
 
-    async def abort_with_status(self, status: grpc.Status) -> None:
-        self.status = status
+    def set_trailing_metadata(self, metadata: tuple[tuple[str, str], ...]) -> None:
+        self.trailing = metadata
 
     def answered(self) -> list[int]:
         return [answer.correlation_id for answer in self.answers]
@@ -129,7 +129,7 @@ def test_futures_that_end_out_of_order_are_answered_in_order() -> None:
             service.commit(index)
         await soon(serving)
         assert caller.answered() == [1, 2, 3]
-        assert caller.status is None
+        assert caller.trailing == ()
 
     run(test())
 
@@ -170,8 +170,7 @@ def test_a_drain_ends_the_stream_when_all_is_answered_and_says_so() -> None:
         await soon(serving)
         assert caller.answered() == [1]
         assert caller.sent.qsize() == 1, "nothing more was read"
-        assert caller.status is not None
-        assert caller.status.code == grpc.StatusCode.UNAVAILABLE
+        assert caller.trailing == (("mainstem-end", "SHUTTING_DOWN"),)
 
     run(test())
 

@@ -81,7 +81,9 @@ class LogServicer:
         """Many batches in flight. Each request carries a correlation id of the caller's choice that its
         answer repeats. Answers for one topic come in the order of its requests; answers for different
         topics may overtake each other. A batch that is refused is answered with `error` set and the
-        stream goes on.
+        stream goes on. A gateway that shuts down ends the stream with status OK, once everything that
+        it took is answered, and with `mainstem-end: SHUTTING_DOWN` in the trailing metadata: what has
+        no answer was not taken.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
