@@ -27,7 +27,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
-from mainstem.consumers.assignors import Partition
 from mainstem.delta_log import registers
 from mainstem.delta_log.actions import DataFile, Register, Remove
 from mainstem.delta_log.append_queue import ByteBudget, Slice
@@ -400,11 +399,6 @@ class OffsetsTable:
 def offset_row(group: str, offset: StoredOffset) -> Row:
     """The row of an offset."""
     return Row(group, OffsetKey(offset.topic_id, offset.partition), offset)
-
-
-def partition_of(offset: StoredOffset) -> Partition:
-    """The partition of an offset."""
-    return Partition(offset.topic, offset.topic_id, offset.partition)
 
 
 def _open(store: Store) -> OpenTopic:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mainstem.delta_log.actions import DataFile, ProducerBatch
@@ -188,8 +187,3 @@ def _cut(batch: pa.RecordBatch, start_offset: int, end_offset: int) -> pa.Record
     offsets = batch.column("offset").to_numpy()
     first, last = np.searchsorted(offsets, [start_offset, end_offset])
     return batch.slice(int(first), int(last - first))
-
-
-def timestamps_to_ms(column: pa.Array) -> pa.Array:
-    """A file's timestamp column (microseconds, always whole milliseconds) in milliseconds."""
-    return pc.divide(column.view(pa.int64()), 1_000)

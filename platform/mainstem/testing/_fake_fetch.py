@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, Self
 
-import grpc
 import pyarrow as pa
 
 from mainstem.consumers.coordinator import Coordinator, CoordinatorRules
@@ -31,10 +30,10 @@ from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import groups_pb2_grpc, log_pb2, log_pb2_grpc
 from mainstem.records import HEADERS_TYPE
 from mainstem.testing._fake_groups import FakeGroups
+from mainstem.testing._fake_server import start_server
 from mainstem.testing._fake_topic import FakeTopic, StoredRecord
 
 _THREADS: Final = 64
-_BIND_TIMEOUT_S: Final = 10.0
 
 #: A fetch may be broken (an error of the whole call) or waited with. None: serve it.
 OnFetch = Callable[[log_pb2.FetchRequest], MainstemError | None]
@@ -95,30 +94,14 @@ class FakeLogGateway:
         """Listens, at the first time on a free port, then on that one again."""
         assert self._server is None
         self.stopping = threading.Event()
-        deadline = time.monotonic() + _BIND_TIMEOUT_S
-        while True:
-            threads = ThreadPoolExecutor(_THREADS, "fake-log-gateway")
-            server = grpc.server(
-                threads,
-                options=[
-                    ("grpc.so_reuseport", 0),
-                    ("grpc.max_receive_message_length", -1),
-                    ("grpc.max_send_message_length", -1),
-                ],
-            )
+
+        def register(server: Any) -> None:
             log_pb2_grpc.add_LogServicer_to_server(_LogService(self), server)
             groups_pb2_grpc.add_GroupsServicer_to_server(self.groups, server)
-            try:
-                self._port = server.add_insecure_port(f"127.0.0.1:{self._port}")
-                break
-            except RuntimeError:
-                threads.shutdown()
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-        server.start()
-        self._server = server
-        self._threads = threads
+
+        self._server, self._threads, self._port = start_server(
+            self._port, _THREADS, "fake-log-gateway", register
+        )
         return self
 
     def stop(self) -> None:

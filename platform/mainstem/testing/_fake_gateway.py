@@ -10,13 +10,10 @@ until `resume`, offsets without a gap, and one copy of what an idempotent produc
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, Self
-
-import grpc
 
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.protocol.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
@@ -24,6 +21,7 @@ from mainstem.testing._fake_admin import AdminService
 from mainstem.testing._fake_fault import Fault
 from mainstem.testing._fake_log import LogService
 from mainstem.testing._fake_producers import FakeRun
+from mainstem.testing._fake_server import start_server
 from mainstem.testing._fake_topic import (
     FakeTopic,
     Row,
@@ -38,7 +36,6 @@ from mainstem.testing._fake_topic import (
 _THREADS: Final = 32
 
 #: A port that was just given up can stay busy for a moment.
-_BIND_TIMEOUT_S: Final = 10.0
 
 
 #: Sees each produce request before it is stored. None: store it. It may wait, too.
@@ -94,29 +91,14 @@ class FakeGateway:
         """Listens, at the first time on a free port, then on that one again."""
         assert self._server is None
         self._stopping = threading.Event()
-        deadline = time.monotonic() + _BIND_TIMEOUT_S
-        while True:
-            server = grpc.server(
-                threads := ThreadPoolExecutor(_THREADS, "fake-gateway"),
-                options=[
-                    ("grpc.so_reuseport", 0),
-                    ("grpc.max_receive_message_length", -1),
-                    ("grpc.max_send_message_length", -1),
-                ],
-            )
+
+        def register(server: Any) -> None:
             log_pb2_grpc.add_LogServicer_to_server(LogService(self), server)
             admin_pb2_grpc.add_AdminServicer_to_server(AdminService(self), server)
-            try:
-                self._port = server.add_insecure_port(f"127.0.0.1:{self._port}")
-                break
-            except RuntimeError:
-                threads.shutdown()
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-        server.start()
-        self._server = server
-        self._threads = threads
+
+        self._server, self._threads, self._port = start_server(
+            self._port, _THREADS, "fake-gateway", register
+        )
         return self
 
     def stop(self) -> None:
