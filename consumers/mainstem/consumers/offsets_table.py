@@ -27,20 +27,16 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
-from mainstem.delta_log import registers
-from mainstem.delta_log.actions import DataFile, Register, Remove
+from mainstem.delta_log.actions import DataFile
 from mainstem.delta_log.append_queue import ByteBudget, Slice
 from mainstem.delta_log.append_waiter import Appended
 from mainstem.delta_log.appender import Appender, AppenderMetrics
-from mainstem.delta_log.committer import (
-    Committed,
-    Committer,
-    Conflict,
-    TableCommit,
-    wall_clock_ms,
-)
+from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
+from mainstem.delta_log.committer import TableCommit, wall_clock_ms
 from mainstem.delta_log.data_file import read_data_file
+from mainstem.delta_log.snapshot import load_table
 from mainstem.delta_log.store import Store
+from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topics import SYSTEM, OpenTopic, Topics
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
 from mainstem.limits import MIB
@@ -67,8 +63,6 @@ _REWRITE_ROWS_MAX: Final = 20_000
 
 #: Readers that are a version behind may still want a file that was removed this long ago.
 _REMOVED_KEPT_S: Final = 600.0
-
-_REMOVE_ATTEMPTS_MAX: Final = 100
 
 #: What a row costs in memory beside its bytes.
 _ROW_OVERHEAD_BYTES: Final = 64
@@ -300,7 +294,8 @@ class OffsetsTable:
         files = [file for file in state if file.last_offset < base_offset]
         if not files:
             return
-        await self._run(self._remove, files, state.version + 1)
+        if not await self._run(self._remove, files, self._appender.epoch):
+            return
         self._row_count = len(rows)
         now = time.monotonic()
         while self._removed and self._removed[0][0] < now - _REMOVED_KEPT_S:
@@ -363,34 +358,26 @@ class OffsetsTable:
         finally:
             self._rewriting = None
 
-    def _remove(self, files: Sequence[DataFile], version: int) -> None:
+    def _remove(self, files: Sequence[DataFile], epoch: int) -> bool:
         """Commits the removal beside the appender, which merges it as it does a compaction.
 
         Blocks, in a thread: it looks at nothing that the loop changes.
+
+        Returns:
+            False: another gateway leads the table: it does its own rewriting.
         """
+        store = self._opened.store
         now_ms = wall_clock_ms()
-        commit = TableCommit.of(
-            "REWRITE OFFSETS",
-            [
-                Remove(file.path, file.partition, file.size_bytes, now_ms, data_change=True)
-                for file in files
-            ],
-            timestamp_ms=now_ms,
-        )
-        committer = Committer(self._opened.store)
-        for _ in range(_REMOVE_ATTEMPTS_MAX):
-            outcome = committer.commit(version, commit)
-            if isinstance(outcome, Committed):
-                return
-            if isinstance(outcome, Conflict):
-                if any(
-                    isinstance(action, Register) and action.name == registers.EPOCH
-                    for action in outcome.actions
-                ):
-                    return  # another gateway leads the table: it does its own rewriting
-                version = outcome.version + 1
-            else:
-                time.sleep(0.05)
+
+        def removal(state: TableState) -> TableCommit | None:
+            if state.epoch != epoch:
+                return None
+            active = [file for file in files if state.is_active(file.path)]
+            actions = replace_files(state, active, now_ms=now_ms, data_change=True)
+            return TableCommit.of("REWRITE OFFSETS", actions, timestamp_ms=now_ms)
+
+        opened = OpenTopic(NAME, store, load_table(store))
+        return commit_beside_leader(opened, removal) is not None
 
     async def _run(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)

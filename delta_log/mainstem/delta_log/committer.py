@@ -162,6 +162,38 @@ class Committer:
         return Conflict(version, actions)
 
 
+def commit_at(
+    committer: Committer,
+    version: int,
+    commit: TableCommit,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Committed | Conflict:
+    """Commits at `version`, again and again while nobody can tell the outcome. Blocks for seconds.
+
+    Raises:
+        StoreUnavailableError: The store failed before the commit could be there.
+        OutcomeUnknownError: It went on failing such that nobody knows whether the commit is there.
+    """
+    for unknown in range(_UNKNOWN_ATTEMPTS_MAX + 1):
+        if unknown:
+            sleep(min(0.01 * 2**unknown, 0.5))
+        try:
+            outcome = committer.commit(version, commit)
+        except StoreGone:
+            raise
+        except StoreUnavailableError:
+            if not unknown:
+                raise
+            continue  # an earlier attempt may have landed
+        if not isinstance(outcome, OutcomeUnknown):
+            return outcome
+    raise OutcomeUnknownError(
+        f"the store could not say whether {commit.info.operation} became version {version} of "
+        "the table; look before you try again",
+        table_version=version,
+    )
+
+
 def commit_until_decided(
     committer: Committer,
     version: int,
@@ -174,7 +206,7 @@ def commit_until_decided(
 
     Args:
         on_conflict: Takes the winner's actions; raises to give up.
-        attempts_max: Attempts before giving up; each loss means that another writer got on.
+        attempts_max: Versions to try before giving up; each loss means that another writer got on.
 
     Returns:
         The version that the commit became.
@@ -183,33 +215,12 @@ def commit_until_decided(
         StoreUnavailableError: The store failed, or others were always first. Nothing was done.
         OutcomeUnknownError: The store failed such that nobody knows whether the commit is there.
     """
-    unknown = 0  # attempts since one may have landed
     for _ in range(attempts_max):
-        try:
-            outcome = committer.commit(version, commit)
-        except StoreGone:
-            raise
-        except StoreUnavailableError:
-            if not unknown:
-                raise
-            outcome = OutcomeUnknown(version, commit.info.commit_id)
+        outcome = commit_at(committer, version, commit, sleep)
         if isinstance(outcome, Committed):
             return outcome.version
-        if isinstance(outcome, Conflict):
-            unknown = 0
-            on_conflict(outcome)
-            version += 1
-        elif unknown == _UNKNOWN_ATTEMPTS_MAX:
-            break
-        else:
-            unknown += 1
-            sleep(min(0.01 * 2**unknown, 0.5))
-    if unknown:
-        raise OutcomeUnknownError(
-            f"the store could not say whether {commit.info.operation} became version {version} of "
-            "the table; look before you try again",
-            table_version=version,
-        )
+        on_conflict(outcome)
+        version += 1
     raise StoreUnavailableError(
         f"{attempts_max} attempts to commit were lost to other writers; nothing was done, try again"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from dataclasses import dataclass
 from mainstem.config import TopicConfig
 from mainstem.delta_log import registers
 from mainstem.delta_log.actions import Metadata, Protocol, Register
+from mainstem.delta_log.beside_leader import commit_beside_leader
 from mainstem.delta_log.committer import (
     Committed,
     Committer,
     Conflict,
-    OutcomeUnknown,
     TableCommit,
     commit_until_decided,
     wall_clock_ms,
@@ -45,9 +44,6 @@ SYSTEM = "system"
 #: Attempts of a create: against a store that gives no answer, and against others that delete the
 #: topic.
 _ATTEMPTS_MAX = 5
-
-#: Attempts to change a topic that another gateway writes to ten times a second.
-_METADATA_ATTEMPTS_MAX = 50
 
 #: Properties that every topic table gets beside its settings.
 _TABLE_PROPERTIES = {
@@ -277,24 +273,17 @@ def commit_metadata(
 
     Raises:
         MainstemError: `change` refused.
+        UnknownTopicError: The topic was deleted.
         StoreUnavailableError: The store failed, or others were always first.
+        OutcomeUnknownError: Nobody knows whether it was changed.
     """
-    state = opened.state
-    committer = Committer(opened.store)
-    for _ in range(_METADATA_ATTEMPTS_MAX):
-        # Again after each conflict: what the winner changed must not be changed back.
-        commit = TableCommit.of(operation, [change(state)], timestamp_ms=wall_clock_ms())
-        outcome = committer.commit(state.version + 1, commit)
-        while isinstance(outcome, OutcomeUnknown):
-            time.sleep(0.1)
-            outcome = committer.commit(state.version + 1, commit)
-        if isinstance(outcome, Committed):
-            state.apply(outcome.version, commit.actions)
-            return outcome.version
-        state.apply(outcome.version, outcome.actions)
-    raise StoreUnavailableError(
-        f"topic {opened.topic!r} could not be changed: others were always first; try again"
-    )
+
+    def commit(state: TableState) -> TableCommit:
+        return TableCommit.of(operation, [change(state)], timestamp_ms=wall_clock_ms())
+
+    landed = commit_beside_leader(opened, commit)
+    assert landed is not None
+    return landed.version
 
 
 def altered_config(
