@@ -7,15 +7,9 @@ from mainstem.consumers.assignors import (
     assign_range,
     assign_uniform,
 )
-from mainstem.consumers.coordinator import (
-    JOIN_EPOCH,
-    NO_MEMBER_EPOCH,
-    Beat,
-    Coordinator,
-    CoordinatorRules,
-    Heartbeat,
-)
+from mainstem.consumers.coordinator import NO_MEMBER_EPOCH, Coordinator, CoordinatorRules
 from mainstem.consumers.group import EMPTY, RECONCILING, STABLE, Group, Member, partitions_by_topic
+from mainstem.consumers.heartbeat import JOIN_EPOCH, Beat, Heartbeat
 
 __all__ = [
     "ASSIGNORS",

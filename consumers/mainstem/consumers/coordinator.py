@@ -10,69 +10,31 @@ from __future__ import annotations
 import heapq
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from mainstem.consumers.assignors import ASSIGNORS, Partition, TopicInfo
+from mainstem.consumers.assignors import Partition, TopicInfo
 from mainstem.consumers.group import Group, Member
+from mainstem.consumers.heartbeat import (
+    JOIN_EPOCH,
+    Beat,
+    Heartbeat,
+    check_group_name,
+    check_heartbeat,
+)
+from mainstem.consumers.known_topics import KnownTopics
 from mainstem.errors import (
     GroupFullError,
     GroupNotEmptyError,
     InstanceFencedError,
-    InvalidConfigError,
     NotAssignedError,
+    StaleCommitError,
     StaleMemberEpochError,
     UnknownMemberError,
 )
-from mainstem.limits import (
-    GROUP_NAME_BYTES_MAX,
-    GROUP_TEXT_BYTES_MAX,
-    SESSION_TIMEOUT_MS_MAX,
-    SESSION_TIMEOUT_MS_MIN,
-    SUBSCRIBED_TOPICS_MAX,
-)
 
-#: A member that joins with this epoch, and an offset commit from outside the group.
-JOIN_EPOCH: Final = 0
+#: An offset commit from outside the group has this epoch.
 NO_MEMBER_EPOCH: Final = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """What a member says of itself; see `HeartbeatRequest`.
-
-    With an epoch other than 0, what is empty or 0 is as it was before, except `owned`.
-    """
-
-    group: str
-    member_id: str = ""
-    member_epoch: int = JOIN_EPOCH
-    instance_id: str = ""
-    client_id: str = ""
-    rack: str = ""
-    topics: frozenset[str] = frozenset()
-    topic_pattern: str = ""
-    assignor: str = ""
-    session_timeout_ms: int = 0
-    rebalance_timeout_ms: int = 0
-    owned: frozenset[Partition] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """The answer to a heartbeat.
-
-    Attributes:
-        settled: The member has its whole target; else it should come back soon.
-    """
-
-    member_id: str
-    member_epoch: int
-    assignment: frozenset[Partition]
-    settled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +45,6 @@ class CoordinatorRules:
     rebalance_timeout_ms: int = 300_000
     members_max: int = 1_000
     groups_max: int = 10_000
-
-
-@dataclass(slots=True)
-class _Topics:
-    """The topics that are known, and what patterns mean of them."""
-
-    infos: dict[str, TopicInfo] = field(default_factory=dict)
-    matches: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 class Coordinator:
@@ -111,7 +65,7 @@ class Coordinator:
         self._clock_ms = clock_ms
         self._new_member_id = new_member_id
         self._groups: dict[str, Group] = {}
-        self._topics = _Topics()
+        self._topics = KnownTopics()
         #: (when it may be evicted, group, member); may be early, never late.
         self._ends: list[tuple[int, str, str]] = []
         #: Groups whose members wait, and until when.
@@ -131,7 +85,7 @@ class Coordinator:
             GroupFullError, InvalidConfigError: The join, or what it asks for, is refused.
         """
         self.tick()
-        _check(beat)
+        check_heartbeat(beat)
         now_ms = self._clock_ms()
         if beat.member_epoch == JOIN_EPOCH:
             group = self._groups.get(beat.group) or self._new_group(beat.group)
@@ -184,16 +138,22 @@ class Coordinator:
         else:
             self._remove(group, member)
 
-    def check_commit(self, group_name: str, member_id: str, member_epoch: int) -> None:
-        """Whether offsets may be committed. Before each partition, see `committable`.
+    def check_commit(
+        self, group_name: str, member_id: str, member_epoch: int, sequence: int = 0
+    ) -> None:
+        """Whether offsets may be committed; notes the sequence. For each partition: `committable`.
+
+        Args:
+            sequence: From 1, the same when a commit is sent again; 0: not numbered.
 
         Raises:
             GroupNotEmptyError: From outside, while the group has members.
             UnknownMemberError, StaleMemberEpochError, InstanceFencedError: Not, or not any more, a
                 member with this epoch. Nothing may be stored.
+            StaleCommitError: The member has made a later commit: this one was held up on its way.
         """
         self.tick()
-        _check_name(group_name)
+        check_group_name(group_name)
         if not member_id:
             if member_epoch != NO_MEMBER_EPOCH:
                 raise UnknownMemberError(
@@ -206,6 +166,18 @@ class Coordinator:
         group, member = self._find(group_name, member_id)
         if member_epoch != member.epoch:
             raise _stale(group, member, member_epoch)
+        if not sequence:
+            return
+        if sequence < member.commit_sequence:
+            raise StaleCommitError(
+                f"commit {sequence} of member {member_id} of group {group_name!r} came after its "
+                f"commit {member.commit_sequence}, and was not stored",
+                group=group_name,
+                member_id=member_id,
+                sequence=sequence,
+                newest_sequence=member.commit_sequence,
+            )
+        member.commit_sequence = sequence
 
     def committable(
         self, group_name: str, member_id: str, topic: str, topic_id: str, partition: int
@@ -284,22 +256,14 @@ class Coordinator:
 
     def set_topics(self, changes: Mapping[str, TopicInfo | None]) -> None:
         """Takes what is known of topics; None: there is no such topic (any more)."""
-        different = {
-            name: info for name, info in changes.items() if self._topics.infos.get(name) != info
-        }
+        different = self._topics.update(changes)
         if not different:
             return
-        for name, info in different.items():
-            if info is None:
-                self._topics.infos.pop(name, None)
-            else:
-                self._topics.infos[name] = info
-        self._topics.matches.clear()
         for group in self._groups.values():
             touched = False
             for member in group.members.values():
-                wants = self._wants(member)
-                touched = touched or bool((wants | member.wants) & different.keys())
+                wants = self._topics.wanted_by(member)
+                touched = touched or bool((wants | member.wants) & different)
                 member.wants = wants
             if touched:
                 group.retarget(self._topics.infos)
@@ -400,27 +364,10 @@ class Coordinator:
         member.rebalance_timeout_ms = beat.rebalance_timeout_ms or member.rebalance_timeout_ms
         if beat.topics or beat.topic_pattern:
             member.topics, member.topic_pattern = beat.topics, beat.topic_pattern
-        wants = self._wants(member)
+        wants = self._topics.wanted_by(member)
         if changed or wants != member.wants:
             member.wants = wants
             group.retarget(self._topics.infos)
-
-    def _wants(self, member: Member) -> frozenset[str]:
-        if not member.topic_pattern:
-            return member.topics
-        return member.topics | self._matching(member.topic_pattern)
-
-    def _matching(self, pattern: str) -> frozenset[str]:
-        found = self._topics.matches.get(pattern)
-        if found is None:
-            names = list(self._topics.infos)
-            # RE2: its time is linear, whatever pattern a client sends.
-            hits = pc.match_substring_regex(pa.array(names, pa.string()), pattern=pattern)
-            found = frozenset(
-                name for name, hit in zip(names, hits.to_pylist(), strict=True) if hit
-            )
-            self._topics.matches[pattern] = found
-        return found
 
     def _find(self, group_name: str, member_id: str, instance_id: str = "") -> tuple[Group, Member]:
         group = self._groups.get(group_name)
@@ -473,63 +420,3 @@ def _stale(group: Group, member: Member, epoch: int) -> StaleMemberEpochError:
         member_epoch=member.epoch,
         given_epoch=epoch,
     )
-
-
-def _check_name(group_name: str) -> None:
-    if not 0 < len(group_name.encode()) <= GROUP_NAME_BYTES_MAX:
-        raise InvalidConfigError(
-            f"group.id is {group_name[:50]!r}; it must have 1 to {GROUP_NAME_BYTES_MAX} bytes",
-            name="group.id",
-            value=group_name[:50],
-        )
-
-
-def _check(beat: Heartbeat) -> None:
-    _check_name(beat.group)
-    for name, text in (
-        ("member id", beat.member_id),
-        ("group.instance.id", beat.instance_id),
-        ("client.id", beat.client_id),
-        ("client.rack", beat.rack),
-        ("topic pattern", beat.topic_pattern),
-    ):
-        if len(text.encode()) > GROUP_TEXT_BYTES_MAX:
-            raise InvalidConfigError(
-                f"the {name} has {len(text.encode())} bytes; "
-                f"it may have {GROUP_TEXT_BYTES_MAX} at most",
-                name=name,
-                limit_bytes=GROUP_TEXT_BYTES_MAX,
-            )
-    if len(beat.topics) > SUBSCRIBED_TOPICS_MAX:
-        raise InvalidConfigError(
-            f"a member subscribes to {len(beat.topics)} topics; "
-            f"it may be {SUBSCRIBED_TOPICS_MAX} at most: use a pattern",
-            limit_topics=SUBSCRIBED_TOPICS_MAX,
-        )
-    if beat.assignor and beat.assignor not in ASSIGNORS:
-        raise InvalidConfigError(
-            f"partition.assignment.strategy is {beat.assignor!r}; "
-            f"it must be one of {', '.join(ASSIGNORS)}",
-            name="partition.assignment.strategy",
-            value=beat.assignor,
-        )
-    for name, value in (
-        ("session.timeout.ms", beat.session_timeout_ms),
-        ("max.poll.interval.ms", beat.rebalance_timeout_ms),
-    ):
-        low = SESSION_TIMEOUT_MS_MIN
-        if value and not low <= value <= SESSION_TIMEOUT_MS_MAX:
-            raise InvalidConfigError(
-                f"{name} is {value} ms; it must be {low} to {SESSION_TIMEOUT_MS_MAX} ms",
-                name=name,
-                value=value,
-            )
-    if beat.topic_pattern:
-        try:
-            pc.match_substring_regex(pa.array(["t"]), pattern=beat.topic_pattern)
-        except pa.ArrowInvalid as error:
-            raise InvalidConfigError(
-                f"the topic pattern {beat.topic_pattern!r} is no regular expression: {error}",
-                name="topic pattern",
-                value=beat.topic_pattern,
-            ) from None

@@ -36,6 +36,7 @@ class Member:
         away: A static member that left and will come back.
         watched_ms: For the coordinator: when it looks whether the session has ended.
         wants: The names that its subscription means now.
+        commit_sequence: Of its newest offset commit.
     """
 
     member_id: str
@@ -57,6 +58,7 @@ class Member:
     away: bool = False
     watched_ms: int | None = None
     wants: frozenset[str] = frozenset()
+    commit_sequence: int = 0
 
     def renew(self, now_ms: int) -> None:
         self.session_ends_ms = now_ms + self.session_timeout_ms

@@ -107,7 +107,9 @@ class GroupService(groups_pb2_grpc.GroupsServicer):
                 topics = await self._topics(one.topic for one in request.offsets)
             # From here to the table's queue nothing waits: what is checked is what is stored, and
             # commits take effect in the order in which they arrive.
-            running.coordinator.check_commit(request.group, request.member_id, request.member_epoch)
+            running.coordinator.check_commit(
+                request.group, request.member_id, request.member_epoch, request.sequence
+            )
             response = groups_pb2.CommitOffsetsResponse()
             rows: list[Row] = []
             for one in request.offsets:

@@ -11,21 +11,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-import grpc
-
 from mainstem.client._channels import Channels
 from mainstem.client._consumer_records import TopicPartition
 from mainstem.client._consumer_settings import ConsumerSettings
+from mainstem.client._coordinator_calls import CoordinatorCalls
 from mainstem.client._group_membership import Membership, MemberState, Plan
-from mainstem.errors import (
-    GatewayUnavailableError,
-    InstanceFencedError,
-    MainstemError,
-    OutcomeUnknownError,
-    UnknownMemberError,
-)
-from mainstem.protocol import error_from_message, error_from_rpc
-from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
+from mainstem.errors import InstanceFencedError, MainstemError, UnknownMemberError
+from mainstem.protocol import error_from_message
+from mainstem.protocol.v1 import groups_pb2
 
 _log = logging.getLogger("mainstem.client")
 
@@ -45,6 +38,7 @@ class _Commit:
     deadline: float
     joins: int
     member: bool
+    sequence: int
     future: Future[None]
 
 
@@ -64,7 +58,8 @@ class GroupClient:
         poll_count: Callable[[], int],
     ) -> None:
         self._settings = settings
-        self._channels = channels
+        # An offset commit or a heartbeat that is taken twice has the effect of one.
+        self._calls = CoordinatorCalls(settings.bootstrap_servers, channels, repeats=True)
         self._on_plan = on_plan
         self._poll_count = poll_count
         self._membership = Membership(settings.group_id, settings.group_instance_id)
@@ -72,13 +67,12 @@ class GroupClient:
         self._wake = threading.Condition(self._lock)
         self._commits: deque[_Commit] = deque()
         self._committing = False
+        self._commit_count = 0
         self._due_now = False
         self._closed = False
         self._told = False
         self._fatal: MainstemError | None = None
         self._interval_s = settings.heartbeat_interval_ms / 1000
-        self._coordinator = settings.bootstrap_servers[0]
-        self._next_server = 0
         self._heart: threading.Thread | None = None
         self._committer: threading.Thread | None = None
 
@@ -170,7 +164,7 @@ class GroupClient:
         if request is None:
             return
         try:
-            self._call("Leave", request, min(5.0, self._settings.request_timeout_ms / 1000))
+            self._calls.call("Leave", request, min(5.0, self._settings.request_timeout_ms / 1000))
         except MainstemError as error:
             _log.warning(
                 "leaving group %s failed, its partitions wait for session.timeout.ms: %s",
@@ -235,7 +229,7 @@ class GroupClient:
         request.rebalance_timeout_ms = settings.max_poll_interval_ms
         timeout_s = min(settings.request_timeout_ms, settings.session_timeout_ms) / 1000
         try:
-            answer: groups_pb2.HeartbeatResponse = self._call("Heartbeat", request, timeout_s)
+            answer: groups_pb2.HeartbeatResponse = self._calls.call("Heartbeat", request, timeout_s)
         except MainstemError as error:
             return self._beat_failed(error)
         with self._lock:
@@ -282,12 +276,14 @@ class GroupClient:
         future.set_running_or_notify_cancel()
         with self._lock:
             membership = self._membership
+            self._commit_count += 1
             commit = _Commit(
                 offsets,
                 topic_ids,
                 time.monotonic() + timeout_s,
                 membership.joins,
                 membership.state is MemberState.MEMBER,
+                self._commit_count,
                 future,
             )
             self._commits.append(commit)
@@ -339,6 +335,7 @@ class GroupClient:
                 group=self._settings.group_id,
                 member_id=member_id,
                 member_epoch=epoch,
+                sequence=commit.sequence,
                 offsets=[
                     groups_pb2.CommittedOffset(
                         topic=tp.topic,
@@ -373,7 +370,7 @@ class GroupClient:
 
     def _commit_request(self, request: groups_pb2.CommitOffsetsRequest, timeout_s: float) -> None:
         timeout_s = min(timeout_s, self._settings.request_timeout_ms / 1000)
-        answer: groups_pb2.CommitOffsetsResponse = self._call("CommitOffsets", request, timeout_s)
+        answer: groups_pb2.CommitOffsetsResponse = self._calls.call("CommitOffsets", request, timeout_s)
         for one in answer.offsets:
             if one.HasField("error"):
                 raise error_from_message(one.error)
@@ -402,7 +399,7 @@ class GroupClient:
             ],
         )
         try:
-            answer: groups_pb2.FetchOffsetsResponse = self._call("FetchOffsets", request, timeout_s)
+            answer: groups_pb2.FetchOffsetsResponse = self._calls.call("FetchOffsets", request, timeout_s)
         except MainstemError as error:
             return dict.fromkeys(partitions, error)
         found: dict[TopicPartition, tuple[int, str] | MainstemError] = {}
@@ -414,37 +411,6 @@ class GroupClient:
                 else (one.offset, one.metadata)
             )
         return found
-
-    # ---------------------------------------------------------------------------------------- calls
-
-    def _call(self, method: str, request: Any, timeout_s: float) -> Any:
-        """Asks the coordinator; who it is is learned from refusals, or by asking the others."""
-        servers = self._settings.bootstrap_servers
-        address = self._coordinator
-        error: MainstemError = GatewayUnavailableError("no gateway coordinates the group")
-        for _ in range(len(servers) + 2):
-            stub = groups_pb2_grpc.GroupsStub(self._channels.get(address))
-            try:
-                answer = getattr(stub, method)(request, timeout=timeout_s)
-            except grpc.RpcError as failure:
-                error = error_from_rpc(failure)
-            except (AssertionError, ValueError):
-                raise GatewayUnavailableError("the consumer is closed") from None
-            else:
-                self._coordinator = address
-                return answer
-            leader = error.facts.get("leader", "")
-            if error.code == "NOT_LEADER" and leader and leader != address:
-                address = leader
-            elif isinstance(error, (GatewayUnavailableError, OutcomeUnknownError)):
-                self._next_server = (self._next_server + 1) % len(servers)
-                if servers[self._next_server] == address:
-                    raise error
-                address = servers[self._next_server]
-                self._coordinator = address
-            else:
-                raise error
-        raise error
 
 
 def _void(group: str) -> MainstemError:

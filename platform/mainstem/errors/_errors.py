@@ -133,6 +133,12 @@ class StaleMemberEpochError(MainstemError):
     code = "STALE_MEMBER_EPOCH"
 
 
+class StaleCommitError(MainstemError):
+    """A later offset commit of the same member was taken already. Nothing was stored."""
+
+    code = "STALE_COMMIT"
+
+
 class InstanceFencedError(MainstemError):
     """Another process has joined with the same `group.instance.id`. Stop."""
 

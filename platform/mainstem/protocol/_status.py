@@ -41,6 +41,7 @@ _CODES: Final[dict[str, grpc.StatusCode]] = {
     "PRODUCER_FENCED": grpc.StatusCode.FAILED_PRECONDITION,
     "UNKNOWN_MEMBER": grpc.StatusCode.FAILED_PRECONDITION,
     "STALE_MEMBER_EPOCH": grpc.StatusCode.FAILED_PRECONDITION,
+    "STALE_COMMIT": grpc.StatusCode.FAILED_PRECONDITION,
     "INSTANCE_FENCED": grpc.StatusCode.FAILED_PRECONDITION,
     "NOT_ASSIGNED": grpc.StatusCode.FAILED_PRECONDITION,
     "UNKNOWN_GROUP": grpc.StatusCode.NOT_FOUND,

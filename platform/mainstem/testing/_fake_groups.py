@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mainstem.consumers.assignors import Partition, TopicInfo
-from mainstem.consumers.coordinator import Heartbeat
+from mainstem.consumers.heartbeat import Heartbeat
 from mainstem.errors import MainstemError
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
@@ -122,7 +122,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
                 if error is not None:
                     raise error
                 self.coordinator.check_commit(
-                    request.group, request.member_id, request.member_epoch
+                    request.group, request.member_id, request.member_epoch, request.sequence
                 )
             except MainstemError as failure:
                 context.abort_with_status(error_to_status(failure))

@@ -235,6 +235,8 @@ def test_asynchronous_commits_take_effect_in_order_and_tell_their_end_in_poll(
     assert ends == [(None, offset) for offset in range(1, 6)]
     stored = [commit.offsets[0].offset for commit in gateway.groups.commits]
     assert stored == [1, 1, 1, 2, 3, 4, 5]
+    # One that is sent again keeps its number.
+    assert [commit.sequence for commit in gateway.groups.commits] == [1, 1, 1, 2, 3, 4, 5]
 
 
 def test_only_stored_offsets_are_committed_when_the_application_stores_them(

@@ -22,6 +22,7 @@ from mainstem.errors import (
     InvalidConfigError,
     MainstemError,
     NotAssignedError,
+    StaleCommitError,
     StaleMemberEpochError,
     UnknownMemberError,
 )
@@ -222,6 +223,26 @@ def test_an_offset_may_be_committed_with_the_newest_epoch_by_the_owner_only() ->
         commit(world, first, first.epoch, mine)
     second.leave()
     world.coordinator.check_commit("g", "", -1)
+
+
+def test_a_commit_that_arrives_after_a_later_one_of_its_member_is_refused() -> None:
+    world = World()
+    member, other = world.join("member"), world.join("other")
+    world.settle()
+
+    def check(who: Obedient, sequence: int) -> None:
+        world.coordinator.check_commit("g", who.member_id, who.epoch, sequence)
+
+    check(member, 1)
+    check(member, 3)
+    check(member, 3)  # its answer was lost, and it came again
+    with pytest.raises(StaleCommitError) as caught:
+        check(member, 2)
+    assert (caught.value.facts["sequence"], caught.value.facts["newest_sequence"]) == ("2", "3")
+    check(member, 0)
+    with pytest.raises(StaleCommitError):
+        check(member, 1)
+    check(other, 1)
 
 
 def test_what_is_being_given_up_may_still_be_committed() -> None:

@@ -78,10 +78,10 @@ class Member:
         )
 
     async def commit(
-        self, *offsets: tuple[int, int], epoch: int | None = None
+        self, *offsets: tuple[int, int], epoch: int | None = None, sequence: int = 0
     ) -> list[groups_pb2.CommittedOffset]:
         epoch = self.epoch if epoch is None else epoch
-        return await commit(self.stub, self.group, offsets, self.member_id, epoch)
+        return await commit(self.stub, self.group, offsets, self.member_id, epoch, sequence)
 
 
 async def commit(
@@ -90,6 +90,7 @@ async def commit(
     offsets: Iterable[tuple[int, int]],
     member_id: str = "",
     epoch: int = -1,
+    sequence: int = 0,
     **facts: Any,
 ) -> list[groups_pb2.CommittedOffset]:
     answer: groups_pb2.CommitOffsetsResponse = await stub.CommitOffsets(
@@ -97,6 +98,7 @@ async def commit(
             group=group,
             member_id=member_id,
             member_epoch=epoch,
+            sequence=sequence,
             offsets=[
                 groups_pb2.CommittedOffset(
                     **{"topic": "t", "partition": partition, "offset": offset, **facts}
@@ -224,6 +226,28 @@ def test_a_commit_with_an_old_epoch_is_refused_and_changes_nothing_over_another_
             assert await fetch(member.stub) == {("t", 0): 7}
 
     run(test())
+
+
+def test_a_copy_of_an_earlier_commit_that_comes_late_over_another_connection_is_refused(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", 1)
+            member = Member(client)
+            await member.beat()
+            await member.commit((0, 5), sequence=1)
+            await member.commit((0, 9), sequence=2)
+            await member.commit((0, 9), sequence=2)
+            async with grpc.aio.insecure_channel(gateway.address) as other:
+                late = groups_pb2_grpc.GroupsStub(other)
+                async with refused(PRECONDITION, "STALE_COMMIT") as facts:
+                    await commit(late, "g", [(0, 5)], member.member_id, member.epoch, 1)
+                assert facts["newest_sequence"] == "2"
+            assert await fetch(member.stub) == {("t", 0): 9}
+
+    run(test())
+    assert stored(tmp_path) == {("g", 0): 9}
 
 
 def test_each_offset_that_is_refused_says_why_and_the_others_are_stored(tmp_path: Path) -> None:
