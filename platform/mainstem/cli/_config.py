@@ -156,12 +156,14 @@ def bounds(key: ConfigKey) -> str:
     """What a setting may be, in words; empty for any text."""
     if key.type == "enum":
         return "one of " + ", ".join(key.choices)
+    if key.type == "list":
+        return "one or more of " + ", ".join(key.choices) + ", with commas between"
     if key.type == "bool":
         return "true or false"
     if key.type == "str":
         return ""
     if key.minimum is None and key.maximum is None:
-        return "a whole number"
+        return "a whole number" if key.type == "int" else "a number"
     low = "" if key.minimum is None else f"{key.minimum}"
     high = "" if key.maximum is None else f"{key.maximum}"
     if low and high:
@@ -208,7 +210,7 @@ def _default(key: ConfigKey) -> str:
 def _shown(value: object) -> str:
     if value == "":
         return '""'
-    return format_value(value) if isinstance(value, (bool, int, str)) else str(value)
+    return format_value(value) if isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _print_filled(text: str, width: int, indent: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,8 +12,8 @@ from typing import Literal
 
 from mainstem.errors import InvalidConfigError
 
-ConfigType = Literal["int", "bool", "str", "enum"]
-ConfigValue = int | bool | str
+ConfigType = Literal["int", "float", "bool", "str", "enum", "list"]
+ConfigValue = int | float | bool | str
 
 _TRUE = {"true": True, "false": False}
 
@@ -26,8 +28,9 @@ class ConfigKey:
         default: Used where nobody sets it.
         doc: What it does, in one or two sentences.
         unit: Of the value: `ms`, `bytes`, `records`; empty for a plain count or a word.
-        minimum, maximum: Inclusive bounds of an integer.
-        choices: The words that an `enum` may be.
+        minimum, maximum: Inclusive bounds of a number.
+        choices: The words that an `enum` may be; those that a `list` may have, each once at most.
+            A list's value is its words in the order given, with commas between.
         pattern: What a `str` must match as a whole; empty: anything.
     """
 
@@ -48,8 +51,8 @@ def parse_value(key: ConfigKey, value: object) -> ConfigValue:
     Raises:
         InvalidConfigError: Wrong type, out of range, or none of the choices.
     """
-    if key.type == "int":
-        number = _integer(key, value)
+    if key.type in ("int", "float"):
+        number = _integer(key, value) if key.type == "int" else _fraction(key, value)
         if (key.minimum is not None and number < key.minimum) or (
             key.maximum is not None and number > key.maximum
         ):
@@ -83,6 +86,8 @@ def parse_value(key: ConfigKey, value: object) -> ConfigValue:
             name=key.name,
             value=text,
         )
+    if key.type == "list":
+        return _words(key, text)
     if key.pattern and not re.fullmatch(key.pattern, text):
         raise InvalidConfigError(
             f"{key.name} is {text!r}; it must have the form {key.pattern}, as {key.default!r} has",
@@ -108,6 +113,30 @@ def _integer(key: ConfigKey, value: object) -> int:
     raise InvalidConfigError(
         f"{key.name} is {value!r}; it must be a whole number{unit}", name=key.name, value=value
     )
+
+
+def _fraction(key: ConfigKey, value: object) -> float:
+    number = math.nan
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise InvalidConfigError(
+            f"{key.name} is {value!r}; it must be a number", name=key.name, value=value
+        )
+    return number
+
+
+def _words(key: ConfigKey, text: str) -> str:
+    words = [word.strip() for word in text.split(",")]
+    if not set(words) <= set(key.choices) or len(set(words)) < len(words):
+        raise InvalidConfigError(
+            f"{key.name} is {text!r}; it must be one or more of {', '.join(key.choices)}, "
+            "each once, with commas between",
+            name=key.name,
+            value=text,
+        )
+    return ",".join(words)
 
 
 def format_value(value: ConfigValue) -> str:

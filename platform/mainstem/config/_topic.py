@@ -19,10 +19,12 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
     for key in (
         ConfigKey(
             "cleanup.policy",
-            "enum",
+            "list",
             "delete",
-            "What happens to old records. Only delete exists today. Kafka: cleanup.policy.",
-            choices=("delete",),
+            "What happens to old records: delete removes those past retention.ms and "
+            "retention.bytes, compact removes those with a newer record of the same key and takes "
+            "no record without a key. Kafka: cleanup.policy.",
+            choices=("delete", "compact"),
         ),
         ConfigKey(
             "commit.bytes",
@@ -52,6 +54,16 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             choices=("zstd", "lz4", "snappy", "gzip", "none"),
         ),
         ConfigKey(
+            "delete.retention.ms",
+            "int",
+            86_400_000,
+            "With cleanup.policy=compact, how long a record without a value (a tombstone) can be "
+            "read, from the first keyed compaction that saw it. Kafka: delete.retention.ms.",
+            unit="ms",
+            minimum=0,
+            maximum=_LONG_MAX,
+        ),
+        ConfigKey(
             "delta.logRetentionDuration",
             "str",
             "interval 1 hours",
@@ -59,6 +71,17 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "for readers that are behind and for time travel. "
             "A property of Delta's, so it has Delta's form.",
             pattern=r"interval [1-9][0-9]{0,5} (seconds|minutes|hours|days|weeks)",
+        ),
+        ConfigKey(
+            "max.compaction.lag.ms",
+            "int",
+            _LONG_MAX,
+            "With cleanup.policy=compact, a partition with a record that is older than this and "
+            "not compacted yet is compacted whatever min.cleanable.dirty.ratio says. "
+            "Kafka: max.compaction.lag.ms.",
+            unit="ms",
+            minimum=1,
+            maximum=_LONG_MAX,
         ),
         ConfigKey(
             "max.message.bytes",
@@ -97,6 +120,25 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "CreateTime keeps the producer's timestamp, LogAppendTime sets the gateway's. "
             "Kafka: message.timestamp.type.",
             choices=("CreateTime", "LogAppendTime"),
+        ),
+        ConfigKey(
+            "min.cleanable.dirty.ratio",
+            "float",
+            0.5,
+            "With cleanup.policy=compact, a partition is compacted when more than this part of its "
+            "bytes was not compacted yet. Kafka: min.cleanable.dirty.ratio.",
+            minimum=0,
+            maximum=1,
+        ),
+        ConfigKey(
+            "min.compaction.lag.ms",
+            "int",
+            0,
+            "With cleanup.policy=compact, records younger than this stay, by their timestamps. "
+            "Kafka: min.compaction.lag.ms.",
+            unit="ms",
+            minimum=0,
+            maximum=_LONG_MAX,
         ),
         ConfigKey(
             "retention.ms",
@@ -138,10 +180,6 @@ TOPIC_KEYS_UNSUPPORTED: Final[dict[str, str]] = {
     "unclean.leader.election.enable": _PER_REPLICA,
     "message.format.version": "the format is the Delta table's",
     "preallocate": "data files are written once, whole",
-    "min.compaction.lag.ms": "keyed compaction does not exist yet",
-    "max.compaction.lag.ms": "keyed compaction does not exist yet",
-    "delete.retention.ms": "keyed compaction does not exist yet",
-    "min.cleanable.dirty.ratio": "keyed compaction does not exist yet",
 }
 
 
@@ -156,9 +194,14 @@ class TopicConfig:
         """Reads settings by their Kafka names.
 
         Raises:
-            InvalidConfigError: One is unknown, unsupported (with the reason) or out of range.
+            InvalidConfigError: One is unknown, unsupported (with the reason) or out of range, or
+                min.compaction.lag.ms is more than max.compaction.lag.ms.
         """
-        return cls({name: parse_value(_topic_key(name), value) for name, value in settings.items()})
+        parsed = cls(
+            {name: parse_value(_topic_key(name), value) for name, value in settings.items()}
+        )
+        parsed._check_lags()
+        return parsed
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
@@ -193,12 +236,54 @@ class TopicConfig:
                 raise InvalidConfigError(f"{name} is to be set and reset at once", name=name)
         for name in reset:
             changed.pop(_topic_key(name).name, None)
-        changed.update(type(self).parse(set_to).overrides)
-        return type(self)(changed)
+        changed.update(
+            {name: parse_value(_topic_key(name), value) for name, value in set_to.items()}
+        )
+        return type(self).parse(changed)
 
     def get(self, name: str) -> ConfigValue:
         """The value in force, by Kafka's name."""
         return self.overrides.get(name, TOPIC_KEYS[name].default)
+
+    @property
+    def compacts(self) -> bool:
+        """Whether `cleanup.policy` has compact: only the last record of each key is kept."""
+        return "compact" in self._cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether `cleanup.policy` has delete: old records go."""
+        return "delete" in self._cleanup_policy
+
+    @property
+    def _cleanup_policy(self) -> list[str]:
+        return str(self.get("cleanup.policy")).split(",")
+
+    @property
+    def delete_retention_ms(self) -> int:
+        return int(self.get("delete.retention.ms"))
+
+    @property
+    def min_compaction_lag_ms(self) -> int:
+        return int(self.get("min.compaction.lag.ms"))
+
+    @property
+    def max_compaction_lag_ms(self) -> int:
+        return int(self.get("max.compaction.lag.ms"))
+
+    @property
+    def min_cleanable_dirty_ratio(self) -> float:
+        return float(self.get("min.cleanable.dirty.ratio"))
+
+    def _check_lags(self) -> None:
+        least, most = self.min_compaction_lag_ms, self.max_compaction_lag_ms
+        if least > most:
+            raise InvalidConfigError(
+                f"min.compaction.lag.ms is {least} ms, more than max.compaction.lag.ms, "
+                f"which is {most} ms",
+                name="min.compaction.lag.ms",
+                value=least,
+            )
 
     @property
     def commit_interval_ms(self) -> int:

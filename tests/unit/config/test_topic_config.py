@@ -12,16 +12,20 @@ from mainstem.config._topic import TOPIC_KEYS_UNSUPPORTED
 from mainstem.errors import InvalidConfigError
 
 #: For each setting one value that is not the default, as text and as it is read.
-SAMPLES: dict[str, tuple[str, int | bool | str]] = {
-    "cleanup.policy": ("delete", "delete"),
+SAMPLES: dict[str, tuple[str, int | float | bool | str]] = {
+    "cleanup.policy": ("delete, compact", "delete,compact"),
     "commit.bytes": ("1", 1),
     "commit.interval.ms": (" 0 ", 0),
     "compression.type": ("lz4", "lz4"),
+    "delete.retention.ms": ("0", 0),
     "delta.logRetentionDuration": ("interval 2 days", "interval 2 days"),
+    "max.compaction.lag.ms": ("1", 1),
     "max.message.bytes": ("2048", 2048),
     "message.timestamp.after.max.ms": ("1", 1),
     "message.timestamp.before.max.ms": ("1", 1),
     "message.timestamp.type": ("LogAppendTime", "LogAppendTime"),
+    "min.cleanable.dirty.ratio": ("0.01", 0.01),
+    "min.compaction.lag.ms": ("60000", 60_000),
     "retention.ms": ("-1", -1),
     "retention.bytes": ("7", 7),
 }
@@ -103,6 +107,49 @@ def test_a_float_that_is_whole_is_a_number() -> None:
 def test_a_word_that_is_none_of_the_choices_is_refused(value: object) -> None:
     with pytest.raises(InvalidConfigError, match=r"compression\.type is"):
         TopicConfig.parse({"compression.type": value})
+
+
+@pytest.mark.parametrize(
+    ("policy", "compacts", "deletes"),
+    [
+        ("delete", False, True),
+        ("compact", True, False),
+        ("compact,delete", True, True),
+        (" delete , compact ", True, True),
+    ],
+)
+def test_a_cleanup_policy_has_its_words_in_either_order(
+    policy: str, compacts: bool, deletes: bool
+) -> None:
+    config = TopicConfig.parse({"cleanup.policy": policy})
+    assert (config.compacts, config.deletes) == (compacts, deletes)
+    assert TopicConfig.from_properties(config.to_properties()) == config
+
+
+@pytest.mark.parametrize("value", ["", "compact,", "compact;delete", "compact,compact", None, 1])
+def test_a_list_with_another_word_or_one_twice_is_refused(value: object) -> None:
+    with pytest.raises(InvalidConfigError, match=r"cleanup\.policy is"):
+        TopicConfig.parse({"cleanup.policy": value})
+
+
+@pytest.mark.parametrize("value", ["half", "", True, None, "nan", "inf", "9" * 400, [0.5]])
+def test_what_is_no_number_is_no_ratio(value: object) -> None:
+    with pytest.raises(InvalidConfigError, match=r"dirty\.ratio is .*must be a number"):
+        TopicConfig.parse({"min.cleanable.dirty.ratio": value})
+
+
+@pytest.mark.parametrize("value", ["-0.1", 1.1, 2])
+def test_a_ratio_outside_its_bounds_is_refused(value: object) -> None:
+    with pytest.raises(InvalidConfigError, match=r"dirty\.ratio is .*at least 0 and at most 1"):
+        TopicConfig.parse({"min.cleanable.dirty.ratio": value})
+
+
+def test_the_least_compaction_lag_is_no_more_than_the_most() -> None:
+    with pytest.raises(InvalidConfigError, match=r"more than max\.compaction\.lag\.ms"):
+        TopicConfig.parse({"min.compaction.lag.ms": 2, "max.compaction.lag.ms": 1})
+    config = TopicConfig.parse({"min.compaction.lag.ms": 2, "max.compaction.lag.ms": 2})
+    with pytest.raises(InvalidConfigError, match=r"more than max\.compaction\.lag\.ms"):
+        config.altered({"max.compaction.lag.ms": 1}, [])
 
 
 @pytest.mark.parametrize(
