@@ -370,7 +370,9 @@ class GroupClient:
 
     def _commit_request(self, request: groups_pb2.CommitOffsetsRequest, timeout_s: float) -> None:
         timeout_s = min(timeout_s, self._settings.request_timeout_ms / 1000)
-        answer: groups_pb2.CommitOffsetsResponse = self._calls.call("CommitOffsets", request, timeout_s)
+        answer: groups_pb2.CommitOffsetsResponse = self._calls.call(
+            "CommitOffsets", request, timeout_s
+        )
         for one in answer.offsets:
             if one.HasField("error"):
                 raise error_from_message(one.error)
@@ -399,7 +401,9 @@ class GroupClient:
             ],
         )
         try:
-            answer: groups_pb2.FetchOffsetsResponse = self._calls.call("FetchOffsets", request, timeout_s)
+            answer: groups_pb2.FetchOffsetsResponse = self._calls.call(
+                "FetchOffsets", request, timeout_s
+            )
         except MainstemError as error:
             return dict.fromkeys(partitions, error)
         found: dict[TopicPartition, tuple[int, str] | MainstemError] = {}
