@@ -82,7 +82,7 @@ def read_payload(
 
     Raises:
         InvalidRecordError: Malformed Arrow, a wrong schema, ranges that do not fit, a timestamp out
-            of range.
+            of range, a record without key where the topic is compacted by keys.
         RecordTooLargeError, RequestTooLargeError: A record or the whole is too large.
         UnknownPartitionError: A partition that the topic does not have.
     """
@@ -100,6 +100,8 @@ def read_payload(
     if rules.config.log_append_time:
         batches = [_stamped(batch, now_ms) for batch in batches]
     sizes = _checked_sizes(batches, rules, now_ms)
+    if rules.config.compacts:
+        _check_keys(batches, rules)
     if request.producer_id and not ranges:
         raise InvalidRecordError(
             "a request with a producer_id needs an Arrow payload with ranges and their sequences",
@@ -242,6 +244,22 @@ def _checked_sizes(
     if wrong is not None:
         raise wrong
     return sizes
+
+
+def _check_keys(batches: Sequence[pa.RecordBatch], rules: PayloadRules) -> None:
+    before = 0
+    for batch in batches:
+        keys = batch.column("key")
+        if keys.null_count:
+            index = before + int(np.argmax(np.asarray(keys.is_null())))
+            raise InvalidRecordError(
+                f"record {index} has no key; topic {rules.topic!r} is compacted by keys "
+                "(cleanup.policy=compact) and takes no record without one: give it a key, which "
+                "may be empty",
+                topic=rules.topic,
+                record_index=index,
+            )
+        before += batch.num_rows
 
 
 def _slices_of_ranges(

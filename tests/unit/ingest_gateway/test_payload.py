@@ -340,6 +340,30 @@ def test_a_timestamp_out_of_range_is_refused_with_its_index(timestamp_ms: int) -
             read(request)
 
 
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact"])
+def test_a_record_without_key_is_refused_with_its_index_where_keys_are_compacted(
+    policy: str,
+) -> None:
+    compacted = rules(config={"cleanup.policy": policy})
+    keyed = batch_of(key=[b"", b"b"], value=[b"1", b"2"])
+    keyless = batch_of(key=[b"c", None], value=[None, b"4"])
+    for request in (
+        arrow_request(keyed, keyless, ranges=[(0, 0, 4)]),
+        records_request(
+            log_pb2.Record(key=b"a"), log_pb2.Record(key=b""), *[log_pb2.Record(value=b"4")] * 2
+        ),
+    ):
+        with pytest.raises(
+            InvalidRecordError, match=r"has no key; topic 't' is compacted"
+        ) as caught:
+            read(request, compacted)
+        assert caught.value.facts["record_index"] in ("2", "3")
+        assert read(request).record_count == 4
+    with pytest.raises(InvalidRecordError, match="record 0 has no key"):
+        read(arrow_request(batch_of(value=[b"1"]), ranges=[(0, 0, 1)]), compacted)
+    assert read(arrow_request(keyed, ranges=[(0, 0, 2)]), compacted).record_count == 2
+
+
 def test_a_missing_timestamp_is_now_and_a_given_one_is_kept() -> None:
     plain = records_request(
         log_pb2.Record(value=b"v", timestamp_ms=0, partition=0), log_pb2.Record(partition=0)
