@@ -45,8 +45,8 @@ from mainstem.delta_log.leadership import (
 )
 from mainstem.delta_log.merging import merge_winner
 from mainstem.delta_log.producer_states import ProducerStates
-from mainstem.delta_log.snapshot import LOG
-from mainstem.delta_log.store import StoreGone
+from mainstem.delta_log.snapshot import LOG, read_commit
+from mainstem.delta_log.store import NotFound, StoreGone
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topic_wal import Recovered, TopicWal, recover_topic
 from mainstem.delta_log.topics import OpenTopic
@@ -73,6 +73,11 @@ TOPIC_CALLS_MAX = 4
 
 #: A producer that sent nothing for this long is forgotten. Kafka: producer.id.expiration.ms.
 PRODUCER_EXPIRATION_MS = 86_400_000
+
+#: How often a leader without traffic looks at what others have committed. Much less than a log is
+#: kept: jobs commit, write checkpoints and clean the log while nobody produces, and a leader that
+#: the clean-up has overtaken has to open the topic anew.
+IDLE_LOOK_INTERVAL_S = 300.0
 
 #: A temporary file of a commit that is this old belongs to nobody any more.
 _TEMPORARY_MS_MIN = 3_600_000
@@ -179,6 +184,7 @@ class Appender:
         self._closing = False
         self._wake = asyncio.Event()
         self._began_at = -1e9
+        self._looked_at = -1e9
         self._commit_lock = asyncio.Lock()
         self._calls = asyncio.Semaphore(TOPIC_CALLS_MAX)
         self._task = asyncio.get_running_loop().create_task(
@@ -312,22 +318,30 @@ class Appender:
     async def change_metadata(
         self, operation: str, change: Callable[[TableState], Metadata]
     ) -> int:
-        """Commits a change of settings or partitions between two appends.
+        """Commits a change of settings or partitions between two appends; see `change`."""
+        return await self.change(operation, lambda state: [change(state)])
+
+    async def change(self, operation: str, build: Callable[[TableState], Sequence[Action]]) -> int:
+        """Commits something else than records between two appends.
+
+        Args:
+            build: The actions, from the newest state; none: there is nothing to do.
 
         Returns:
-            The table version that has it.
+            The table version that has it; today's if there was nothing to do.
 
         Raises:
-            MainstemError: `change` refused, or the topic is lost.
+            MainstemError: `build` refused, or the topic is lost.
         """
         async with self._commit_lock:
             while True:
                 if self._failure is not None:
                     raise self._failure.with_traceback(None)
                 # Again after each conflict: what the winner changed must not be changed back.
-                commit = TableCommit.of(
-                    operation, [change(self.state)], timestamp_ms=self._clock_ms()
-                )
+                actions = build(self.state)
+                if not actions:
+                    return self.state.version
+                commit = TableCommit.of(operation, actions, timestamp_ms=self._clock_ms())
                 try:
                     version = await self._attempt(commit)
                 except MainstemError as error:
@@ -335,6 +349,43 @@ class Appender:
                     raise
                 if version is not None:
                     return version
+
+    @property
+    def looked_age_s(self) -> float:
+        """Seconds since `state` was last known to be the newest."""
+        return self._monotonic() - self._looked_at
+
+    async def catch_up(self) -> None:
+        """Takes into `state` what others have committed. A leader that appends nothing learns of a
+        retention or a compaction in no other way.
+
+        Raises:
+            MainstemError: The topic is lost, as by a commit; or the store failed, and `state` is as
+                before.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._commit_lock:
+            while self._failure is None and not self._closing:
+                version, began_at = self.state.version + 1, self._monotonic()
+                try:
+                    async with self._calls:
+                        actions = await loop.run_in_executor(
+                            self._pool, read_commit, self._opened.store, version
+                        )
+                except NotFound:
+                    self._looked_at = began_at
+                    return
+                # A file that log clean-up has removed is not found either. Then the next append
+                # finds out, see `Committer`: one that looks every few minutes is not that late.
+                try:
+                    merge_winner(
+                        self.state, self.topic, self.epoch, Conflict(version, tuple(actions))
+                    )
+                except MainstemError as error:
+                    self._fail(error)
+                    raise
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
 
     async def stopped(self) -> None:
         """Waits until an appender that has failed is not at work any more."""
@@ -362,8 +413,7 @@ class Appender:
                 if not len(self._queue):
                     if self._closing:
                         return
-                    self._wake.clear()
-                    await self._wake.wait()
+                    await self._idle()
                     continue
                 await self._pace()
                 async with self._commit_lock:
@@ -388,6 +438,15 @@ class Appender:
                     f"the appender of topic {self.topic!r} failed: {error!r}", topic=self.topic
                 ),
             )
+
+    async def _idle(self) -> None:
+        """Waits for a batch; from time to time has a look at what others have committed."""
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), IDLE_LOOK_INTERVAL_S)
+        except TimeoutError:
+            with contextlib.suppress(StoreUnavailableError):
+                await self.catch_up()
 
     async def _pace(self) -> None:
         """Waits until the commit interval has passed or enough bytes wait."""
@@ -513,6 +572,7 @@ class Appender:
             if isinstance(outcome, Committed):
                 self._metrics.table_commit("committed")
                 self.state.apply(version, commit.actions)
+                self._looked_at = self._monotonic()
                 return version
             if isinstance(outcome, Conflict):
                 self._metrics.table_commit("conflict")

@@ -121,6 +121,12 @@ class OffsetOutOfRangeError(MainstemError):
     code = "OFFSET_OUT_OF_RANGE"
 
 
+class PolicyViolationError(MainstemError):
+    """What was asked contradicts a setting of the topic. Nothing was changed."""
+
+    code = "POLICY_VIOLATION"
+
+
 class UnknownMemberError(MainstemError):
     """The group has no such member: it was evicted, or the gateway started anew. Join again."""
 
