@@ -7,16 +7,19 @@ from mainstem.testing._fake_producers import FakeProducers, FakeRun
 from mainstem.testing._fake_topic import FakeTopic, StoredRecord
 from mainstem.testing._gateway_process import GatewayProcess, GatewayProcessError
 from mainstem.testing._history import (
-    FINDING_KINDS,
-    HistoryFinding,
     HistoryWriter,
+    OffsetCommit,
+    Operation,
+    Output,
+    Ownership,
     Read,
     Run,
     Send,
-    Verdict,
-    check_history,
     read_history,
+    runs_of,
 )
+from mainstem.testing._history_judge import check_history
+from mainstem.testing._verdict import FINDING_KINDS, HistoryFinding, Verdict
 
 __all__ = [
     "FINDING_KINDS",
@@ -29,6 +32,10 @@ __all__ = [
     "GatewayProcessError",
     "HistoryFinding",
     "HistoryWriter",
+    "OffsetCommit",
+    "Operation",
+    "Output",
+    "Ownership",
     "Read",
     "Run",
     "Send",
@@ -36,4 +43,5 @@ __all__ = [
     "Verdict",
     "check_history",
     "read_history",
+    "runs_of",
 ]

@@ -1,10 +1,8 @@
-"""Judges what producers were told and what readers saw against the promises of the log. Pure.
+"""What producers were told and consumers saw, as operations; and the files that keep them.
 
-A history is a list of operations, each of which covers a run of records: those of one producer, one
-topic and one partition, with numbers that follow each other. A producer numbers its records from 0
-in each partition. Processes write their operations as JSON lines, one file each.
-
-Source: the findings of Jepsen's tests of Kafka and Redpanda.
+An operation covers a run of records: those of one producer, one topic and one partition, with
+numbers that follow each other. A producer numbers its records from 0 in each partition. Processes
+write their operations as JSON lines, one file each. Times are monotonic: of one machine.
 """
 
 from __future__ import annotations
@@ -12,36 +10,18 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 
 #: ok: acknowledged; fail: refused, so certainly not in the log; unknown: nobody was told.
 Outcome = Literal["ok", "fail", "unknown"]
-
-#: What can be found, each with what it means.
-FINDING_KINDS: Final = {
-    "lost write": "an acknowledged record is not in the log, which was read past its place",
-    "duplicate": "a record of an idempotent producer is in the log more than once",
-    "inconsistent offset": "two records have one offset, or a record is not where it was answered",
-    "aborted read": "a record was read that was refused, or that nobody sent",
-    "poll skip": "a consumer went past a record that is in the log",
-    "non-monotonic poll": "a consumer was given an offset that it had passed",
-    "non-monotonic send": "a producer's records are not in the order in which it sent them",
-    "unseen": "an acknowledged record lies behind everything that was read",
-}
-
-#: Findings of one kind that are kept with their text; all are counted.
-FINDINGS_MAX: Final = 20
-
-_Ints = npt.NDArray[np.int64]
-_Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +65,7 @@ class Read:
     Attributes:
         sought: The consumer had chosen a new position before this poll.
         whole: The content of the log at the end, when nothing was under way any more.
+        group: That the consumer is a member of; empty: none.
     """
 
     consumer: str
@@ -93,74 +74,83 @@ class Read:
     runs: tuple[Run, ...]
     sought: bool = False
     whole: bool = False
-
-
-Operation = Send | Read
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryFinding:
-    """A broken promise: a kind out of `FINDING_KINDS`, and the record that shows it."""
-
-    kind: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.message}"
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What a history says.
+class Ownership:
+    """A partition came to a member of a group, or went; among the member's polls, in their order.
 
     Attributes:
-        findings: The first `FINDINGS_MAX` of each kind.
-        counts: How many records or polls each kind has.
-        acknowledged_count: Records with the outcome ok, by acks.
-        duplicate_count: Superfluous copies of any producer's records. Without idempotence they are
-            allowed.
-        unknown_count: Records whose producer was told neither ok nor fail.
-        unknown_stored_count: Those of them that are in the log.
+        change: assigned; revoked: it was asked to give it up; lost: others may have it already.
+        at_ms: When the member was told.
     """
 
-    findings: list[HistoryFinding] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FINDING_KINDS, 0))
-    acknowledged_count: dict[str, int] = field(default_factory=dict)
-    failed_count: int = 0
-    unknown_count: int = 0
-    unknown_stored_count: int = 0
-    stored_count: int = 0
-    duplicate_count: int = 0
-
-    @property
-    def ok(self) -> bool:
-        """Whether no promise was broken."""
-        return not any(self.counts.values())
-
-    def add(self, kind: str, message: str, count: int = 1) -> None:
-        """Notes a finding about `count` records, of which the message tells the first."""
-        self.counts[kind] += count
-        if sum(1 for finding in self.findings if finding.kind == kind) < FINDINGS_MAX:
-            self.findings.append(HistoryFinding(kind, message))
+    consumer: str
+    group: str
+    topic: str
+    partition: int
+    change: Literal["assigned", "revoked", "lost"]
+    at_ms: int
 
 
-def check_history(operations: Iterable[Operation]) -> Verdict:
-    """Judges a history. The reads of one consumer must be in the order of its polls.
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    """An offset commit that was acknowledged; or what somebody was told who asked for the offset.
 
-    Duplicates, lost and unseen records are judged by what all reads together saw: give the whole
-    content of the log as reads with `whole` where none of them may be missed.
+    Attributes:
+        offset: The next one to read.
+        began_ms, ended_ms: When it was asked for, and when the answer was there.
     """
-    by_place: dict[_Place, tuple[list[Send], list[Read]]] = defaultdict(lambda: ([], []))
-    for operation in operations:
-        sends, reads = by_place[operation.topic, operation.partition]
-        if isinstance(operation, Send):
-            sends.append(operation)
-        else:
-            reads.append(operation)
-    verdict = Verdict()
-    for place, (sends, reads) in sorted(by_place.items()):
-        _Judge(place, sends, reads, verdict).run()
-    return verdict
+
+    consumer: str
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    began_ms: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """All that an exactly-once group has stored of a partition, in the order of storing."""
+
+    group: str
+    topic: str
+    partition: int
+    runs: tuple[Run, ...]
+
+
+Operation = Send | Read | Ownership | OffsetCommit | Output
+
+_NAMES: Final[dict[type[Operation], str]] = {
+    Send: "send",
+    Read: "read",
+    Ownership: "ownership",
+    OffsetCommit: "offset commit",
+    Output: "output",
+}
+_CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
+
+
+def runs_of(offsets: Sequence[int], producers: pa.Array, numbers: Sequence[int]) -> tuple[Run, ...]:
+    """Records as runs, in the order in which they are given.
+
+    Args:
+        producers: Their names, as binary or string.
+    """
+    if not len(offsets):
+        return ()
+    at, number = np.asarray(offsets, dtype=np.int64), np.asarray(numbers, dtype=np.int64)
+    names = producers.cast(pa.string()).dictionary_encode()
+    owners = np.asarray(names.indices)
+    breaks = (np.diff(owners) != 0) | (np.diff(number) != 1) | (np.diff(at) != 1)
+    starts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(at)]
+    return tuple(
+        Run(int(at[first]), names.dictionary[int(owners[first])].as_py(), int(number[first]), size)
+        for first, size in ((first, end - first) for first, end in pairwise(starts))
+    )
 
 
 class HistoryWriter:
@@ -211,271 +201,13 @@ def read_history(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Operation]
 
 def to_json(operation: Operation) -> dict[str, Any]:
     """An operation as one JSON object."""
-    return {"op": "send" if isinstance(operation, Send) else "read", **asdict(operation)}
+    return {"op": _NAMES[type(operation)], **asdict(operation)}
 
 
 def from_json(body: Mapping[str, Any]) -> Operation:
     """The inverse of `to_json`."""
     fields = dict(body)
-    kind = fields.pop("op")
-    if kind == "send":
-        return Send(**fields)
-    if kind == "read":
-        runs = tuple(Run(**run) for run in fields.pop("runs"))
-        return Read(runs=runs, **fields)
-    raise ValueError(f"op is {kind!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """Records as columns: whose, which number, at which offset."""
-
-    owners: _Ints
-    numbers: _Ints
-    offsets: _Ints
-
-    def __len__(self) -> int:
-        return len(self.owners)
-
-    def where(self, mask: npt.NDArray[Any]) -> _Records:
-        return _Records(self.owners[mask], self.numbers[mask], self.offsets[mask])
-
-
-class _Judge:
-    """Judges one partition."""
-
-    def __init__(
-        self, place: _Place, sends: Sequence[Send], reads: Sequence[Read], verdict: Verdict
-    ) -> None:
-        self._place = place
-        self._sends = sends
-        self._reads = reads
-        self._verdict = verdict
-        names = {send.producer for send in sends}
-        names |= {run.producer for read in reads for run in read.runs}
-        self._names = sorted(names)
-        self._codes = {name: code for code, name in enumerate(self._names)}
-        self._idempotent = {send.producer for send in sends if send.idempotent}
-
-    def run(self) -> None:
-        seen = self._seen()
-        oks = [send for send in self._sends if send.outcome == "ok"]
-        acknowledged = self._expand_sends(oks)
-        promised = self._expand_sends([send for send in oks if send.acks != "0"])
-        refused = self._expand_sends([send for send in self._sends if send.outcome == "fail"])
-        sent = self._expand_sends(self._sends)
-        self._count(oks, acknowledged, refused, sent, seen)
-        self._check_one_record_an_offset(seen, acknowledged)
-        self._check_copies(seen)
-        self._check_promised(seen, promised)
-        self._check_offsets(seen, acknowledged)
-        self._check_unsent(seen, acknowledged, refused, sent)
-        self._check_order(seen, "in the log")
-        self._check_order(acknowledged.where(acknowledged.offsets >= 0), "as answered")
-        self._check_polls(np.unique(seen.offsets))
-
-    # -- columns ---------------------------------------------------------------------------------
-
-    def _expand_sends(self, sends: Sequence[Send]) -> _Records:
-        return self._expand((send.producer, send.number, send.offset, send.count) for send in sends)
-
-    def _seen(self) -> _Records:
-        """What all readers saw, each (record, offset) once, by offset."""
-        records = self._expand(
-            (run.producer, run.number, run.offset, run.count)
-            for read in self._reads
-            for run in read.runs
-        )
-        return _distinct(records)
-
-    def _expand(self, runs: Iterable[tuple[str, int, int, int]]) -> _Records:
-        owners, numbers, offsets = [], [], []
-        for producer, number, offset, count in runs:
-            steps = np.arange(count, dtype=np.int64)
-            owners.append(np.full(count, self._codes[producer], dtype=np.int64))
-            numbers.append(steps + number)
-            offsets.append(steps + offset if offset >= 0 else np.full(count, -1, dtype=np.int64))
-        nothing = [np.zeros(0, dtype=np.int64)]
-        return _Records(
-            np.concatenate(nothing + owners),
-            np.concatenate(nothing + numbers),
-            np.concatenate(nothing + offsets),
-        )
-
-    # -- checks ----------------------------------------------------------------------------------
-
-    def _count(
-        self,
-        oks: Sequence[Send],
-        acknowledged: _Records,
-        refused: _Records,
-        sent: _Records,
-        seen: _Records,
-    ) -> None:
-        verdict = self._verdict
-        for acks in {send.acks for send in oks}:
-            records = self._expand_sends([send for send in oks if send.acks == acks])
-            count = len(np.unique(_keys(records)))
-            verdict.acknowledged_count[acks] = verdict.acknowledged_count.get(acks, 0) + count
-        told = np.union1d(_keys(acknowledged), _keys(refused))
-        unknown = np.setdiff1d(_keys(sent), told)
-        verdict.failed_count += len(np.setdiff1d(_keys(refused), _keys(acknowledged)))
-        verdict.unknown_count += len(unknown)
-        verdict.unknown_stored_count += len(np.intersect1d(unknown, _keys(seen)))
-        verdict.stored_count += len(np.unique(seen.offsets))
-
-    def _check_one_record_an_offset(self, seen: _Records, acknowledged: _Records) -> None:
-        placed = acknowledged.where(acknowledged.offsets >= 0)
-        rows = _distinct(
-            _Records(
-                np.concatenate([seen.owners, placed.owners]),
-                np.concatenate([seen.numbers, placed.numbers]),
-                np.concatenate([seen.offsets, placed.offsets]),
-            )
-        )
-        twice = np.flatnonzero(np.diff(rows.offsets) == 0)
-        if twice.size:
-            at = twice[0]
-            self._found(
-                "inconsistent offset",
-                f"offset {rows.offsets[at]} is {self._record(rows.owners[at], rows.numbers[at])} "
-                f"and {self._record(rows.owners[at + 1], rows.numbers[at + 1])}",
-                twice.size,
-            )
-
-    def _check_copies(self, seen: _Records) -> None:
-        order = np.lexsort((seen.offsets, seen.numbers, seen.owners))
-        seen = seen.where(order)
-        again = (np.diff(seen.owners) == 0) & (np.diff(seen.numbers) == 0)
-        self._verdict.duplicate_count += int(again.sum())
-        once = [self._codes[name] for name in self._idempotent]
-        wrong = np.flatnonzero(again & np.isin(seen.owners[1:], once))
-        if wrong.size:
-            at = wrong[0]
-            self._found(
-                "duplicate",
-                f"{self._record(seen.owners[at], seen.numbers[at])} is at offsets "
-                f"{seen.offsets[at]} and {seen.offsets[at + 1]}",
-                wrong.size,
-            )
-
-    def _check_promised(self, seen: _Records, promised: _Records) -> None:
-        missing = promised.where(~np.isin(_keys(promised), _keys(seen)))
-        if any(read.whole for read in self._reads):
-            end = np.int64(2**62)
-        else:
-            end = seen.offsets.max(initial=-1)
-        lost = missing.where(missing.offsets <= end)
-        behind = missing.where(missing.offsets > end)
-        for kind, records in (("lost write", lost), ("unseen", behind)):
-            if len(records):
-                self._found(
-                    kind,
-                    f"{self._record(records.owners[0], records.numbers[0])}, acknowledged at "
-                    f"offset {records.offsets[0]}, was never read",
-                    len(records),
-                )
-
-    def _check_offsets(self, seen: _Records, acknowledged: _Records) -> None:
-        placed = acknowledged.where(
-            (acknowledged.offsets >= 0) & np.isin(_keys(acknowledged), _keys(seen))
-        )
-        wrong = placed.where(~_contains(seen, placed))
-        if len(wrong):
-            self._found(
-                "inconsistent offset",
-                f"{self._record(wrong.owners[0], wrong.numbers[0])} was answered with offset "
-                f"{wrong.offsets[0]} and is not there",
-                len(wrong),
-            )
-
-    def _check_unsent(
-        self, seen: _Records, acknowledged: _Records, refused: _Records, sent: _Records
-    ) -> None:
-        certainly = np.setdiff1d(_keys(refused), _keys(acknowledged))
-        aborted = seen.where(np.isin(_keys(seen), certainly))
-        unsent = seen.where(~np.isin(_keys(seen), _keys(sent)))
-        for records, why in ((aborted, "was refused"), (unsent, "was sent by nobody")):
-            if len(records):
-                self._found(
-                    "aborted read",
-                    f"{self._record(records.owners[0], records.numbers[0])} at offset "
-                    f"{records.offsets[0]} {why}",
-                    len(records),
-                )
-
-    def _check_order(self, records: _Records, where: str) -> None:
-        """By number, a producer's records have rising offsets; of copies the first counts."""
-        records = records.where(np.lexsort((records.offsets, records.numbers, records.owners)))
-        keys = _keys(records)
-        records = records.where(np.flatnonzero(np.diff(keys, prepend=-1) != 0))
-        same = np.diff(records.owners) == 0
-        wrong = np.flatnonzero(same & (np.diff(records.offsets) <= 0))
-        if wrong.size:
-            at = wrong[0]
-            self._found(
-                "non-monotonic send",
-                f"{self._record(records.owners[at], records.numbers[at])} is at offset "
-                f"{records.offsets[at]} {where}, number {records.numbers[at + 1]} at "
-                f"{records.offsets[at + 1]}",
-                wrong.size,
-            )
-
-    def _check_polls(self, known: _Ints) -> None:
-        positions: dict[str, int] = {}
-        for read in self._reads:
-            if read.sought or read.whole:
-                positions.pop(read.consumer, None)
-            position = positions.get(read.consumer)
-            for run in read.runs:
-                if position is not None and run.offset < position:
-                    self._found(
-                        "non-monotonic poll",
-                        f"{read.consumer} was given offset {run.offset} after {position - 1}",
-                    )
-                elif position is not None and run.offset > position:
-                    between = np.searchsorted(known, [position, run.offset])
-                    skipped = int(between[1] - between[0])
-                    if skipped:
-                        self._found(
-                            "poll skip",
-                            f"{read.consumer} was given offset {run.offset} after {position - 1}, "
-                            f"and {skipped} records lie between",
-                        )
-                position = run.offset + run.count
-            if position is not None:
-                positions[read.consumer] = position
-
-    def _found(self, kind: str, message: str, count: int = 1) -> None:
-        topic, partition = self._place
-        self._verdict.add(kind, f"topic {topic}, partition {partition}: {message}", count)
-
-    def _record(self, owner: Any, number: Any) -> str:
-        return f"record {number} of {self._names[owner]}"
-
-
-def _keys(records: _Records) -> _Ints:
-    """One number for each record, whatever its offset."""
-    assert records.numbers.max(initial=0) < 2**40
-    return np.asarray(records.owners << 40 | records.numbers, dtype=np.int64)
-
-
-def _distinct(records: _Records) -> _Records:
-    """Each record at each of its offsets once, by offset."""
-    records = records.where(np.lexsort((records.numbers, records.owners, records.offsets)))
-    keys = _keys(records)
-    new = (np.diff(records.offsets, prepend=-2) != 0) | (np.diff(keys, prepend=-1) != 0)
-    return records.where(new)
-
-
-def _contains(held: _Records, asked: _Records) -> npt.NDArray[np.bool_]:
-    """For each asked record, whether it is held at its offset. `held` is sorted by offset."""
-    found = np.zeros(len(asked), dtype=np.bool_)
-    first = np.searchsorted(held.offsets, asked.offsets, side="left")
-    last = np.searchsorted(held.offsets, asked.offsets, side="right")
-    keys, wanted = _keys(held), _keys(asked)
-    # One record an offset is the rule; where there are more, each is looked at.
-    for step in range(int((last - first).max(initial=0))):
-        at = np.minimum(first + step, len(held) - 1)
-        found |= (first + step < last) & (keys[at] == wanted)
-    return found
+    kind = _CLASSES[fields.pop("op")]
+    if "runs" in fields:
+        fields["runs"] = tuple(Run(**run) for run in fields["runs"])
+    return kind(**fields)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from mainstem.testing import (
     FINDING_KINDS,
     HistoryWriter,
+    Operation,
     Read,
     Run,
     Send,
     Verdict,
     check_history,
     read_history,
+    runs_of,
 )
-from mainstem.testing._history import FINDINGS_MAX, Operation, from_json, to_json
+from mainstem.testing._history import from_json, to_json
+from mainstem.testing._verdict import FINDINGS_MAX, LOG_FINDING_KINDS
 
 
 def sent(number: int, count: int, offset: int, **more: object) -> Send:
@@ -25,8 +29,8 @@ def sent(number: int, count: int, offset: int, **more: object) -> Send:
     return Send("alice", "t", 0, number, count, offset=offset, **fields)  # type: ignore[arg-type]
 
 
-def poll(*runs: tuple[int, str, int, int], **more: bool) -> Read:
-    return Read("carol", "t", 0, tuple(Run(*run) for run in runs), **more)
+def poll(*runs: tuple[int, str, int, int], sought: bool = False) -> Read:
+    return Read("carol", "t", 0, tuple(Run(*run) for run in runs), sought)
 
 
 def whole(*runs: tuple[int, str, int, int]) -> Read:
@@ -92,7 +96,7 @@ CANARIES: dict[str, list[Operation]] = {
 }
 
 
-@pytest.mark.parametrize("kind", FINDING_KINDS)
+@pytest.mark.parametrize("kind", LOG_FINDING_KINDS)
 def test_the_canary_of_each_kind_is_caught_and_nothing_else_is_found(kind: str) -> None:
     verdict = check_history(CANARIES[kind])
     assert {found.kind for found in verdict.findings} == {kind}
@@ -224,6 +228,18 @@ def test_histories_of_several_processes_are_written_and_read_back(tmp_path: Path
                 writer.write(operation)
     assert list(read_history(paths)) == CLEAN
     assert [from_json(to_json(operation)) for operation in CLEAN] == CLEAN
+
+
+def test_records_are_runs_of_one_producer_with_numbers_and_offsets_that_follow() -> None:
+    producers = pa.array([b"a", b"a", b"b", b"b", b"b", b"a"], pa.binary())
+    assert runs_of([3, 4, 5, 7, 8, 9], producers, [0, 1, 0, 1, 3, 2]) == (
+        Run(3, "a", 0, 2),
+        Run(5, "b", 0, 1),
+        Run(7, "b", 1, 1),
+        Run(8, "b", 3, 1),
+        Run(9, "a", 2, 1),
+    )
+    assert runs_of([], pa.array([], pa.binary()), []) == ()
 
 
 def test_the_line_that_a_killed_process_left_is_skipped(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mainstem.testing import Read, Run, Send, check_history
-from mainstem.testing._history import FINDING_KINDS, Operation, Outcome
+from mainstem.testing import Operation, Read, Run, Send, check_history
+from mainstem.testing._history import Outcome
+from mainstem.testing._verdict import LOG_FINDING_KINDS
 
 #: Idempotent or not, by name.
 PRODUCERS = {"alice": True, "bob": False, "dave": True}
@@ -239,7 +240,7 @@ MUTATIONS: dict[str, Mutation] = {
 
 
 def test_every_kind_has_a_mutation() -> None:
-    assert set(MUTATIONS) == set(FINDING_KINDS)
+    assert set(MUTATIONS) == set(LOG_FINDING_KINDS)
 
 
 @pytest.mark.parametrize("kind", MUTATIONS)
