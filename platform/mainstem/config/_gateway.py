@@ -299,6 +299,16 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
             maximum=64,
         ),
         ConfigKey(
+            "rollup.memory.bytes",
+            "int",
+            64 * MIB,
+            "Memory for the newest small data files of all topics together, until enough of a "
+            "partition are there to be made one, see the topic's rollup.files; above that the "
+            "oldest stay as they are. 0: none is rolled up.",
+            unit="bytes",
+            minimum=0,
+        ),
+        ConfigKey(
             "append.threads",
             "int",
             16,

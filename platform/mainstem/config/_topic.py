@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from mainstem.config._keys import ConfigKey, ConfigValue, format_value, parse_value, unknown_setting
 from mainstem.errors import InvalidConfigError
-from mainstem.limits import COMMIT_BYTES_MAX, MIB
+from mainstem.limits import COMMIT_BYTES_MAX, KIB, MIB
 
 PROPERTY_PREFIX: Final = "mainstem."
 _DELTA: Final = "delta."
@@ -45,6 +45,16 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             unit="ms",
             minimum=0,
             maximum=60_000,
+        ),
+        ConfigKey(
+            "compaction.min.age.ms",
+            "int",
+            60_000,
+            "Compaction leaves files alone that are younger. Until then the gateway may roll them "
+            "up, see rollup.files.",
+            unit="ms",
+            minimum=0,
+            maximum=_LONG_MAX,
         ),
         ConfigKey(
             "compression.type",
@@ -159,6 +169,26 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             unit="bytes",
             minimum=-1,
             maximum=_LONG_MAX,
+        ),
+        ConfigKey(
+            "rollup.files",
+            "int",
+            32,
+            "So many small files of a partition, written one after the other, are made one by the "
+            "gateway that wrote them, while it still has them in memory; of those that come of it "
+            "as many once more. Fewer where half of compaction.min.age.ms has passed meanwhile. "
+            "0 or 1: none.",
+            minimum=0,
+            maximum=1_000,
+        ),
+        ConfigKey(
+            "rollup.max.bytes",
+            "int",
+            128 * KIB,
+            "Files that are larger are not rolled up.",
+            unit="bytes",
+            minimum=0,
+            maximum=16 * MIB,
         ),
     )
 }
@@ -294,6 +324,10 @@ class TopicConfig:
         return int(self.get("commit.bytes"))
 
     @property
+    def compaction_min_age_ms(self) -> int:
+        return int(self.get("compaction.min.age.ms"))
+
+    @property
     def compression_type(self) -> str:
         return str(self.get("compression.type"))
 
@@ -312,6 +346,14 @@ class TopicConfig:
     @property
     def log_append_time(self) -> bool:
         return self.get("message.timestamp.type") == "LogAppendTime"
+
+    @property
+    def rollup_files(self) -> int:
+        return int(self.get("rollup.files"))
+
+    @property
+    def rollup_max_bytes(self) -> int:
+        return int(self.get("rollup.max.bytes"))
 
 
 def _property_name(name: str) -> str:
