@@ -37,15 +37,16 @@ def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
     """The files of a range.
 
     Raises:
-        LogDamagedError: They do not hold every offset of it exactly once. After keyed compaction
-            they need not hold every offset.
+        LogDamagedError: They do not hold every offset of it exactly once. Offsets that keyed
+            compaction has seen may be missing.
     """
     (topic, partition), start, end = wanted
     files = state.files(partition).between(start, end)
-    may_have_gaps = "compact" in str(state.config.get("cleanup.policy"))
+    # Not by cleanup.policy: what was compacted has gaps whatever the topic's settings say now.
+    cleaned = state.cleaned_offset(partition)
     next_offset = start
     for index, file in enumerate(files):
-        if file.base_offset > next_offset and not may_have_gaps:
+        if file.base_offset > max(next_offset, cleaned):
             break
         if index > 0 and file.base_offset < next_offset:
             raise LogDamagedError(
@@ -58,7 +59,8 @@ def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
                 offset=file.base_offset,
             )
         next_offset = file.last_offset + 1
-    if next_offset < end and not may_have_gaps:
+    next_offset = max(next_offset, min(cleaned, end))
+    if next_offset < end:
         raise LogDamagedError(
             f"offset {next_offset} of topic {topic!r}, partition {partition}, is in no data file "
             "of version "

@@ -4,12 +4,15 @@
 |---|---|
 | `mainstem/leo/<partition>` | the next offset; survives the retention of all files; never expires |
 | `mainstem/lso/<partition>` | the first readable offset |
+| `mainstem/cleaned/<partition>` | keyed compaction has seen every record before it: only there may offsets be missing |
+| `mainstem/tombstones/<partition>/<slot>/end` | tombstones before this offset, and from the next lower end of another slot on, were first seen by one compaction; 0: the slot is free |
+| `mainstem/tombstones/<partition>/<slot>/expiry` | from this time on (ms since 1970) they may go |
 | `mainstem/epoch` | the leader epoch: a writer that sees a higher one than its own stops |
 | `mainstem/producer/<producer id>/<partition>` | the last sequence; expires |
 | `mainstem/producer/<producer id>/<partition>/epoch` | its epoch, if that is not 0; expires |
 | `mainstem/wal/<gateway id>` | the last request that this gateway accepted and the table has |
 | `mainstem/deleted` | 1: the topic was deleted, whatever is left of its directory |
-"""
+"""  # noqa: E501 (a table)
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ EPOCH: Final = "mainstem/epoch"
 DELETED: Final = "mainstem/deleted"
 _LEO: Final = "mainstem/leo/"
 _LSO: Final = "mainstem/lso/"
+_CLEANED: Final = "mainstem/cleaned/"
+_TOMBSTONES: Final = "mainstem/tombstones/"
 _PRODUCER: Final = "mainstem/producer/"
 _PRODUCER_EPOCH: Final = "/epoch"
 _WAL: Final = "mainstem/wal/"
@@ -32,6 +37,21 @@ def leo(partition: int) -> str:
 def lso(partition: int) -> str:
     """The register of a partition's log start offset."""
     return f"{_LSO}{partition}"
+
+
+def cleaned(partition: int) -> str:
+    """The register of the end of what keyed compaction has seen of a partition."""
+    return f"{_CLEANED}{partition}"
+
+
+def tombstones_end(partition: int, slot: int) -> str:
+    """The register of the end of a run of tombstones that one compaction saw first."""
+    return f"{_TOMBSTONES}{partition}/{slot}/end"
+
+
+def tombstones_expiry(partition: int, slot: int) -> str:
+    """The register of the time from which on those tombstones may go."""
+    return f"{_TOMBSTONES}{partition}/{slot}/expiry"
 
 
 def producer(producer_id: int, partition: int) -> str:

@@ -173,6 +173,10 @@ class TableState:
         """The first offset that can be read."""
         return self.register_value(registers.lso(partition))
 
+    def cleaned_offset(self, partition: int) -> int:
+        """The end of what keyed compaction has seen: only before it may offsets be missing."""
+        return self.register_value(registers.cleaned(partition))
+
     def files(self, partition: int) -> PartitionFiles:
         """The active files of a partition."""
         return self._partitions.get(partition) or PartitionFiles()

@@ -6,7 +6,6 @@ and the last sequence of each producer of one partition.
 
 from __future__ import annotations
 
-import itertools
 import json
 import posixpath
 import re
@@ -34,6 +33,7 @@ from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topics import TOPICS
 from mainstem.delta_log.verify_commits import CommitWalk
+from mainstem.delta_log.verify_sequences import SequenceCheck
 from mainstem.errors import LogDamagedError, UnknownTopicError, UnsupportedTableError
 from mainstem.records import check_topic_name
 
@@ -314,10 +314,18 @@ class _Partition:
         self._all = verification
         self._state = verification.state
         self._partition = partition
-        self._sequences = _Sequences(verification, partition)
+        #: Keyed compaction may have taken records before it, and nobody else any.
+        self._cleaned = self._state.cleaned_offset(partition)
+        self._sequences = SequenceCheck(
+            self._state,
+            partition,
+            verification.walk,
+            verification.result("sequences"),
+            verification.result("registers"),
+        )
 
     def check(self) -> None:
-        state, partition = self._state, self._partition
+        state, partition, cleaned = self._state, self._partition, self._cleaned
         offsets = self._all.result("offsets")
         start, end = state.log_start_offset(partition), state.log_end_offset(partition)
         files = state.files(partition).sorted()
@@ -335,26 +343,38 @@ class _Partition:
                     f"{file.path} begins at offset {file.base_offset} of {where}, "
                     f"and another file has offsets up to {expected - 1}",
                 )
-            elif expected is not None and file.base_offset > expected:
+            elif expected is not None and file.base_offset > max(expected, cleaned):
                 offsets.add(
                     "OFFSET_GAP",
-                    f"offsets {expected} to {file.base_offset - 1} of {where} are in no file",
+                    f"offsets {max(expected, cleaned)} to {file.base_offset - 1} of {where} are in "
+                    "no file",
                 )
             if self._all.check_present(file):
                 self._check_file(file)
             expected = max(expected or 0, file.last_offset + 1)
         result = self._all.result("registers")
         held_start = files[0].base_offset if files else end
-        if expected is not None and expected != end:
+        if expected is not None and expected != end and not expected < end <= cleaned:
             result.add(
                 "REGISTER_WRONG",
                 f"{registers.leo(partition)} is {end}; the files of {where} end at {expected}",
             )
-        if not held_start <= start <= end:
+        if not held_start <= max(start, cleaned) or start > end:
             result.add(
                 "REGISTER_WRONG",
                 f"{registers.lso(partition)} is {start}; "
                 f"the files of {where} have offsets {held_start} to {end}",
+            )
+        elif files and files[0].last_offset < start:
+            result.add(
+                "REGISTER_WRONG",
+                f"{registers.lso(partition)} is {start}; {files[0].path} of {where}, with offsets "
+                f"up to {files[0].last_offset}, lies before it and is still in the table",
+            )
+        if cleaned > end:
+            result.add(
+                "REGISTER_WRONG",
+                f"{registers.cleaned(partition)} is {cleaned}; {where} ends at {end}",
             )
         self._sequences.check_registers()
 
@@ -400,7 +420,7 @@ class _Partition:
 
     def _check_order(self, file: DataFile, offsets: npt.NDArray[np.int64], expected: int) -> None:
         steps = np.diff(offsets, prepend=expected - 1)
-        wrong = np.flatnonzero(steps != 1)
+        wrong = np.flatnonzero((steps < 1) | ((steps > 1) & (offsets > self._cleaned)))
         if not wrong.size:
             return
         row = int(wrong[0])
@@ -421,74 +441,6 @@ class _Partition:
                     "STATISTICS_WRONG",
                     f"the log says {name} {said} of {file.path}; the file has {found}",
                 )
-
-
-class _Sequences:
-    """The last sequence of each producer in one partition.
-
-    A producer's sequences increase by one with its records' offsets, within an epoch. The data do
-    not have the epoch: a new one begins at 0, and the commit that has its first batch names it.
-    """
-
-    def __init__(self, verification: _Verification, partition: int) -> None:
-        self._all = verification
-        self._partition = partition
-        self._last: dict[int, int] = {}
-
-    def take(self, file: DataFile, offsets: npt.NDArray[np.int64], batch: pa.RecordBatch) -> None:
-        """The next records of the partition."""
-        ids, numbers = batch.column("producer_id"), batch.column("sequence")
-        result = self._all.result("sequences")
-        if ids.null_count != numbers.null_count:
-            result.add(
-                "SEQUENCE_GAP", f"{file.path} has records with only one of producer id and sequence"
-            )
-            return
-        if ids.null_count == len(ids):
-            return
-        held = np.flatnonzero(np.asarray(ids.is_valid()))
-        owners = np.asarray(ids.fill_null(0))[held]
-        sequences = np.asarray(numbers.fill_null(0))[held]
-        offsets = offsets[held]
-        result.checked_count += len(held)
-        breaks = (np.diff(owners) != 0) | (np.diff(sequences) != 1)
-        starts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(held)]
-        for start, end in itertools.pairwise(starts):
-            self._follow(
-                int(owners[start]),
-                int(sequences[start]),
-                int(sequences[end - 1]),
-                int(offsets[start]),
-            )
-
-    def check_registers(self) -> None:
-        """Compares what was seen with the registers; one that has expired is none."""
-        state = self._all.state
-        for producer_id, last in self._last.items():
-            name = registers.producer(producer_id, self._partition)
-            if name in state.registers and state.registers[name].value != last:
-                self._all.result("registers").add(
-                    "REGISTER_WRONG",
-                    f"{name} is {state.registers[name].value}; its last record has {last}",
-                )
-
-    def _follow(self, producer_id: int, first: int, last: int, offset: int) -> None:
-        before = self._last.get(producer_id)
-        self._last[producer_id] = last
-        if before is None or first == before + 1:
-            return
-        if first == 0 and self._all.walk.may_begin_epoch(producer_id, self._partition, offset):
-            return
-        where = f"sequence {first} of producer {producer_id} at offset {offset} of partition"
-        if first <= before:
-            self._all.result("sequences").add(
-                "SEQUENCE_DUPLICATE",
-                f"{where} {self._partition} comes after {before}, so it is there already",
-            )
-        else:
-            self._all.result("sequences").add(
-                "SEQUENCE_GAP", f"{where} {self._partition} follows {before}"
-            )
 
 
 def _checkpoint_stats(store: Store, version: int) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -120,7 +120,7 @@ class CommitWalk:
 
     def _check(self, version: int, actions: Sequence[Action]) -> None:
         info = next((one for one in actions if isinstance(one, CommitInfo)), None)
-        removed = self._apply_removes(actions)
+        swapped, gone = self._apply_removes(actions)
         added: dict[int, list[DataFile]] = {}
         moved: list[DataFile] = []
         for action in actions:
@@ -137,6 +137,8 @@ class CommitWalk:
             if by is not None and by.epoch > 0 and by.base_sequence == 0:
                 self._epoch_starts.add((by.id, batch.partition, batch.base_offset))
         numbers = {one.name: one.value for one in actions if isinstance(one, Register)}
+        for partition in sorted(gone.keys() & added.keys() - batches.keys()):
+            self._check_thinned(version, partition, added.pop(partition), gone[partition])
         for partition in sorted({*added, *batches}):
             self._check_append(
                 version,
@@ -146,17 +148,23 @@ class CommitWalk:
                 numbers.get(registers.leo(partition)),
             )
         self._check_registers(version, numbers, {*added, *batches})
-        self._check_moved(version, moved, removed)
+        self._check_moved(version, moved, swapped)
 
-    def _apply_removes(self, actions: Sequence[Action]) -> list[DataFile | None]:
-        """The files that a commit swaps for others; None: one of before the oldest commit file."""
-        removed = []
+    def _apply_removes(
+        self, actions: Sequence[Action]
+    ) -> tuple[list[DataFile | None], dict[int, list[DataFile | None]]]:
+        """The files that a commit swaps for others with the same records, and by partition those
+        of which records go; None: one of before the oldest commit file."""
+        swapped: list[DataFile | None] = []
+        gone: dict[int, list[DataFile | None]] = {}
         for action in actions:
             if isinstance(action, Remove):
                 file = self._files.pop(action.path, None)
-                if not action.data_change:
-                    removed.append(file)
-        return removed
+                if action.data_change:
+                    gone.setdefault(action.partition, []).append(file)
+                else:
+                    swapped.append(file)
+        return swapped, gone
 
     def _check_append(
         self,
@@ -191,7 +199,7 @@ class CommitWalk:
             self._numbers[name] = value
             if before is None:
                 continue
-            ends = name.startswith(("mainstem/leo/", "mainstem/lso/"))
+            ends = name.startswith(("mainstem/leo/", "mainstem/lso/", "mainstem/cleaned/"))
             if (ends and value < before) or (name == registers.EPOCH and value <= before):
                 self._commits.add(
                     "COMMIT_WRONG", f"version {version} sets {name} from {before} to {value}"
@@ -231,6 +239,29 @@ class CommitWalk:
                     f"version {version} swaps files of partition {partition} with offsets {before} "
                     f"for files with {after}",
                 )
+
+    def _check_thinned(
+        self, version: int, partition: int, added: list[DataFile], gone: list[DataFile | None]
+    ) -> None:
+        """Maintenance that removes records adds none."""
+        known = [file for file in gone if file is not None]
+        if len(known) < len(gone):
+            return
+        left = sum(file.record_count for file in known) - sum(file.record_count for file in added)
+        if (
+            left < 0
+            or min(file.base_offset for file in added) < min(file.base_offset for file in known)
+            or max(file.last_offset for file in added) > max(file.last_offset for file in known)
+        ):
+            before, after = (
+                _shown(sorted((file.base_offset, file.record_count) for file in files))
+                for files in (known, added)
+            )
+            self._commits.add(
+                "COMMIT_WRONG",
+                f"version {version} swaps files of partition {partition} with {before} for files "
+                f"with more: {after}",
+            )
 
     def _check_checkpoint(self) -> None:
         """With all commit files there, the newest state must be what they add up to."""
