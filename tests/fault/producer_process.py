@@ -8,6 +8,7 @@ record goes to a history file. Exit code 0: everything ended, and is in the file
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -40,6 +41,7 @@ VALUE_BYTES = 100
 
 
 def main(settings: dict[str, Any]) -> None:
+    faulthandler.enable()  # SIGABRT shows where every thread is
     with HistoryWriter(settings["history"]) as history:
         _Sender(settings, history).run()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,16 @@ from mainstem.delta_log.store_uri import open_store
 from mainstem.delta_log.verify import TopicReport, verify_named
 from mainstem.delta_log.wal_format import decode_entry, decode_segment
 from mainstem.limits import KIB, MIB
-from mainstem.testing import Read, Run, Send, Verdict, check_history, read_history
+from mainstem.testing import (
+    Operation,
+    Read,
+    Run,
+    Send,
+    Verdict,
+    check_history,
+    read_history,
+    runs_of,
+)
 
 #: Longer than `delivery_timeout_ms`, by which every record has ended.
 STOP_TIMEOUT_S = 150.0
@@ -165,7 +175,11 @@ class Producers:
                 process.stdin.close()
         ends_at = time.monotonic() + STOP_TIMEOUT_S
         for process, log in zip(self._processes, self._logs, strict=True):
-            code = process.wait(max(ends_at - time.monotonic(), 0.1))
+            try:
+                code = process.wait(max(ends_at - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGABRT)
+                code = process.wait(STOP_TIMEOUT_S)
             assert code == 0, f"a producer failed: {log.read_text()}"
 
     def _kill(self) -> None:
@@ -250,19 +264,7 @@ def read_runs(
         for batch in read_data_file(store, file, start_offset, end_offset, ["key", "value"]):
             offsets = np.asarray(batch.column("offset"))
             numbers = np.asarray(batch.column("value").cast(pa.string()).cast(pa.int64()))
-            names = batch.column("key").cast(pa.string()).dictionary_encode()
-            owners = np.asarray(names.indices)
-            breaks = (np.diff(owners) != 0) | (np.diff(numbers) != 1) | (np.diff(offsets) != 1)
-            starts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(offsets)]
-            runs += [
-                Run(
-                    int(offsets[first]),
-                    names.dictionary[int(owners[first])].as_py(),
-                    int(numbers[first]),
-                    end - first,
-                )
-                for first, end in pairwise(starts)
-            ]
+            runs += runs_of(offsets, batch.column("key"), numbers)
     return tuple(runs)
 
 
@@ -372,18 +374,18 @@ class Judgement:
 
 
 def judge(
-    warehouse: Path, topics: Mapping[str, int], histories: Iterable[Path], reads: Iterable[Read]
+    warehouse: Path, topics: Mapping[str, int], histories: Iterable[Path], seen: Iterable[Operation]
 ) -> Judgement:
     """Verifies the tables, reads them whole, and checks everything that anybody was told.
 
     Args:
-        histories: Of the producers.
-        reads: What readers saw meanwhile.
+        histories: Of the producers, and of consumers.
+        seen: What others saw meanwhile.
     """
     store = open_store(warehouse)
     try:
         reports = tuple(verify_named(store, topic) for topic in topics)
     finally:
         store.close()
-    operations = chain(read_history(histories), reads, read_all(warehouse, topics))
+    operations = chain(read_history(histories), seen, read_all(warehouse, topics))
     return Judgement(check_history(operations), reports)

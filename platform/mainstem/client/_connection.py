@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -42,7 +43,6 @@ class ProduceStream:
         on_end: Callable[[ProduceStream, MainstemError], None],
         name: str,
     ) -> None:
-        self._acks = acks
         self._on_answer = on_answer
         self._on_end = on_end
         self._requests: SimpleQueue[Outgoing | None] = SimpleQueue()
@@ -52,8 +52,11 @@ class ProduceStream:
             request_serializer=None,
             response_deserializer=log_pb2.ProduceResponse.FromString,
         )
-        self._call = method(self._encoded(), compression=compression)
-        self._receiver = threading.Thread(target=self._receive, name=name, daemon=True)
+        call = method(_encoded(self._requests, acks), compression=compression)
+        # Whoever frees a call takes a lock of gRPC's, so only the receiving thread keeps it.
+        self._cancel = weakref.WeakMethod(call.cancel)
+        self._receiver = threading.Thread(target=self._receive, args=[call], name=name, daemon=True)
+        del call
         self._receiver.start()
 
     def send(self, topic: TopicBuffer, request: Request[Piece]) -> None:
@@ -63,29 +66,32 @@ class ProduceStream:
     def cancel(self) -> None:
         """Ends the stream at once. What is unanswered may or may not be in the log."""
         self._requests.put(None)
-        self._call.cancel()
+        cancel = self._cancel()
+        if cancel is not None:
+            cancel()
 
     def join(self, timeout_s: float) -> None:
         """Waits for the receiving thread, unless it is the caller."""
         if self._receiver is not threading.current_thread():
             self._receiver.join(timeout_s)
 
-    def _encoded(self) -> Iterator[bytes]:
-        while (request := self._requests.get()) is not None:
-            yield encode_request(request, self._acks)
-
-    def _receive(self) -> None:
+    def _receive(self, call: Any) -> None:
         error: MainstemError = GatewayUnavailableError("the gateway ended the stream; retrying")
         try:
-            for answer in self._call:
+            for answer in call:
                 self._on_answer(self, answer)
         except grpc.RpcError as failure:
             error = error_from_rpc(failure)
         finally:
             # Releases gRPC's thread, which waits for the next request.
             self._requests.put(None)
-            self._call.cancel()
+            call.cancel()
             self._on_end(self, error)
+
+
+def _encoded(requests: SimpleQueue[Outgoing | None], acks: log_pb2.Acks) -> Iterator[bytes]:
+    while (request := requests.get()) is not None:
+        yield encode_request(request, acks)
 
 
 class Link:

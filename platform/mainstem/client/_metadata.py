@@ -134,12 +134,14 @@ class MetadataClient:
         call = stub.Metadata.future(log_pb2.MetadataRequest(topics=topics), timeout=timeout_s)
 
         def ended(call: grpc.Future[log_pb2.MetadataResponse]) -> None:
+            answers: dict[str, TopicAnswer] = {}
             try:
                 answers = _read(call.result(), server)
-            except (grpc.RpcError, grpc.FutureCancelledError) as error:
-                _log.debug("metadata from %s failed: %s", server, error)
+            except grpc.RpcError as error:
+                _log.debug("metadata from %s failed: %s", server, error_from_rpc(error))
                 self._first = (index + 1) % len(self._servers)
-                answers = {}
+            except grpc.FutureCancelledError:
+                pass  # the connection was closed
             done(answers)
 
         call.add_done_callback(ended)

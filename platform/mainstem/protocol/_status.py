@@ -113,8 +113,13 @@ def error_from_rpc(failure: grpc.RpcError) -> MainstemError:
     A deadline or a cancelled call is OutcomeUnknownError: it may have taken effect.
 
     Args:
-        failure: What a call raised, through a blocking or an asyncio channel.
+        failure: What a call raised, through a blocking or an asyncio channel. It loses its
+            traceback.
     """
+    # gRPC raises the call itself, and the traceback leads to frames that hold the call: a cycle,
+    # which the garbage collector may find only at the interpreter's end. There the call's
+    # finaliser waits for a lock that a dead thread of gRPC may hold, for ever.
+    failure.__traceback__ = None
     # AioRpcError has the methods of Call that are used here, but is no Call.
     assert isinstance(failure, (grpc.Call, grpc.aio.AioRpcError))
     try:
