@@ -43,6 +43,10 @@ _DICTIONARY: Final = ["timestamp_type", "producer_id", "headers.list.element.key
 _STATISTICS: Final = ["offset", "timestamp"]
 
 
+class DataFileMissing(LogDamagedError):
+    """A data file is not there: vacuum has removed it since the state was read, or it is lost."""
+
+
 def encode_data_file(
     partition: int,
     base_offset: int,
@@ -148,13 +152,14 @@ def read_data_file(
         columns: Names out of `TABLE_SCHEMA`; `offset` is read always and comes first. None: all.
 
     Raises:
-        LogDamagedError: The file is missing or is no Parquet file.
+        DataFileMissing: The file is not there.
+        LogDamagedError: It is no Parquet file.
     """
     wanted = list(TABLE_SCHEMA.names if columns is None else dict.fromkeys(["offset", *columns]))
     try:
         source = store.open(file.path)
     except NotFound as error:
-        raise LogDamagedError(
+        raise DataFileMissing(
             f"the data file {store.uri}/{file.path}, which holds offsets {file.base_offset} to "
             f"{file.last_offset} of partition {file.partition}, is missing",
             file=file.path,
