@@ -18,6 +18,7 @@ _NOUNS: dict[str, tuple[str, str]] = {
     "config": ("mainstem.cli._config", "config"),
     "demo": ("mainstem.cli._demo", "demo"),
     "gateway": ("mainstem.cli._gateway", "gateway"),
+    "group": ("mainstem.cli._group", "group"),
     "sql": ("mainstem.cli._sql", "sql"),
     "topic": ("mainstem.cli._topic", "topic"),
 }

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
@@ -15,6 +15,9 @@ from rich.text import Text
 
 from mainstem.config import GatewayConfig, load_gateway_config
 from mainstem.errors import MainstemError
+
+if TYPE_CHECKING:
+    from mainstem.client import AdminClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,6 +59,13 @@ bootstrap_servers = click.option(
 )
 
 
+def admin_client(servers: str) -> AdminClient:
+    """The client of every command that administers something."""
+    from mainstem.client import AdminClient
+
+    return AdminClient({"bootstrap.servers": servers, "client.id": "mainstem-cli"})
+
+
 def fail(message: str) -> NoReturn:
     """Ends with `message` on stderr and exit code 1."""
     err.print(f"[bold red]error:[/] {escape(message)}")
@@ -81,6 +91,11 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
 def say(message: str) -> None:
     """A message for people, on stderr."""
     err.print(escape(message))
+
+
+def say_dry_run() -> None:
+    """Said at the end of every dry run."""
+    say("this was a dry run: nothing was changed")
 
 
 def confirm(question: str) -> bool:

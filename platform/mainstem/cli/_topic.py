@@ -9,6 +9,7 @@ import click
 
 from mainstem.cli._context import (
     Settings,
+    admin_client,
     bootstrap_servers,
     confirm,
     out,
@@ -19,13 +20,14 @@ from mainstem.cli._context import (
     reports_errors,
     run_each,
     say,
+    say_dry_run,
 )
 from mainstem.cli._help import ExampleGroup
 from mainstem.cli._topic_consume import consume
 from mainstem.cli._topic_produce import produce
 
 if TYPE_CHECKING:
-    from mainstem.client import AdminClient, TopicDescription
+    from mainstem.client import TopicDescription
 
 
 @click.group(cls=ExampleGroup)
@@ -88,7 +90,7 @@ def create(
       mainstem topic create orders -c retention.ms=-1 --dry-run
     """
     config = parse_pairs(pairs, "-c")
-    with _admin(bootstrap_servers) as admin:
+    with admin_client(bootstrap_servers) as admin:
 
         def create_one(name: str) -> dict[str, object]:
             made = admin.create_topic(
@@ -101,7 +103,8 @@ def create(
             return {"partitions": made.partition_count}
 
         run_each(settings, "topic", topics, create_one, columns=["partitions"])
-    _say_dry_run(dry_run)
+    if dry_run:
+        say_dry_run()
 
 
 @topic.command("list")
@@ -118,7 +121,7 @@ def list_(settings: Settings, bootstrap_servers: str) -> None:
       mainstem topic list
       mainstem --format json topic list
     """
-    with _admin(bootstrap_servers) as admin:
+    with admin_client(bootstrap_servers) as admin:
         listings = admin.list_topics(timeout=settings.timeout_s)
     columns = ["topic", "partitions"]
     rows: list[list[object]] = [[one.topic, one.partition_count] for one in listings]
@@ -153,7 +156,7 @@ def describe(settings: Settings, topics: Sequence[str], bootstrap_servers: str) 
     from mainstem.errors import MainstemError
 
     failed = False
-    with _admin(bootstrap_servers) as admin:
+    with admin_client(bootstrap_servers) as admin:
         for index, name in enumerate(topics):
             try:
                 described = admin.describe_topic(name, timeout=settings.timeout_s)
@@ -206,7 +209,7 @@ def alter_config(
     if not pairs and not reset:
         raise click.UsageError("say what to change: --set KEY=VALUE or --reset KEY")
     set_to = parse_pairs(pairs, "--set")
-    with _admin(bootstrap_servers) as admin:
+    with admin_client(bootstrap_servers) as admin:
 
         def alter_one(name: str) -> dict[str, object]:
             version = admin.alter_config(
@@ -215,7 +218,8 @@ def alter_config(
             return {"table_version": version}
 
         run_each(settings, "topic", topics, alter_one, columns=["table_version"])
-    _say_dry_run(dry_run)
+    if dry_run:
+        say_dry_run()
 
 
 @topic.command("add-partitions")
@@ -242,7 +246,7 @@ def add_partitions(
     EXAMPLES
       mainstem topic add-partitions orders --total 12
     """
-    with _admin(bootstrap_servers) as admin:
+    with admin_client(bootstrap_servers) as admin:
 
         def add_to(name: str) -> dict[str, object]:
             version = admin.add_partitions(name, total, timeout=settings.timeout_s)
@@ -273,7 +277,7 @@ def delete(
       mainstem topic delete orders payments --no-confirm
       mainstem topic delete orders --dry-run
     """
-    with _admin(bootstrap_servers) as admin:
+    with admin_client(bootstrap_servers) as admin:
 
         def look_at(name: str) -> dict[str, object]:
             described = admin.describe_topic(name, timeout=settings.timeout_s)
@@ -285,7 +289,7 @@ def delete(
 
         if dry_run:
             run_each(settings, "topic", topics, look_at, columns=["records", "bytes"])
-            _say_dry_run(dry_run)
+            say_dry_run()
             return
         if not no_confirm:
             names = ", ".join(topics)
@@ -293,17 +297,6 @@ def delete(
                 say("nothing was deleted")
                 raise SystemExit(1)
         run_each(settings, "topic", topics, delete_one)
-
-
-def _admin(servers: str) -> AdminClient:
-    from mainstem.client import AdminClient
-
-    return AdminClient({"bootstrap.servers": servers, "client.id": "mainstem-cli"})
-
-
-def _say_dry_run(dry_run: bool) -> None:
-    if dry_run:
-        say("this was a dry run: nothing was changed")
 
 
 def _record_count(described: TopicDescription) -> int:

@@ -33,6 +33,12 @@ from mainstem.client._consumer_settings import (
 )
 from mainstem.client._dead_letters import DEAD_LETTER_SUFFIX, DeadLetterHandler, RetryPolicy
 from mainstem.client._delivery import DeliveryCallback
+from mainstem.client._group_admin import (
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    GroupMember,
+    GroupOffset,
+)
 from mainstem.client._leader_election import LeaderElection
 from mainstem.client._producer import BytesLike, HeadersLike, Producer
 from mainstem.client._results import (
@@ -41,6 +47,7 @@ from mainstem.client._results import (
     RecordMetadata,
     TopicMetadata,
 )
+from mainstem.client._seek_plan import OffsetMove, plan_seek
 from mainstem.client._settings import (
     PRODUCER_KEYS,
     PRODUCER_KEYS_UNSUPPORTED,
@@ -66,6 +73,8 @@ __all__ = [
     "BytesLike",
     "ClusterDescription",
     "Consumer",
+    "ConsumerGroupDescription",
+    "ConsumerGroupListing",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
     "ConsumerSettings",
@@ -73,8 +82,11 @@ __all__ = [
     "DeadLetterHandler",
     "DeliveryCallback",
     "GatewayDescription",
+    "GroupMember",
+    "GroupOffset",
     "HeadersLike",
     "LeaderElection",
+    "OffsetMove",
     "OnPartitions",
     "PartitionDescription",
     "PartitionOffsets",
@@ -88,4 +100,5 @@ __all__ = [
     "TopicListing",
     "TopicMetadata",
     "TopicPartition",
+    "plan_seek",
 ]

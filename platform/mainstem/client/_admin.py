@@ -1,4 +1,4 @@
-"""Topics and the cluster: create, delete, list, describe, alter."""
+"""Topics, groups and the cluster: create, delete, list, describe, alter."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from typing import Any, Final, Self
 import grpc
 
 from mainstem.client._channels import Channels
+from mainstem.client._group_admin import TIMEOUT_S, GroupAdmin
 from mainstem.client._settings import config_error, parse_servers, refuse_setting
 from mainstem.config import ConfigKey, parse_value
 from mainstem.errors import GatewayUnavailableError, InvalidConfigError, MainstemError
 from mainstem.limits import MIB
 from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
-
-#: Seconds that a call may take when nothing else is said: creating a table is a few file writes.
-TIMEOUT_S: Final = 30.0
 
 #: Every setting of `AdminClient`, by name.
 ADMIN_KEYS: Final[dict[str, ConfigKey]] = {
@@ -131,12 +129,13 @@ class ClusterDescription:
     gateways: tuple[GatewayDescription, ...]
 
 
-class AdminClient:
-    """Topic administration. Thread-safe. Every call waits for its answer.
+class AdminClient(GroupAdmin):
+    """Administration of topics and groups. Thread-safe. Every call waits for its answer.
 
-    confluent-kafka's AdminClient takes lists and returns futures; here a call does one thing and
-    returns its result. A call goes to the first gateway that is reached; it is never repeated once
-    a gateway may have seen it.
+    confluent-kafka's AdminClient takes lists and returns futures; here a call returns its result,
+    and one with several targets a result or an error for each. A call goes to the first gateway
+    that is reached, one about groups to their coordinator; it is never repeated once a gateway may
+    have seen it.
 
     Args:
         config: `bootstrap.servers`, and `client.id` if wanted (`ADMIN_KEYS`).
@@ -157,8 +156,8 @@ class AdminClient:
                 values[name] = str(parse_value(key, value))
             except InvalidConfigError as error:
                 raise config_error(error, name) from None
-        self._servers = parse_servers(values.get("bootstrap.servers", ""))
-        self._channels = Channels(MIB, values.get("client.id", ""))
+        servers = parse_servers(values.get("bootstrap.servers", ""))
+        super().__init__(servers, Channels(MIB, values.get("client.id", "")))
 
     def create_topic(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
@@ -11,6 +10,7 @@ from mainstem.client._settings import config_error, parse_servers, refuse_settin
 from mainstem.config import ConfigKey, ConfigValue, parse_value
 from mainstem.errors import ConfigError, InvalidConfigError
 from mainstem.limits import MIB
+from mainstem.records import parse_duration_ms
 
 _INT_MAX: Final = 2**31 - 1
 
@@ -248,11 +248,6 @@ CONSUMER_KEYS_UNSUPPORTED: Final[dict[str, str]] = {
     "transactional.id": "it is a setting of producers",
 }
 
-_DURATION: Final = re.compile(
-    r"P(?=[0-9T])(?:(?P<days>\d+)D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
-)
-
 ResetKind = Literal["earliest", "latest", "none", "by_duration"]
 
 #: Called as `on_commit(error, offsets)` in poll() after an asynchronous commit.
@@ -384,15 +379,11 @@ def _reset(text: str) -> tuple[ResetKind, int]:
     if word in ("none", "error"):
         return "none", 0
     kind, _, duration = text.partition(":")
-    if kind == "by_duration" and (found := _DURATION.fullmatch(duration)):
-        parts = {unit: float(number) for unit, number in found.groupdict().items() if number}
-        seconds = (
-            parts.get("days", 0) * 86_400
-            + parts.get("hours", 0) * 3_600
-            + parts.get("minutes", 0) * 60
-            + parts.get("seconds", 0)
-        )
-        return "by_duration", int(seconds * 1000)
+    if kind == "by_duration":
+        try:
+            return "by_duration", parse_duration_ms(duration)
+        except ValueError:
+            pass
     raise ConfigError(
         f"auto.offset.reset is {text!r}; it must be earliest, latest, none, error, or "
         "by_duration: and an ISO 8601 duration, for example by_duration:P1DT12H",

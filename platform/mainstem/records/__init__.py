@@ -18,6 +18,7 @@ from mainstem.records._murmur2 import (
 )
 from mainstem.records._timestamps import (
     format_timestamp_ms,
+    parse_duration_ms,
     parse_timestamp_ms,
     timestamps_ms_column,
     timestamps_out_of_range,
@@ -35,6 +36,7 @@ __all__ = [
     "murmur2",
     "murmur2_column",
     "normalise_wire_batch",
+    "parse_duration_ms",
     "parse_timestamp_ms",
     "partition_for_key",
     "partitions_for_keys",

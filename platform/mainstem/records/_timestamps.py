@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -12,6 +13,11 @@ from mainstem.errors import InvalidRecordError
 from mainstem.limits import TIMESTAMP_MS_MAX
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_DURATION = re.compile(
+    r"P(?=[0-9T])(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
 
 
 def format_timestamp_ms(timestamp_ms: int) -> str:
@@ -26,6 +32,22 @@ def parse_timestamp_ms(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_duration_ms(text: str) -> int:
+    """An ISO 8601 duration of days, hours, minutes and seconds, such as `P1DT12H`.
+
+    Raises:
+        ValueError: It is none. Months and years are none: they have no fixed length.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no duration such as PT1H or P1DT12H")
+    parts = {unit: float(number) for unit, number in found.groupdict().items() if number}
+    try:
+        return timedelta(**parts) // timedelta(milliseconds=1)
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than any log") from None
 
 
 def timestamps_ms_column(column: pa.Array) -> npt.NDArray[np.int64]:

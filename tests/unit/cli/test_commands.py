@@ -35,6 +35,7 @@ COMMANDS = {path: (command, ctx) for path, command, ctx in commands(cli, ROOT_CO
 
 def test_the_nouns_and_verbs_are_there() -> None:
     topic_verbs = ("create", "list", "describe", "alter-config", "add-partitions", "delete")
+    group_verbs = ("list", "describe", "seek", "offset-delete", "delete")
     expected = {
         "mainstem version",
         "mainstem sql",
@@ -46,6 +47,7 @@ def test_the_nouns_and_verbs_are_there() -> None:
         "mainstem config list",
         "mainstem config show",
         *(f"mainstem topic {verb}" for verb in topic_verbs),
+        *(f"mainstem group {verb}" for verb in group_verbs),
     }
     assert expected <= set(COMMANDS)
 
@@ -74,8 +76,8 @@ def test_help_is_printed_without_loading_heavy_modules() -> None:
     code = (
         "import sys\n"
         "from mainstem.cli._commands import cli\n"
-        "for words in ([], ['topic', 'produce'], ['bench', 'produce'], ['gateway', 'run']):\n"
-        "    cli.main([*words, '--help'], standalone_mode=False)\n"
+        "for words in ('', 'topic produce', 'bench produce', 'gateway run', 'group seek'):\n"
+        "    cli.main([*words.split(), '--help'], standalone_mode=False)\n"
         f"print(sorted({heavy!r} & set(sys.modules)))\n"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

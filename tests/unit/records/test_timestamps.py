@@ -11,6 +11,7 @@ import pytest
 from mainstem.limits import TIMESTAMP_MS_MAX
 from mainstem.records import (
     format_timestamp_ms,
+    parse_duration_ms,
     parse_timestamp_ms,
     timestamps_ms_column,
     timestamps_out_of_range,
@@ -103,3 +104,17 @@ def test_a_bound_of_fifty_years_on_the_past_catches_seconds() -> None:
 def test_nothing_later_than_the_year_9999_is_taken_however_wide_the_bound() -> None:
     assert _refused([TIMESTAMP_MS_MAX], after_max_ms=LONG_MAX) == -1
     assert _refused([TIMESTAMP_MS_MAX + 1], after_max_ms=LONG_MAX) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [("PT1H", HOUR_MS), ("P1DT2H3M4.5S", 26 * HOUR_MS + 184_500), ("PT0.001S", 1), ("P0D", 0)],
+)
+def test_a_duration_is_read(text: str, expected_ms: int) -> None:
+    assert parse_duration_ms(text) == expected_ms
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1", "1H", "P1M", "P1Y", "PT1D", "P9999999999D"])
+def test_what_is_no_duration_or_has_no_fixed_length_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"duration|longer"):
+        parse_duration_ms(text)
