@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from mainstem.config import TopicConfig
 from mainstem.delta_log import registers
 from mainstem.delta_log.actions import Metadata, Protocol, Register
-from mainstem.delta_log.beside_leader import commit_beside_leader
 from mainstem.delta_log.committer import (
     Committed,
     Committer,
@@ -262,28 +261,6 @@ class Topics:
                 self._store.open(f"{self._folder}/{topic}/{path}").close()
                 return True
         return False
-
-
-def commit_metadata(
-    opened: OpenTopic, operation: str, change: Callable[[TableState], Metadata]
-) -> int:
-    """Commits a change of settings or partitions to a topic that another gateway leads.
-
-    Returns its version; the leader merges it. Blocks.
-
-    Raises:
-        MainstemError: `change` refused.
-        UnknownTopicError: The topic was deleted.
-        StoreUnavailableError: The store failed, or others were always first.
-        OutcomeUnknownError: Nobody knows whether it was changed.
-    """
-
-    def commit(state: TableState) -> TableCommit:
-        return TableCommit.of(operation, [change(state)], timestamp_ms=wall_clock_ms())
-
-    landed = commit_beside_leader(opened, commit)
-    assert landed is not None
-    return landed.version
 
 
 def altered_config(

@@ -14,6 +14,7 @@ from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import InternalError, MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.ingest_gateway.trim_prefix import trim_prefix
 from mainstem.protocol import error_to_status
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 from mainstem.records import check_topic_name
@@ -134,6 +135,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 validate_only=False,
             )
             return admin_pb2.AddPartitionsResponse(table_version=version)
+
+        return await _answer(context, call)
+
+    async def TrimPrefix(
+        self, request: admin_pb2.TrimPrefixRequest, context: Context
+    ) -> admin_pb2.TrimPrefixResponse:
+        async def call() -> admin_pb2.TrimPrefixResponse:
+            check_topic_name(request.topic)
+            return await trim_prefix(self._registry, request)
 
         return await _answer(context, call)
 

@@ -29,7 +29,12 @@ from mainstem.ingest_gateway.fetch_session import FetchWaiters
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.history import History
 from mainstem.ingest_gateway.offset_answers import OffsetLookup, answer_query, look_up
-from mainstem.ingest_gateway.read_topics import FOLLOW_INTERVAL_S, ReadTopic, ReadTopics
+from mainstem.ingest_gateway.read_topics import (
+    FOLLOW_INTERVAL_S,
+    LED_LOOK_INTERVAL_S,
+    ReadTopic,
+    ReadTopics,
+)
 from mainstem.ingest_gateway.tail_cache import TailCache
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import FETCH_FILES_MAX, FETCH_WAIT_MS_MAX, KIB
@@ -47,10 +52,6 @@ _INLINE_PARTITIONS_MAX: Final = 8
 #: A data file that was gone when it was read is looked for again in a newer state of its table. A
 #: clean-up would have to overtake the same fetch again each time.
 _ATTEMPTS_MAX: Final = 4
-
-#: How often a topic that is led here is looked at while somebody waits for it: deleted through
-#: another gateway?
-LED_LOOK_INTERVAL_S = 5.0
 
 #: Topics that are followed at a time share this part of one core's time; a look at one takes about
 #: `_LOOK_S`.
@@ -204,8 +205,7 @@ class FetchService:
             if not answer.missing:
                 return answer
             attempt += 1
-            for topic in {plan.topic for plan in plans if plan.files}:
-                self._topics.forget(topic)
+            await self._look_again({plan.topic for plan in plans if plan.files})
 
     async def _wait(
         self, plans: Sequence[PartitionPlan], bytes_missing: int, timeout_s: float
@@ -281,18 +281,18 @@ class FetchService:
     async def _up_to_date(self, topics: Iterable[str]) -> dict[str, MainstemError]:
         """Makes each topic's state ready for `ReadTopics.current`; returns why one's is not."""
         errors: dict[str, MainstemError] = {}
-        age_s_max = FOLLOW_INTERVAL_S
+        any_age = False
         missing: list[str] = []
         for _ in range(_LOOKS_MAX):
             missing = [
                 topic
                 for topic in topics
-                if topic not in errors and self._topics.current(topic, age_s_max) is None
+                if topic not in errors and self._topics.current(topic, any_age=any_age) is None
             ]
             if not missing:
                 return errors
             # The second look takes what the first has brought, however long the others took.
-            age_s_max = float("inf")
+            any_age = True
             outcomes = await asyncio.gather(
                 *(self._topics.refresh(topic) for topic in missing), return_exceptions=True
             )
@@ -317,7 +317,7 @@ class FetchService:
         nothing = PartitionPlan(topic, partition, offset=offset, error=error)
         if error is not None:
             return nothing
-        found = self._topics.current(topic, float("inf"))
+        found = self._topics.current(topic, any_age=True)
         assert found is not None, "a topic went between two steps of the loop"
         state, reader, led = found
         refusal = partition_refusal(state, reader, partition, asked.topic_id)
@@ -365,12 +365,34 @@ class FetchService:
             end = runs[-1].end_offset
         return replace(plan, end_offset=end, tail_offset=tail, files=tuple(files), runs=tuple(runs))
 
+    async def _look_again(self, topics: Iterable[str]) -> None:
+        """After a data file was gone: takes the newest states, whatever is known of the topics."""
+        led = [topic for topic in topics if self._topics.led(topic)]
+        for topic in set(topics).difference(led):
+            self._topics.forget(topic)
+        # What fails here is found out again by the next look.
+        await asyncio.gather(
+            *(self._topics.refresh(topic) for topic in led), return_exceptions=True
+        )
+
     # -- offsets by time -------------------------------------------------------------------------
 
     async def _list_offsets(
         self, request: log_pb2.ListOffsetsRequest
     ) -> log_pb2.ListOffsetsResponse:
         check_count("queries", len(request.queries))
+        attempt = 1
+        while True:
+            response, outdated = await self._answers(request, last_attempt=attempt == _ATTEMPTS_MAX)
+            if not outdated:
+                return response
+            attempt += 1
+            await self._look_again(set(outdated))
+
+    async def _answers(
+        self, request: log_pb2.ListOffsetsRequest, *, last_attempt: bool
+    ) -> tuple[log_pb2.ListOffsetsResponse, list[str]]:
+        """Answers, and the topics whose files had gone when they were read."""
         errors = await self._up_to_date(dict.fromkeys(query.topic for query in request.queries))
         # Planned in one step of the loop; what has to be read is read in one thread.
         response = log_pb2.ListOffsetsResponse()
@@ -381,13 +403,14 @@ class FetchService:
             if error is not None:
                 answer.error.CopyFrom(error_to_message(error))
                 continue
-            found = self._topics.current(query.topic, float("inf"))
+            found = self._topics.current(query.topic, any_age=True)
             assert found is not None, "a topic went between two steps of the loop"
             lookups += answer_query(query, answer, found[0], found[1])
-        if lookups:
-            readers = {lookup.reader for lookup in lookups}
-            await self._in_thread(readers, partial(look_up, lookups))
-        return response
+        if not lookups:
+            return response, []
+        readers = {lookup.reader for lookup in lookups}
+        finish = partial(look_up, lookups, last_attempt=last_attempt)
+        return response, await self._in_thread(readers, finish)
 
     # -- what happens ----------------------------------------------------------------------------
 
@@ -429,7 +452,7 @@ class FetchService:
                             return
                     continue
                 await self._topics.refresh(topic)
-                found = self._topics.current(topic, float("inf"))
+                found = self._topics.current(topic, any_age=True)
                 if found is not None and found[0].version != seen:
                     seen = found[0].version
                     self._waiters.changed(topic)

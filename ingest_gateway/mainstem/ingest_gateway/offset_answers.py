@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mainstem.delta_log import TableState
 from mainstem.delta_log.actions import DataFile
+from mainstem.delta_log.data_file import DataFileMissing
 from mainstem.delta_log.offset_lookup import first_offset_at
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.fetch_refusals import as_ours, partition_refusal
@@ -67,14 +68,28 @@ def answer_query(
     return []
 
 
-def look_up(lookups: Iterable[OffsetLookup]) -> None:
-    """Finishes answers. Blocks."""
+def look_up(lookups: Iterable[OffsetLookup], *, last_attempt: bool) -> list[str]:
+    """Finishes answers. Blocks.
+
+    Args:
+        last_attempt: A data file that is gone is damage; else the state may be out of date.
+
+    Returns:
+        The topics of which a data file was gone; their answers are not finished.
+    """
+    outdated: list[str] = []
     for one in lookups:
         try:
             offset = first_offset_at(
                 one.reader.store(), one.files, one.start_offset, one.end_offset, one.timestamp_ms
             )
+        except DataFileMissing as failure:
+            if last_attempt:
+                one.answer.error.CopyFrom(error_to_message(failure))
+            else:
+                outdated.append(one.answer.topic)
         except Exception as failure:
             one.answer.error.CopyFrom(error_to_message(as_ours(failure)))
         else:
             one.answer.offset = -1 if offset is None else offset
+    return outdated

@@ -1,7 +1,9 @@
 """The topics that are read here: the appender's state where the gateway leads, else one of its own.
 
 A topic that is led elsewhere, or by nobody, is followed: its state is brought up to date from the
-store when somebody asks for it, at most once in `FOLLOW_INTERVAL_S`.
+store when somebody asks for it, at most once in `FOLLOW_INTERVAL_S`. An appender knows what it has
+committed itself; one without traffic is told to look what others have, such as a retention, at most
+once in `LED_LOOK_INTERVAL_S`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from mainstem.records import check_topic_name
 
 #: How old the state of a followed topic may be.
 FOLLOW_INTERVAL_S = 0.1
+
+#: How old the state of a topic that is led here may be when nothing is appended to it.
+LED_LOOK_INTERVAL_S = 5.0
 
 #: Topics that are kept open for readers. Each holds a descriptor, and a state where it is followed.
 READ_TOPICS_MAX = TOPICS_OPEN_MAX
@@ -134,11 +139,14 @@ class ReadTopics:
         return found is not None and found.refreshing is not None
 
     def current(
-        self, topic: str, age_s_max: float = FOLLOW_INTERVAL_S
+        self, topic: str, *, any_age: bool = False
     ) -> tuple[TableState, ReadTopic, bool] | None:
         """The topic's newest state without waiting; None: `refresh` it first.
 
         The caller does not keep the state: it changes with the next commit.
+
+        Args:
+            any_age: What is known will do, however long ago it was the newest.
 
         Returns:
             The state, how to read files, and whether the state is the appender's.
@@ -147,6 +155,8 @@ class ReadTopics:
         known = self._registry.leading(topic) if self.led(topic) else None
         found = self._open.get(topic)
         if known is not None and known.appender is not None:
+            if not any_age and known.appender.looked_age_s > LED_LOOK_INTERVAL_S:
+                return None
             state = known.appender.state
             if found is not None and found.topic_id not in ("", state.topic_id):
                 self.forget(topic)
@@ -166,7 +176,7 @@ class ReadTopics:
             found is not None
             and found.state is not None
             and found.refreshing is None
-            and time.monotonic() - found.refreshed_at <= age_s_max
+            and (any_age or time.monotonic() - found.refreshed_at <= FOLLOW_INTERVAL_S)
         ):
             state = found.state
         else:
@@ -206,6 +216,12 @@ class ReadTopics:
             self.forget(topic)
 
     async def _refresh(self, found: ReadTopic) -> None:
+        if self.led(found.topic):
+            try:
+                await self._registry.catch_up(found.topic)
+            finally:
+                found.refreshing = None
+            return
         found.use()
         future = self._pool.submit(found.follow, self._topics)
         # In the thread, or where a pool that shuts down cancels it.

@@ -7,7 +7,7 @@ import contextlib
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,10 +27,11 @@ from mainstem.delta_log import (
     refresh_table,
     registers,
 )
-from mainstem.delta_log.actions import Metadata
+from mainstem.delta_log.actions import Action, Metadata
+from mainstem.delta_log.beside_leader import commit_beside_leader
 from mainstem.delta_log.cluster_table import GatewayRow
+from mainstem.delta_log.committer import TableCommit, wall_clock_ms
 from mainstem.delta_log.topic_wal import recover_topic
-from mainstem.delta_log.topics import commit_metadata
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
     BackPressureError,
@@ -65,6 +66,13 @@ WAITERS_MAX = 1_000
 
 #: How long a topic that is given up or deleted has for committing what it accepted.
 CLOSE_TIMEOUT_S = 30.0
+
+#: How old the state of a topic that is led here may be when it is described: jobs commit beside the
+#: leader, and whoever ran one looks at what it did.
+DESCRIBED_AGE_S_MAX = 0.1
+
+#: How long a description or a fetch waits for a leader that is to take what others committed.
+CATCH_UP_TIMEOUT_S = 5.0
 
 
 @dataclass(slots=True)
@@ -215,7 +223,10 @@ class TopicRegistry:
         """
         known = self.leading(topic)
         if known is not None and known.appender is not None:
-            return view(known.appender.state, known.appender)
+            if known.appender.looked_age_s > DESCRIBED_AGE_S_MAX:
+                await self.catch_up(topic)
+            if known.appender.failure is None:
+                return view(known.appender.state, known.appender)
         try:
             return await self._finish(self._describe(topic, view))
         except UnknownTopicError:
@@ -224,6 +235,17 @@ class TopicRegistry:
         known = await self.lead(topic)
         assert known.appender is not None
         return view(known.appender.state, known.appender)
+
+    async def catch_up(self, topic: str) -> None:
+        """Has the topic's leader, if it is here, take what others have committed. Whatever fails is
+        found out by whoever uses the topic next."""
+        known = self.leading(topic)
+        if known is None or known.appender is None:
+            return
+        with contextlib.suppress(MainstemError, TimeoutError):
+            # A commit may be under way to a store that fails.
+            async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
+                await known.appender.catch_up()
 
     async def _describe(self, topic: str, view: Callable[[TableState, Appender | None], T]) -> T:
         async with self._holding(topic) as slot:
@@ -340,22 +362,52 @@ class TopicRegistry:
 
         if validate_only:
             return await self.describe(topic, validated)
-        try:
-            known = await self.lead(topic)
-        except NotLeaderError:
-            # The leader takes it into its state with its next commit.
-            return await self._finish(self._change_elsewhere(topic, operation, checked))
-        assert known.appender is not None
-        return await self._finish(known.appender.change_metadata(operation, checked))
+        with contextlib.suppress(NotLeaderError):
+            await self.lead(topic)
+        return await self.commit(topic, operation, lambda state: [checked(state)])
 
-    async def _change_elsewhere(
-        self, topic: str, operation: str, change: Callable[[TableState], Metadata]
+    async def commit(
+        self, topic: str, operation: str, build: Callable[[TableState], Sequence[Action]]
     ) -> int:
+        """Commits something else than records to a topic, whoever leads it.
+
+        A leader elsewhere takes it into its state with its next commit or look.
+
+        Args:
+            build: The actions, from the newest state; none: there is nothing to do. Called on the
+                loop or in a thread, again after each conflict.
+
+        Returns:
+            The table version that has it; today's if there was nothing to do.
+
+        Raises:
+            UnknownTopicError: There is none.
+            MainstemError: `build` refused, or the store failed.
+        """
+        self._check_running()
+        known = self.leading(topic)
+        if known is not None and known.appender is not None:
+            return await self._finish(known.appender.change(operation, build))
+        return await self._finish(self._commit_beside(topic, operation, build))
+
+    async def _commit_beside(
+        self, topic: str, operation: str, build: Callable[[TableState], Sequence[Action]]
+    ) -> int:
+        def commit(state: TableState) -> TableCommit | None:
+            actions = build(state)
+            if not actions:
+                return None
+            return TableCommit.of(operation, actions, timestamp_ms=wall_clock_ms())
+
         async with self._holding(topic) as slot:
             self._check_running()
             known = await self._open(topic, slot, create=False)
+            appender = known.appender
+            if appender is not None and appender.failure is None:
+                return await appender.change(operation, build)  # led here meanwhile
             known.opened = await self._refreshed(known.opened)
-            return await self._run(commit_metadata, known.opened, operation, change)
+            landed = await self._run(commit_beside_leader, known.opened, commit)
+            return known.opened.state.version if landed is None else landed.version
 
     async def drain(self, timeout_s: float) -> bool:
         """Takes no more, commits what was accepted, and closes every topic.

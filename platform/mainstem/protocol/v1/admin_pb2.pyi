@@ -160,6 +160,42 @@ class AddPartitionsResponse(_message.Message):
     table_version: int
     def __init__(self, table_version: _Optional[int] = ...) -> None: ...
 
+class TrimPrefixRequest(_message.Message):
+    __slots__ = ("topic", "partitions", "validate_only")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionTrim]
+    validate_only: bool
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionTrim, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class PartitionTrim(_message.Message):
+    __slots__ = ("partition", "offset")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    offset: int
+    def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class TrimPrefixResponse(_message.Message):
+    __slots__ = ("table_version", "partitions")
+    TABLE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    table_version: int
+    partitions: _containers.RepeatedCompositeFieldContainer[TrimmedPartition]
+    def __init__(self, table_version: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[TrimmedPartition, _Mapping]]] = ...) -> None: ...
+
+class TrimmedPartition(_message.Message):
+    __slots__ = ("partition", "log_start_offset_before", "log_start_offset")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    log_start_offset_before: int
+    log_start_offset: int
+    def __init__(self, partition: _Optional[int] = ..., log_start_offset_before: _Optional[int] = ..., log_start_offset: _Optional[int] = ...) -> None: ...
+
 class DescribeClusterRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

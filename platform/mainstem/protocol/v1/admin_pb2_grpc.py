@@ -64,6 +64,11 @@ class AdminStub:
                 request_serializer=mainstem_dot_v1_dot_admin__pb2.AddPartitionsRequest.SerializeToString,
                 response_deserializer=mainstem_dot_v1_dot_admin__pb2.AddPartitionsResponse.FromString,
                 _registered_method=True)
+        self.TrimPrefix = channel.unary_unary(
+                '/mainstem.v1.Admin/TrimPrefix',
+                request_serializer=mainstem_dot_v1_dot_admin__pb2.TrimPrefixRequest.SerializeToString,
+                response_deserializer=mainstem_dot_v1_dot_admin__pb2.TrimPrefixResponse.FromString,
+                _registered_method=True)
         self.DescribeCluster = channel.unary_unary(
                 '/mainstem.v1.Admin/DescribeCluster',
                 request_serializer=mainstem_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
@@ -112,6 +117,14 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TrimPrefix(self, request, context):
+        """Removes records from the front of partitions, whole data files and parts of one. The offsets of
+        what stays do not change.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeCluster(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -150,6 +163,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.AddPartitions,
                     request_deserializer=mainstem_dot_v1_dot_admin__pb2.AddPartitionsRequest.FromString,
                     response_serializer=mainstem_dot_v1_dot_admin__pb2.AddPartitionsResponse.SerializeToString,
+            ),
+            'TrimPrefix': grpc.unary_unary_rpc_method_handler(
+                    servicer.TrimPrefix,
+                    request_deserializer=mainstem_dot_v1_dot_admin__pb2.TrimPrefixRequest.FromString,
+                    response_serializer=mainstem_dot_v1_dot_admin__pb2.TrimPrefixResponse.SerializeToString,
             ),
             'DescribeCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeCluster,
@@ -319,6 +337,33 @@ class Admin:
             '/mainstem.v1.Admin/AddPartitions',
             mainstem_dot_v1_dot_admin__pb2.AddPartitionsRequest.SerializeToString,
             mainstem_dot_v1_dot_admin__pb2.AddPartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TrimPrefix(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mainstem.v1.Admin/TrimPrefix',
+            mainstem_dot_v1_dot_admin__pb2.TrimPrefixRequest.SerializeToString,
+            mainstem_dot_v1_dot_admin__pb2.TrimPrefixResponse.FromString,
             options,
             channel_credentials,
             insecure,
