@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import IO, Any, Final, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 #: ok: acknowledged; fail: refused, so certainly not in the log; unknown: nobody was told.
@@ -134,15 +135,15 @@ _NAMES: Final[dict[type[Operation], str]] = {
 _CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
 
 
-def runs_of(offsets: Sequence[int], producers: pa.Array, numbers: Sequence[int]) -> tuple[Run, ...]:
+def runs_of(offsets: npt.ArrayLike, producers: pa.Array, numbers: npt.ArrayLike) -> tuple[Run, ...]:
     """Records as runs, in the order in which they are given.
 
     Args:
         producers: Their names, as binary or string.
     """
-    if not len(offsets):
-        return ()
     at, number = np.asarray(offsets, dtype=np.int64), np.asarray(numbers, dtype=np.int64)
+    if not at.size:
+        return ()
     names = producers.cast(pa.string()).dictionary_encode()
     owners = np.asarray(names.indices)
     breaks = (np.diff(owners) != 0) | (np.diff(number) != 1) | (np.diff(at) != 1)
