@@ -68,6 +68,7 @@ class Running:
     Attributes:
         rows: The accepted row of each group, durable or not.
         missing: Topics that members want and that did not exist when they were looked for.
+        loop: Where all of it changes.
     """
 
     coordinator: Coordinator
@@ -76,6 +77,7 @@ class Running:
     missing: set[str] = field(default_factory=set)
     all_topics_known: bool = False
     members_count: int = 0
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
 
 class GroupCoordination:

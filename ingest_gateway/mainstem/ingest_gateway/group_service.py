@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 import grpc.aio
 import structlog
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from mainstem.config import GatewayConfig
 from mainstem.consumers import EMPTY, Heartbeat, Partition, TopicInfo, partitions_by_topic
@@ -23,7 +21,6 @@ from mainstem.errors import (
     UnknownTopicError,
 )
 from mainstem.ingest_gateway.group_coordination import GroupCoordination, Running
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
@@ -303,49 +300,6 @@ class GroupService(groups_pb2_grpc.GroupsServicer):
             if info is not None and info.topic_id == one.topic_id:
                 found.append(_committed(one))
         return found
-
-
-class GroupMetrics(Collector):
-    """Members, rebalances, committed offsets and lag of the groups coordinated here, when asked."""
-
-    def __init__(self, coordination: GroupCoordination, registry: TopicRegistry) -> None:
-        self._coordination = coordination
-        self._registry = registry
-
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """In another thread: copies what changes."""
-        members = GaugeMetricFamily(
-            "mainstem_consumer_group_members", "Members of a group.", labels=["group"]
-        )
-        rebalances = CounterMetricFamily(
-            "mainstem_consumer_group_rebalances", "Changes of a group's target.", labels=["group"]
-        )
-        labels = ["group", "topic", "partition"]
-        committed = GaugeMetricFamily(
-            "mainstem_consumer_group_committed_offset", "The next offset to read.", labels=labels
-        )
-        lag = GaugeMetricFamily(
-            "mainstem_consumer_group_lag_records",
-            "Records after the committed offset, of topics led here.",
-            labels=labels,
-        )
-        running = self._coordination.running
-        if running is not None:
-            for name, group in list(running.coordinator.groups.items()):
-                members.add_metric([name], len(group.members))
-                rebalances.add_metric([name], group.rebalance_count)
-            for name in sorted(running.table.groups):
-                for one in list(running.table.offsets(name).values()):
-                    values = [name, one.topic, str(one.partition)]
-                    committed.add_metric(values, one.offset)
-                    known = self._registry.leading(one.topic)
-                    if known is None or known.appender is None:
-                        continue
-                    state = known.appender.state
-                    if state.topic_id == one.topic_id:
-                        behind = state.log_end_offset(one.partition) - one.offset
-                        lag.add_metric(values, max(behind, 0))
-        yield from (members, rebalances, committed, lag)
 
 
 def _existing(

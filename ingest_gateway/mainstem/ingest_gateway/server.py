@@ -31,7 +31,8 @@ from mainstem.ingest_gateway.admin_service import AdminService
 from mainstem.ingest_gateway.fetch_service import FetchService, fetch_handlers
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.group_coordination import GroupCoordination
-from mainstem.ingest_gateway.group_service import GroupMetrics, GroupService
+from mainstem.ingest_gateway.group_metrics import GroupMetrics
+from mainstem.ingest_gateway.group_service import GroupService
 from mainstem.ingest_gateway.identity import Identity
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.log_service import LogService

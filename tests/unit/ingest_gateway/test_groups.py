@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.ingest_gateway.harness import (
     WAIT_S,
@@ -23,12 +24,13 @@ from tests.unit.ingest_gateway.harness import (
     soon,
     until,
 )
-from tests.unit.ingest_gateway.payloads import values_request
+from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log import LocalStore, load_table, read_data_file
 from mainstem.ingest_gateway import group_coordination
+from mainstem.ingest_gateway.group_metrics import GroupMetrics
 from mainstem.ingest_gateway.server import Gateway
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, groups_pb2_grpc
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, groups_pb2_grpc, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -565,5 +567,39 @@ def test_members_rebalances_offsets_and_lag_are_measured(tmp_path: Path) -> None
             assert sample("mainstem_consumer_group_rebalances_total", {"group": "g"}) == 1
             assert sample("mainstem_consumer_group_committed_offset", where) == 1
             assert sample("mainstem_consumer_group_lag_records", where) == 2
+            await member.commit((0, 3))
+            assert sample("mainstem_consumer_group_lag_records", where) == 0
+            assert sample("mainstem_consumer_group_lag_seconds", where) == 0
+
+    run(test())
+
+
+def test_the_age_of_lag_is_that_of_the_data_file_with_the_first_record_that_was_not_read(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", 1, commit_interval_ms="0")
+            for timestamps in ([5_000, 4_000], [9_000], [7_000]):
+                records = [log_pb2.Record(value=b"x", timestamp_ms=at) for at in timestamps]
+                await client.produce(records_request(*records))
+            stub = groups(client)
+            registry = CollectorRegistry()
+            registry.register(
+                GroupMetrics(gateway._groups, gateway._registry, clock_ms=lambda: 20_000)
+            )
+            where = {"group": "g", "topic": "t", "partition": "0"}
+
+            async def age() -> float | None:
+                # As Prometheus asks: in another thread than the one that changes everything.
+                return await asyncio.to_thread(
+                    registry.get_sample_value, "mainstem_consumer_group_lag_seconds", where
+                )
+
+            ages = []
+            for offset in range(5):
+                await commit(stub, "g", [(0, offset)])
+                ages.append(await age())
+            assert ages == [16, 16, 11, 13, 0]
 
     run(test())
