@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
+from mainstem.config._intervals import INTERVAL_PATTERN, interval_ms
 from mainstem.config._keys import ConfigKey, ConfigValue, format_value, parse_value, unknown_setting
 from mainstem.errors import InvalidConfigError
 from mainstem.limits import COMMIT_BYTES_MAX, KIB, MIB
@@ -13,6 +14,9 @@ from mainstem.limits import COMMIT_BYTES_MAX, KIB, MIB
 PROPERTY_PREFIX: Final = "mainstem."
 _DELTA: Final = "delta."
 _LONG_MAX: Final = 2**63 - 1
+
+_TOMBSTONE_RETENTION: Final = "delta.deletedFileRetentionDuration"
+_VACUUM_MIN_AGE: Final = "vacuum.min.age.ms"
 
 TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
     key.name: key
@@ -57,6 +61,26 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             maximum=_LONG_MAX,
         ),
         ConfigKey(
+            "compaction.min.age.ms",
+            "int",
+            60_000,
+            "Data files younger than this are left alone by compaction, "
+            "so that readers of the log's end find what they are about to read.",
+            unit="ms",
+            minimum=0,
+            maximum=_LONG_MAX,
+        ),
+        ConfigKey(
+            "compaction.target.bytes",
+            "int",
+            128 * MIB,
+            "How large the data files are that compaction makes of small ones. "
+            "Files of half of it or more are left alone.",
+            unit="bytes",
+            minimum=64 * KIB,
+            maximum=4096 * MIB,
+        ),
+        ConfigKey(
             "compression.type",
             "enum",
             "zstd",
@@ -74,13 +98,23 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             maximum=_LONG_MAX,
         ),
         ConfigKey(
+            _TOMBSTONE_RETENTION,
+            "str",
+            "interval 2 hours",
+            "How long checkpoints remember that a data file was removed. "
+            "Longer than vacuum.min.age.ms, by as much as vacuum may be late: "
+            "what is forgotten is left to vacuum-orphans. "
+            "A property of Delta's, so it has Delta's form.",
+            pattern=INTERVAL_PATTERN,
+        ),
+        ConfigKey(
             "delta.logRetentionDuration",
             "str",
             "interval 1 hours",
             "How long commit files that a checkpoint has made superfluous are kept, "
             "for readers that are behind and for time travel. "
             "A property of Delta's, so it has Delta's form.",
-            pattern=r"interval [1-9][0-9]{0,5} (seconds|minutes|hours|days|weeks)",
+            pattern=INTERVAL_PATTERN,
         ),
         ConfigKey(
             "max.compaction.lag.ms",
@@ -154,8 +188,8 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "retention.ms",
             "int",
             604_800_000,
-            "How long records are kept; -1 for ever. "
-            "Stored; the job that enforces it does not exist yet. Kafka: retention.ms.",
+            "How long records are kept; -1 for ever. The job retention removes whole data files from "
+            "the front of a partition whose newest record is older than this. Kafka: retention.ms.",
             unit="ms",
             minimum=-1,
             maximum=_LONG_MAX,
@@ -164,8 +198,8 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "retention.bytes",
             "int",
             -1,
-            "How many bytes of a partition are kept; -1 all. "
-            "Stored; the job that enforces it does not exist yet. Kafka: retention.bytes.",
+            "How many bytes of a partition are kept, as they are stored; -1 all. The job retention "
+            "removes data files from the front while so much is left. Kafka: retention.bytes.",
             unit="bytes",
             minimum=-1,
             maximum=_LONG_MAX,
@@ -189,6 +223,16 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             unit="bytes",
             minimum=0,
             maximum=16 * MIB,
+        ),
+        ConfigKey(
+            _VACUUM_MIN_AGE,
+            "int",
+            3_600_000,
+            "How long a data file is kept after it was removed from the table, for readers that are "
+            "behind and for time travel. Less than delta.deletedFileRetentionDuration.",
+            unit="ms",
+            minimum=0,
+            maximum=_LONG_MAX,
         ),
     )
 }

@@ -1,0 +1,74 @@
+"""Every job by its name, with its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mainstem.config import ConfigKey, ConfigValue, nearest_name, parse_value, unknown_setting
+from mainstem.errors import InvalidConfigError
+from mainstem.jobs.compaction import Compaction
+from mainstem.jobs.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """A job that can be run.
+
+    Attributes:
+        summary: What it does, in one sentence.
+        options: By name; what is not given is as its default says.
+        make: From the options that were given to the job.
+    """
+
+    name: str
+    summary: str
+    options: Mapping[str, ConfigKey]
+    make: Callable[[Mapping[str, ConfigValue]], Job[Any, Any]]
+
+
+def _kind(job: type[Any], summary: str, *options: ConfigKey) -> JobKind:
+    return JobKind(job.name, summary, {key.name: key for key in options}, job.of)
+
+
+JOBS: Final[dict[str, JobKind]] = {
+    kind.name: kind
+    for kind in (
+        _kind(
+            Compaction,
+            "Merges small data files of a partition into larger ones; every record stays as it is.",
+            *Compaction.OPTIONS,
+        ),
+    )
+}
+
+
+def job_kind(name: str) -> JobKind:
+    """The job of that name.
+
+    Raises:
+        InvalidConfigError: There is none; the message has the nearest.
+    """
+    kind = JOBS.get(name)
+    if kind is None:
+        close = nearest_name(name, JOBS)
+        hint = f"did you mean {close}?" if close else f"there are {', '.join(JOBS)}"
+        raise InvalidConfigError(f"there is no job {name!r}; {hint}", name=name)
+    return kind
+
+
+def make_job(name: str, options: Mapping[str, object] | None = None) -> Job[Any, Any]:
+    """The job of that name, with options.
+
+    Raises:
+        InvalidConfigError: There is no such job or option, or a value is out of range.
+    """
+    kind = job_kind(name)
+    given: dict[str, ConfigValue] = {}
+    for option, value in (options or {}).items():
+        key = kind.options.get(option)
+        if key is None:
+            raise unknown_setting(option, kind.options, {})
+        given[option] = parse_value(key, value)
+    return kind.make(given)

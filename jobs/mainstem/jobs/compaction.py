@@ -1,0 +1,250 @@
+"""Compaction: runs of small files of a partition become larger ones, every record as it was.
+
+A file of half the target or more is left alone, and so is one with more than twice the bytes of all
+that it could be merged with: to rewrite it again and again for a little more at its end would cost
+many times what it holds. So a partition settles at large files and a few at its end, each of which
+is several times smaller than the one before, and a record is written again some ten times at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+import pyarrow as pa
+
+from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
+from mainstem.delta_log.actions import Action, DataFile
+from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
+from mainstem.delta_log.committer import TableCommit, wall_clock_ms
+from mainstem.delta_log.data_file import DataFileMissing, read_data_file
+from mainstem.delta_log.data_file_writer import write_data_files
+from mainstem.delta_log.store import Store
+from mainstem.delta_log.table_state import TableState
+from mainstem.delta_log.topics import OpenTopic
+from mainstem.errors import LogDamagedError
+from mainstem.jobs.job import (
+    Counts,
+    Job,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanLine,
+    TableView,
+    Task,
+    TaskResult,
+)
+from mainstem.jobs.task_files import check_present, delete_files
+from mainstem.limits import KIB, MIB
+
+_TARGET: Final = "compaction.target.bytes"
+_MIN_AGE: Final = "compaction.min.age.ms"
+
+#: Files that one task makes, about: a long run is cut, so that a backlog is spread over tasks. What
+#: the cut leaves too small at a task's end stays so, one file in eight at most.
+_OUTPUTS_EACH: Final = 8
+
+#: What a small file is beside its records: the footer, page headers, and a bad compression ratio.
+_FILE_OVERHEAD_BYTES: Final = 2 * KIB
+
+#: A file that is no larger costs nothing to rewrite.
+_CHEAP_BYTES: Final = MIB
+
+#: What opening a file costs, in bytes of reading.
+_OPEN_WEIGHT_BYTES: Final = 64 * KIB
+
+
+@dataclass(frozen=True)
+class Merge(Task):
+    """Consecutive files of a partition, by offset, that become fewer."""
+
+    files: tuple[DataFile, ...]
+    target_bytes: int
+    compression_type: str
+
+
+@dataclass(frozen=True)
+class Merged(TaskResult):
+    """What they became, or which of them was not there."""
+
+    files: tuple[DataFile, ...]
+    missing: str | None = None
+
+
+class Compaction(Job[Merge, Merged]):
+    """The job.
+
+    Args:
+        target_bytes: Of a data file, as it is stored. None: as each topic's setting says.
+        min_age_ms: Younger files are left alone. None: as each topic's setting says.
+    """
+
+    name: ClassVar[str] = "compaction"
+    system_tables: ClassVar[tuple[str, ...]] = ("job_history",)
+    OPTIONS: ClassVar[tuple[ConfigKey, ...]] = (TOPIC_KEYS[_TARGET], TOPIC_KEYS[_MIN_AGE])
+
+    def __init__(self, target_bytes: int | None = None, min_age_ms: int | None = None) -> None:
+        self._target_bytes = target_bytes
+        self._min_age_ms = min_age_ms
+
+    @classmethod
+    def of(cls, options: Mapping[str, ConfigValue]) -> Self:
+        """From options, which have the names of the topic settings that they replace."""
+        given = {name: int(value) for name, value in options.items()}
+        return cls(given.get(_TARGET), given.get(_MIN_AGE))
+
+    def plan(self, table: TableView, now_ms: int) -> Plan[Merge]:
+        state = table.state
+        config = state.config
+        target_bytes = self._target_bytes or int(config.get(_TARGET))
+        min_age_ms = self._min_age_ms
+        if min_age_ms is None:
+            min_age_ms = int(config.get(_MIN_AGE))
+        compression_type = str(config.get("compression.type"))
+        tasks: list[Merge] = []
+        lines: list[PlanLine] = []
+        for partition in range(state.partition_count):
+            runs = plan_runs(
+                state.files(partition).sorted(),
+                target_bytes=target_bytes,
+                not_after_ms=now_ms - min_age_ms,
+            )
+            for run in runs:
+                counts = Counts.of(run)
+                weight_bytes = counts.bytes + counts.files * _OPEN_WEIGHT_BYTES
+                tasks.append(Merge(weight_bytes, tuple(run), target_bytes, compression_type))
+                what = f"merge offsets {run[0].base_offset} to {run[-1].last_offset}"
+                lines.append(PlanLine(partition, what, counts))
+        return Plan(table.topic, table.folder, state.version, tuple(tasks), tuple(lines))
+
+    def run_task(self, store: Store, task: Merge) -> Merged:
+        try:
+            files = write_data_files(
+                store,
+                task.files[0].partition,
+                _records(store, task.files),
+                target_bytes=task.target_bytes,
+                compression_type=task.compression_type,
+                now_ms=wall_clock_ms(),
+            )
+        except DataFileMissing as error:
+            # Somebody else compacted or removed it, or it is lost: the newest state will say.
+            return Merged((), error.facts["file"])
+        return Merged(tuple(files))
+
+    def commit(
+        self, opened: OpenTopic, plan: Plan[Merge], results: Sequence[Merged], now_ms: int
+    ) -> Outcome:
+        merges = list(zip(plan.tasks, results, strict=True))
+        kept: set[int] = set()
+
+        def build(state: TableState) -> TableCommit | None:
+            kept.clear()
+            actions: list[Action] = []
+            for index, (task, result) in enumerate(merges):
+                if all(state.is_active(file.path) for file in task.files):
+                    if result.missing is not None:
+                        raise LogDamagedError(
+                            f"the data file {opened.store.uri}/{result.missing} is missing",
+                            file=result.missing,
+                        )
+                    check_present(opened.store, result.files)
+                    kept.add(index)
+                    actions += replace_files(
+                        state, task.files, result.files, now_ms=now_ms, data_change=False
+                    )
+            return TableCommit.of("COMPACT", actions, timestamp_ms=now_ms) if actions else None
+
+        landed = commit_beside_leader(opened, build)
+        left = [index for index in range(len(merges)) if index not in kept]
+        delete_files(opened.store, [file for index in left for file in results[index].files])
+        if landed is None:
+            return Outcome(
+                OutcomeKind.SUPERSEDED, error="another writer removed the files of every run first"
+            )
+        return Outcome(
+            OutcomeKind.OK,
+            Counts.of(file for index in kept for file in plan.tasks[index].files),
+            Counts.of(file for index in kept for file in results[index].files),
+            landed.attempts,
+            landed.version,
+            f"another writer removed the files of {len(left)} runs first" if left else "",
+        )
+
+
+def plan_runs(
+    files: Sequence[DataFile], *, target_bytes: int, not_after_ms: int
+) -> list[list[DataFile]]:
+    """Which files of a partition are to be merged, as runs for one task each. Pure.
+
+    A second plan after the first was carried out finds nothing.
+
+    Args:
+        files: All of the partition, by offset.
+        target_bytes: Of the files that they become.
+        not_after_ms: Files that were written later are left alone.
+    """
+    runs: list[list[DataFile]] = []
+    run: list[DataFile] = []
+    for file in files:
+        if file.size_bytes * 2 < target_bytes and file.modified_ms <= not_after_ms:
+            run.append(file)
+        elif run:
+            runs += _worthwhile(run)
+            run = []
+    runs += _worthwhile(run)
+    return [part for run in runs for part in _cut(run, target_bytes * _OUTPUTS_EACH)]
+
+
+def _worthwhile(run: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    """The parts of a run that remain when the files go that are not worth rewriting."""
+    pending = [list(run)]
+    while pending:
+        part = pending.pop()
+        if len(part) < 2:
+            continue
+        largest = max(range(len(part)), key=lambda index: part[index].size_bytes)
+        size = part[largest].size_bytes
+        others = sum(file.size_bytes for file in part) - size
+        if size > max(2 * others, _CHEAP_BYTES):
+            pending += [part[largest + 1 :], part[:largest]]
+        else:
+            yield part
+
+
+def _cut(run: Sequence[DataFile], task_bytes: int) -> Iterator[list[DataFile]]:
+    """A run as parts of about `task_bytes` of records, each with two files at least."""
+    part: list[DataFile] = []
+    size = 0
+    for index, file in enumerate(run):
+        part.append(file)
+        size += max(file.size_bytes - _FILE_OVERHEAD_BYTES, 0)
+        if size >= task_bytes and index < len(run) - 2:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _records(store: Store, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
+    """All records of the files.
+
+    Raises:
+        LogDamagedError: A file is missing, damaged, or has not the records that the log says.
+    """
+    for file in files:
+        rows = 0
+        first = last = -1
+        for batch in read_data_file(store, file, file.base_offset, file.last_offset + 1):
+            offsets = batch.column("offset")
+            first = first if rows else offsets[0].as_py()
+            last = offsets[-1].as_py()
+            rows += batch.num_rows
+            yield batch
+        if (first, last, rows) != (file.base_offset, file.last_offset, file.record_count):
+            raise LogDamagedError(
+                f"{store.uri}/{file.path} has {rows} records with offsets {first} to {last}; the "
+                f"log says {file.record_count} with {file.base_offset} to {file.last_offset}",
+                file=file.path,
+            )

@@ -1,0 +1,322 @@
+"""Runs a job over many tables: opens and plans, spreads the tasks, commits table by table."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mainstem.delta_log.committer import wall_clock_ms
+from mainstem.delta_log.store import Store
+from mainstem.delta_log.store_uri import open_store
+from mainstem.delta_log.topics import SYSTEM, TOPICS, OpenTopic, Topics
+from mainstem.errors import MainstemError, UnknownTopicError
+from mainstem.jobs.job import (
+    NOTHING,
+    Job,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    TableView,
+    TaskResult,
+    table_name,
+)
+from mainstem.jobs.job_history import JobHistory, JobRun
+from mainstem.jobs.task_pool import Answer, Share, TableTask, TaskFailure, TaskPool
+from mainstem.limits import MIB
+
+#: Tables that are opened and planned at once: mostly waiting for the store.
+_OPEN_THREADS: Final = 8
+
+#: A share has at least so much that the start of a Spark job, some 50 ms, does not count, and at
+#: most so much that progress shows and a worker that dies costs seconds.
+_SHARE_BYTES_MIN: Final = 4 * MIB
+_SHARE_BYTES_MAX: Final = 256 * MIB
+
+#: Shares for each that can be at work at once: what comes last is a small part of all.
+_SHARES_EACH: Final = 4
+
+#: What a task costs beside what it reads.
+_TASK_OVERHEAD_BYTES: Final = MIB // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        bytes_done, bytes_total: Of what tasks read, by their plans.
+        tables_total: Tables with something to do.
+    """
+
+    bytes_done: int
+    bytes_total: int
+    tables_done: int
+    tables_total: int
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table in a run. `opened` is None once it is closed."""
+
+    folder: str
+    topic: str
+    opened: OpenTopic | None = None
+    plan: Plan[Any] | None = None
+    outcome: Outcome | None = None
+    results: list[TaskResult | TaskFailure | None] = field(default_factory=list)
+    missing: int = 0
+
+    @property
+    def name(self) -> str:
+        return table_name(self.folder, self.topic)
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.store.close()
+            self.opened = None
+
+
+def plan_job(
+    warehouse: str, job: Job[Any, Any], topics: Iterable[str] = (), *, now_ms: int | None = None
+) -> tuple[list[Plan[Any]], dict[str, str]]:
+    """What `job` would do now. Writes nothing.
+
+    Args:
+        topics: Only these. Default: all, and the system tables that the job cares for.
+
+    Returns:
+        The plans, by table name; and why a table could not be planned, by its name.
+
+    Raises:
+        StoreUnavailableError: There is no such warehouse.
+    """
+    store = open_store(warehouse)
+    try:
+        tables = _plan_tables(store, job, topics, wall_clock_ms() if now_ms is None else now_ms)
+        for table in tables:
+            table.close()
+        plans = [table.plan for table in tables if table.plan is not None]
+        failed = {table.name: table.outcome.error for table in tables if table.outcome is not None}
+        return plans, failed
+    finally:
+        store.close()
+
+
+def run_job(
+    warehouse: str,
+    job: Job[Any, Any],
+    topics: Iterable[str] = (),
+    *,
+    pool: Callable[[], TaskPool],
+    clock_ms: Callable[[], int] = wall_clock_ms,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> list[JobRun]:
+    """Runs `job` once over the tables of a warehouse, and writes what came of it to the history.
+
+    A table that fails does not stop the others. Each is committed as soon as its tasks are done.
+
+    Args:
+        topics: Only these. Default: all, and the system tables that the job cares for.
+        pool: Called if there is at least one task.
+        on_progress: Called in this thread.
+
+    Returns:
+        A row for each table, by name, as in the history.
+
+    Raises:
+        StoreUnavailableError: There is no such warehouse.
+        SparkUnavailableError: There is something to do, and Spark cannot start.
+    """
+    run_id = uuid.uuid4().hex
+    started_ms = clock_ms()
+    store = open_store(warehouse)
+    tables: list[_Table] = []
+    rows: list[JobRun] = []
+    try:
+        tables = _plan_tables(store, job, topics, started_ms)
+        run = _Run(warehouse, job, tables, clock_ms, on_progress)
+
+        def note(table: _Table) -> None:
+            assert table.outcome is not None
+            rows.append(JobRun(run_id, job.name, table.name, started_ms, clock_ms(), table.outcome))
+
+        run.run(pool, note)
+    finally:
+        for table in tables:
+            table.close()
+        if rows:
+            # What was done is done: a history that cannot be written is no failure of the job.
+            with contextlib.suppress(MainstemError), JobHistory(store) as history:
+                history.append(rows)
+        store.close()
+    return sorted(rows, key=lambda row: row.topic)
+
+
+class _Run:
+    """The part of a run that comes after the plans."""
+
+    def __init__(
+        self,
+        warehouse: str,
+        job: Job[Any, Any],
+        tables: Sequence[_Table],
+        clock_ms: Callable[[], int],
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._warehouse = warehouse
+        self._job = job
+        self._tables = tables
+        self._clock_ms = clock_ms
+        self._on_progress = on_progress
+        self._owners: list[tuple[_Table, int]] = []
+        self._bytes_done = self._bytes_total = self._tables_done = 0
+
+    def run(self, pool: Callable[[], TaskPool], note: Callable[[_Table], None]) -> None:
+        """Sees every table to its outcome; `note` is told of each."""
+        tasks: list[TableTask] = []
+        for table in sorted(self._tables, key=_weight, reverse=True):
+            planned = () if table.plan is None else table.plan.tasks
+            table.results = [None] * len(planned)
+            table.missing = len(planned)
+            for index, task in enumerate(planned):
+                tasks.append(TableTask(len(self._owners), table.folder, table.topic, task))
+                self._owners.append((table, index))
+        self._bytes_total = sum(one.task.weight_bytes for one in tasks)
+        for table in self._tables:
+            if not table.missing:
+                self._finish(table, note)
+        if tasks:
+            self._run_tasks(pool(), tasks, note)
+
+    def _run_tasks(
+        self, pool: TaskPool, tasks: Sequence[TableTask], note: Callable[[_Table], None]
+    ) -> None:
+        self._tell()
+        try:
+            pending: dict[Future[list[Answer]], Sequence[TableTask]] = {
+                pool.submit(Share(self._job, self._warehouse, tuple(share))): share
+                for share in spread(tasks, pool.parallelism)
+            }
+            while pending:
+                done, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    for table in self._take(future, pending.pop(future)):
+                        self._finish(table, note)
+                self._tell()
+        finally:
+            pool.close()
+
+    def _take(self, future: Future[list[Answer]], share: Sequence[TableTask]) -> list[_Table]:
+        """Keeps a share's answers; returns the tables that have all of theirs now."""
+        failure = future.exception()
+        answers: list[Answer]
+        if failure is None:
+            answers = future.result()
+        else:
+            lost = TaskFailure(f"INTERNAL: the task was lost: {_first_line(failure)}")
+            answers = [(one.number, lost) for one in share]
+        complete = []
+        for number, answer in answers:
+            table, index = self._owners[number]
+            table.results[index] = answer
+            table.missing -= 1
+            if not table.missing:
+                complete.append(table)
+        self._bytes_done += sum(one.task.weight_bytes for one in share)
+        return complete
+
+    def _finish(self, table: _Table, note: Callable[[_Table], None]) -> None:
+        if table.outcome is None:
+            table.outcome = self._commit(table)
+        table.close()
+        if table.plan is not None and not table.plan.nothing:
+            self._tables_done += 1
+        note(table)
+
+    def _commit(self, table: _Table) -> Outcome:
+        assert table.plan is not None
+        if table.plan.nothing:
+            return NOTHING
+        failures = [one for one in table.results if isinstance(one, TaskFailure)]
+        if failures:
+            return Outcome(OutcomeKind.FAILED, error=failures[0].message)
+        results = [one for one in table.results if isinstance(one, TaskResult)]
+        assert table.opened is not None
+        try:
+            return self._job.commit(table.opened, table.plan, results, self._clock_ms())
+        except MainstemError as error:
+            return Outcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
+        except Exception as error:
+            return Outcome(OutcomeKind.FAILED, error=f"INTERNAL: {_first_line(error)}")
+
+    def _tell(self) -> None:
+        total = sum(1 for one in self._tables if one.plan is not None and not one.plan.nothing)
+        self._on_progress(Progress(self._bytes_done, self._bytes_total, self._tables_done, total))
+
+
+def spread(tasks: Sequence[TableTask], parallelism: int) -> list[list[TableTask]]:
+    """Cuts tasks, in their order, into shares of about the same weight.
+
+    The tasks of one table stay next to each other, so that a table is done, and committed, while
+    others still wait.
+    """
+    weights = [one.task.weight_bytes + _TASK_OVERHEAD_BYTES for one in tasks]
+    even = sum(weights) // (parallelism * _SHARES_EACH)
+    share_bytes = min(max(even, _SHARE_BYTES_MIN), _SHARE_BYTES_MAX)
+    shares: list[list[TableTask]] = []
+    held = share_bytes
+    for one, weight in zip(tasks, weights, strict=True):
+        if held >= share_bytes:
+            shares.append([])
+            held = 0
+        shares[-1].append(one)
+        held += weight
+    return shares
+
+
+def _plan_tables(
+    store: Store, job: Job[Any, Any], topics: Iterable[str], now_ms: int
+) -> list[_Table]:
+    """Opens and plans. A table with something to do stays open; one that fails has its outcome."""
+    named = sorted(set(topics))
+    tables = [_Table(TOPICS, name) for name in named]
+    if not named:
+        if job.on_topics:
+            tables += [_Table(TOPICS, name) for name in Topics(store).names()]
+        tables += [_Table(SYSTEM, name) for name in job.system_tables]
+    folders = {folder: Topics(store, folder=folder) for folder in (TOPICS, SYSTEM)}
+
+    def plan(table: _Table) -> bool:
+        try:
+            table.opened = folders[table.folder].open(table.topic)
+            view = TableView(table.topic, table.folder, table.opened.state)
+            table.plan = job.plan(view, now_ms)
+        except UnknownTopicError as error:
+            if not named:
+                return False  # deleted since it was listed, or a system table that nobody needed
+            table.outcome = Outcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
+        except MainstemError as error:
+            table.outcome = Outcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
+        except Exception as error:
+            table.outcome = Outcome(OutcomeKind.FAILED, error=f"INTERNAL: {_first_line(error)}")
+        if table.plan is None or table.plan.nothing:
+            table.close()
+        return True
+
+    with ThreadPoolExecutor(_OPEN_THREADS, "mainstem-plan") as threads:
+        return [
+            table for table, there in zip(tables, threads.map(plan, tables), strict=True) if there
+        ]
+
+
+def _weight(table: _Table) -> int:
+    return 0 if table.plan is None else sum(task.weight_bytes for task in table.plan.tasks)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,157 @@
+"""Where the tasks of a job run: on Spark, or in this process.
+
+A share of tasks, of one or many tables, is one Spark job with one Spark task. So a share's end is
+known at once, and a Python worker that dies takes its share along and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mainstem.delta_log.store import NotFound
+from mainstem.delta_log.store_uri import open_store
+from mainstem.errors import MainstemError
+from mainstem.jobs.job import Job, Task, TaskResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Attempts at a share whose Python worker or executor died, as Spark itself has for a task.
+_SHARE_ATTEMPTS_MAX: Final = 3
+
+#: Threads that wait for Spark: no more shares than this are at work at once.
+_THREADS_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TableTask:
+    """A task with the table that it is for, and its number among all of the run."""
+
+    number: int
+    folder: str
+    topic: str
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """Why a task has no result."""
+
+    message: str
+
+
+Answer = tuple[int, TaskResult | TaskFailure]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one Spark task does; it opens the warehouse itself, from its URI."""
+
+    job: Job[Any, Any]
+    warehouse: str
+    tasks: tuple[TableTask, ...]
+
+    def run(self) -> list[Answer]:
+        """A result or a failure for each task. Nothing that goes wrong with one stops the others.
+
+        Raises:
+            StoreUnavailableError: There is no such warehouse on this machine.
+        """
+        store = open_store(self.warehouse)
+        try:
+            return [(one.number, self._run_task(store, one)) for one in self.tasks]
+        finally:
+            store.close()
+
+    def _run_task(self, store: Any, one: TableTask) -> TaskResult | TaskFailure:
+        try:
+            bound = store.bind(f"{one.folder}/{one.topic}")
+        except NotFound:
+            return TaskFailure(f"UNKNOWN_TOPIC: {one.folder}/{one.topic} was deleted")
+        try:
+            result: TaskResult = self.job.run_task(bound, one.task)
+            return result
+        except MainstemError as error:
+            return TaskFailure(f"{error.code}: {error.message}")
+        except Exception as error:
+            return TaskFailure(f"INTERNAL: {type(error).__name__}: {error}")
+        finally:
+            bound.close()
+
+
+class TaskPool(Protocol):
+    """Runs shares."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many shares are at work at once."""
+        ...
+
+    def submit(self, share: Share) -> Future[list[Answer]]:
+        """Begins a share. The future fails if the share could not be run at all."""
+        ...
+
+    def close(self) -> None:
+        """Stops what is at work, and waits until it has stopped."""
+        ...
+
+
+class InProcessPool:
+    """Runs shares in threads of this process, without Spark: for tests, and for little work."""
+
+    def __init__(self, parallelism: int = 2) -> None:
+        self.parallelism = parallelism
+        self._threads = ThreadPoolExecutor(parallelism, "mainstem-share")
+
+    def submit(self, share: Share) -> Future[list[Answer]]:
+        return self._threads.submit(share.run)
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+
+class SparkPool:
+    """Runs shares on the Spark session that `session` gives, which is started when it is needed.
+
+    The session is its owner's to stop.
+    """
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        self._spark = session()
+        context = self._spark.sparkContext
+        self.parallelism = max(1, min(context.defaultParallelism, _THREADS_MAX))
+        self._threads = ThreadPoolExecutor(self.parallelism, "mainstem-share")
+        self._closing = threading.Event()
+        self._tag = f"mainstem-{id(self)}"
+
+    def submit(self, share: Share) -> Future[list[Answer]]:
+        from pyspark import inheritable_thread_target
+
+        run = inheritable_thread_target(self._run_on_spark)
+        return self._threads.submit(run, share)
+
+    def close(self) -> None:
+        self._closing.set()
+        self._spark.sparkContext.cancelJobsWithTag(self._tag)
+        self._threads.shutdown(cancel_futures=True)
+
+    def _run_on_spark(self, share: Share) -> list[Answer]:
+        context = self._spark.sparkContext
+        context.addJobTag(self._tag)
+        context.setInterruptOnCancel(True)
+        for attempt in range(1, _SHARE_ATTEMPTS_MAX + 1):
+            try:
+                return _collect(context, share)
+            except Exception:
+                if attempt == _SHARE_ATTEMPTS_MAX or self._closing.is_set():
+                    raise
+        raise AssertionError("the last attempt neither returned nor raised")
+
+
+def _collect(context: Any, share: Share) -> list[Answer]:
+    found: Sequence[list[Answer]] = context.parallelize([share], 1).map(Share.run).collect()
+    return found[0]

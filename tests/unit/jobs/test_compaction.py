@@ -1,0 +1,259 @@
+"""Compaction: which files it takes, and that every record stays as it was."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+
+import pytest
+from tests.unit.jobs.topic_tables import (
+    NOW_MS,
+    Appends,
+    all_records,
+    appends,
+    check_verified,
+    file_count,
+)
+
+from mainstem.delta_log import LocalStore, OpenTopic, Topics, load_table
+from mainstem.delta_log.actions import DataFile, Remove
+from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
+from mainstem.delta_log.committer import TableCommit
+from mainstem.delta_log.snapshot import read_commit
+from mainstem.delta_log.topics import TOPICS
+from mainstem.errors import LogDamagedError
+from mainstem.jobs.compaction import Compaction, Merge, Merged, plan_runs
+from mainstem.jobs.job import Counts, Outcome, OutcomeKind, Plan, TableView
+from mainstem.limits import MIB
+
+TARGET = 128 * MIB
+
+
+def _files(*sizes: float, modified_ms: int = 0, first_offset: int = 0) -> list[DataFile]:
+    """Files of ten records and so many MiB each."""
+    return [
+        DataFile(f"{n}.parquet", 0, n * 10, n * 10 + 9, 10, int(size * MIB), 1, 2, modified_ms)
+        for n, size in enumerate(sizes, start=first_offset)
+    ]
+
+
+def _runs(files: Sequence[DataFile], target_bytes: int = TARGET) -> list[list[str]]:
+    runs = plan_runs(files, target_bytes=target_bytes, not_after_ms=100)
+    return [[file.path.removesuffix(".parquet") for file in run] for run in runs]
+
+
+def test_small_files_that_follow_each_other_become_one_run() -> None:
+    assert _runs(_files(1, 1, 1, 1)) == [["0", "1", "2", "3"]]
+    assert _runs([]) == []
+
+
+def test_a_single_file_has_nothing_to_be_merged_with() -> None:
+    assert _runs(_files(1)) == []
+    assert _runs(_files(1, 100, 1, 100, 1)) == []
+
+
+def test_files_of_half_the_target_and_more_are_left_alone_and_part_the_runs() -> None:
+    assert _runs(_files(1, 1, 64, 1, 1, 300, 1)) == [["0", "1"], ["3", "4"]]
+    assert _runs(_files(63, 63)) == [["0", "1"]]
+    assert _runs(_files(64, 64, 64)) == []
+
+
+def test_a_young_file_is_left_alone_wherever_it_is() -> None:
+    young = _files(1, modified_ms=101, first_offset=2)
+    files = [*_files(1, 1), *young, *_files(1, 1, first_offset=3, modified_ms=100)]
+    assert _runs(files) == [["0", "1"], ["3", "4"]]
+
+
+def test_a_file_is_not_rewritten_for_less_than_half_of_what_it_has_itself() -> None:
+    assert _runs(_files(10, 1, 1)) == [["1", "2"]]
+    assert _runs(_files(10, 3, 3)) == [["0", "1", "2"]]
+    assert _runs(_files(1, 1, 11, 1, 1, 1)) == [["0", "1"], ["3", "4", "5"]]
+    assert _runs(_files(54, 18, 6, 2)) == [], "each has three times what comes after it"
+    assert _runs(_files(1, 0.01)) == [["0", "1"]], "a MiB costs nothing"
+
+
+def test_a_long_run_is_cut_into_tasks_and_no_task_has_a_single_file() -> None:
+    runs = _runs(_files(*[1.0] * 33), target_bytes=4 * MIB)
+    assert [len(run) for run in runs] == [33], "the last file is not left alone"
+    runs = _runs(_files(*[1.0] * 100), target_bytes=4 * MIB)
+    assert [len(run) for run in runs] == [33, 33, 34]
+    assert [name for run in runs for name in run] == [str(n) for n in range(100)]
+
+
+def _plan(job: Compaction, opened: OpenTopic, now_ms: int = NOW_MS + 60_000) -> Plan[Merge]:
+    return job.plan(TableView("t", TOPICS, load_table(opened.store)), now_ms)
+
+
+def _run(job: Compaction, opened: OpenTopic, plan: Plan[Merge]) -> Outcome:
+    # As Spark does: there and back as bytes.
+    there: Plan[Merge] = pickle.loads(pickle.dumps(plan))
+    results = [job.run_task(opened.store, task) for task in there.tasks]
+    back: list[Merged] = pickle.loads(pickle.dumps(results))
+    return job.commit(opened, plan, back, NOW_MS)
+
+
+def _mixed(topics: Topics) -> Appends:
+    """A topic with all kinds of records in eight small files."""
+    table = appends(topics)
+    for n in range(4):
+        table.append(
+            0,
+            [b"v%d" % n, None, b"", b"x" * 1000],
+            keys=[b"k", b"", None, b"k"],
+            headers=[[("h", b"1"), ("h", None)], None, [("", b"")], None],
+            timestamps_ms=[NOW_MS - n, NOW_MS + n, 0, 5],
+            timestamp_type=n % 2,
+            producer_id=7 if n < 3 else None,
+        )
+        table.append(1, [b"%d" % n])
+    return table
+
+
+def test_compaction_keeps_every_record_as_it_was_and_a_second_run_finds_nothing(
+    topics: Topics,
+) -> None:
+    opened = _mixed(topics).opened
+    before = all_records(opened.store)
+    job = Compaction()
+    plan = _plan(job, opened)
+    assert [(line.partition, line.what) for line in plan.lines] == [
+        (0, "merge offsets 0 to 15"),
+        (1, "merge offsets 0 to 3"),
+    ]
+    outcome = _run(job, opened, plan)
+    assert (outcome.kind, outcome.attempts, outcome.version) == (OutcomeKind.OK, 1, 9)
+    assert (outcome.before.files, outcome.after.files) == (8, 2)
+    assert (outcome.before.records, outcome.after.records) == (20, 20)
+    assert all_records(opened.store) == before
+    assert file_count(opened.store) == 2
+    check_verified(opened.store)
+    assert _plan(job, opened, NOW_MS * 2).nothing
+
+
+def test_its_commit_is_no_new_data_and_its_statistics_are_exact(topics: Topics) -> None:
+    opened = _mixed(topics).opened
+    job = Compaction()
+    _run(job, opened, _plan(job, opened))
+    actions = read_commit(opened.store, 9)
+    added = {one.partition: one for one in actions if isinstance(one, DataFile)}
+    assert not any(one.data_change for one in actions if isinstance(one, (DataFile, Remove)))
+    assert (added[0].base_offset, added[0].last_offset, added[0].record_count) == (0, 15, 16)
+    assert (added[0].timestamp_ms_min, added[0].timestamp_ms_max) == (0, NOW_MS + 3)
+    assert (added[1].timestamp_ms_min, added[1].timestamp_ms_max) == (NOW_MS, NOW_MS)
+
+
+def test_it_leaves_what_came_after_its_plan_alone(topics: Topics) -> None:
+    table = _mixed(topics)
+    job = Compaction()
+    plan = _plan(job, table.opened)
+    later = table.append(0, [b"later"])
+    before = all_records(table.opened.store)
+    outcome = _run(job, table.opened, plan)
+    assert (outcome.kind, outcome.version) == (OutcomeKind.OK, 10)
+    assert all_records(table.opened.store) == before
+    assert load_table(table.opened.store).is_active(later.path)
+    check_verified(table.opened.store)
+
+
+def test_output_files_are_closed_at_the_target_and_the_rest_stays_whole(topics: Topics) -> None:
+    table = appends(topics, partitions=1, compression_type="none")
+    for n in range(40):
+        table.append(0, [bytes([n]) * 100_000 for _ in range(20)])
+    before = all_records(table.opened.store)
+    job = Compaction(target_bytes=40 * MIB)
+    outcome = _run(job, table.opened, _plan(job, table.opened))
+    files = load_table(table.opened.store).files(0).sorted()
+    assert outcome.after == Counts.of(files)
+    assert [file.size_bytes >= 40 * MIB for file in files] == [True, False]
+    assert all_records(table.opened.store) == before
+    assert _plan(job, table.opened, NOW_MS * 2).nothing
+
+
+def test_of_two_runs_at_once_one_lands_and_the_other_leaves_nothing(topics: Topics) -> None:
+    opened = _mixed(topics).opened
+    before = all_records(opened.store)
+    job = Compaction()
+    second = topics.open("t")
+    plan, same = _plan(job, opened), _plan(job, second)
+    results = [job.run_task(second.store, task) for task in same.tasks]
+    assert _run(job, opened, plan).kind == OutcomeKind.OK
+    outcome = job.commit(second, same, results, NOW_MS)
+    assert (outcome.kind, outcome.version) == (OutcomeKind.SUPERSEDED, None)
+    assert all_records(opened.store) == before
+    check_verified(opened.store)
+    present = {info.name for n in (0, 1) for info in opened.store.list_files(f"partition={n}")}
+    assert not present & {
+        file.path.rpartition("/")[2] for result in results for file in result.files
+    }
+
+
+def test_a_run_whose_files_went_is_left_out_and_the_others_are_committed(topics: Topics) -> None:
+    opened = _mixed(topics).opened
+    job = Compaction()
+    plan = _plan(job, opened)
+    other = topics.open("t")
+    gone = other.state.files(1).sorted()[:1]
+    actions = replace_files(other.state, gone, now_ms=1, data_change=True)
+    commit_beside_leader(other, lambda _: TableCommit.of("RETENTION", actions, timestamp_ms=1))
+    outcome = _run(job, opened, plan)
+    assert outcome.kind == OutcomeKind.OK
+    assert "files of 1 runs" in outcome.error
+    assert [len(load_table(opened.store).files(n).files) for n in (0, 1)] == [1, 3]
+
+
+def test_a_file_that_another_run_removed_and_vacuumed_is_no_damage(topics: Topics) -> None:
+    opened = _mixed(topics).opened
+    job = Compaction()
+    plan = _plan(job, opened)
+    other = topics.open("t")
+    assert _run(job, other, _plan(job, other)).kind == OutcomeKind.OK
+    for task in plan.tasks:
+        for file in task.files:
+            opened.store.delete(file.path)
+    assert _run(job, opened, plan).kind == OutcomeKind.SUPERSEDED
+
+
+def test_a_live_file_that_is_missing_is_named_and_nothing_is_committed(topics: Topics) -> None:
+    opened = _mixed(topics).opened
+    job = Compaction()
+    plan = _plan(job, opened)
+    lost = plan.tasks[0].files[2]
+    opened.store.delete(lost.path)
+    with pytest.raises(LogDamagedError, match=lost.path):
+        _run(job, opened, plan)
+    assert load_table(opened.store).version == 8
+
+
+def test_a_file_with_other_records_than_the_log_says_is_named(
+    store: LocalStore, topics: Topics
+) -> None:
+    opened = _mixed(topics).opened
+    task = _plan(Compaction(), opened).tasks[0]
+    one, other = task.files[0], task.files[1]
+    opened.store.delete(one.path)
+    opened.store.put(one.path, opened.store.read(other.path))
+    with pytest.raises(LogDamagedError, match="the log says 4 with 0 to 3"):
+        Compaction().run_task(opened.store, task)
+
+
+def test_output_that_was_vacuumed_before_the_commit_does_not_become_part_of_the_table(
+    topics: Topics,
+) -> None:
+    opened = _mixed(topics).opened
+    job = Compaction()
+    plan = _plan(job, opened)
+    results = [job.run_task(opened.store, task) for task in plan.tasks]
+    opened.store.delete(results[0].files[0].path)
+    with pytest.raises(LogDamagedError, match="gone before its commit"):
+        job.commit(opened, plan, results, NOW_MS)
+    assert file_count(opened.store) == 8
+    check_verified(opened.store)
+
+
+def test_settings_of_the_topic_hold_unless_an_option_says_otherwise(topics: Topics) -> None:
+    table = appends(topics, partitions=1, compaction_min_age_ms=5_000)
+    for _ in range(3):
+        table.append(0, [b"v"])
+    assert _plan(Compaction(), table.opened, NOW_MS + 4_999).nothing
+    assert not _plan(Compaction(), table.opened, NOW_MS + 5_000).nothing
+    assert not _plan(Compaction.of({"compaction.min.age.ms": 0}), table.opened, NOW_MS).nothing
