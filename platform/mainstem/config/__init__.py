@@ -6,6 +6,7 @@ from mainstem.config._gateway import (
     Setting,
     load_gateway_config,
 )
+from mainstem.config._intervals import interval_ms
 from mainstem.config._keys import (
     ConfigKey,
     ConfigType,
@@ -27,6 +28,7 @@ __all__ = [
     "Setting",
     "TopicConfig",
     "format_value",
+    "interval_ms",
     "load_gateway_config",
     "nearest_name",
     "parse_value",

@@ -188,8 +188,9 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "retention.ms",
             "int",
             604_800_000,
-            "How long records are kept; -1 for ever. The job retention removes whole data files from "
-            "the front of a partition whose newest record is older than this. Kafka: retention.ms.",
+            "How long records are kept; -1 for ever. The job retention removes whole data files "
+            "from the front of a partition when their newest record is older than this. "
+            "Kafka: retention.ms.",
             unit="ms",
             minimum=-1,
             maximum=_LONG_MAX,
@@ -228,8 +229,8 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             _VACUUM_MIN_AGE,
             "int",
             3_600_000,
-            "How long a data file is kept after it was removed from the table, for readers that are "
-            "behind and for time travel. Less than delta.deletedFileRetentionDuration.",
+            "How long a data file is kept after it was removed from the table, for readers that "
+            "are behind and for time travel. Less than delta.deletedFileRetentionDuration.",
             unit="ms",
             minimum=0,
             maximum=_LONG_MAX,
@@ -269,12 +270,13 @@ class TopicConfig:
 
         Raises:
             InvalidConfigError: One is unknown, unsupported (with the reason) or out of range, or
-                min.compaction.lag.ms is more than max.compaction.lag.ms.
+                two contradict each other.
         """
         parsed = cls(
             {name: parse_value(_topic_key(name), value) for name, value in settings.items()}
         )
         parsed._check_lags()
+        parsed._check_vacuum()
         return parsed
 
     @classmethod
@@ -358,6 +360,31 @@ class TopicConfig:
                 name="min.compaction.lag.ms",
                 value=least,
             )
+
+    def _check_vacuum(self) -> None:
+        kept = str(self.get(_TOMBSTONE_RETENTION))
+        if self.vacuum_min_age_ms >= interval_ms(kept):
+            raise InvalidConfigError(
+                f"{_VACUUM_MIN_AGE} is {self.vacuum_min_age_ms} ms, and {_TOMBSTONE_RETENTION} is "
+                f"{kept!r}: removals would be forgotten before their files may be deleted; make "
+                "the second longer",
+                name=_VACUUM_MIN_AGE,
+                value=self.vacuum_min_age_ms,
+            )
+
+    @property
+    def vacuum_min_age_ms(self) -> int:
+        return int(self.get(_VACUUM_MIN_AGE))
+
+    @property
+    def retention_ms(self) -> int:
+        """-1: for ever."""
+        return int(self.get("retention.ms"))
+
+    @property
+    def retention_bytes(self) -> int:
+        """-1: all."""
+        return int(self.get("retention.bytes"))
 
     @property
     def commit_interval_ms(self) -> int:

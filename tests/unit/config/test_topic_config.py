@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from mainstem.config import TOPIC_KEYS, ConfigKey, TopicConfig, format_value, parse_value
+from mainstem.config import (
+    TOPIC_KEYS,
+    ConfigKey,
+    TopicConfig,
+    format_value,
+    interval_ms,
+    parse_value,
+)
 from mainstem.config._topic import TOPIC_KEYS_UNSUPPORTED
 from mainstem.errors import InvalidConfigError
 
@@ -18,6 +25,7 @@ SAMPLES: dict[str, tuple[str, int | float | bool | str]] = {
     "commit.interval.ms": (" 0 ", 0),
     "compression.type": ("lz4", "lz4"),
     "delete.retention.ms": ("0", 0),
+    "delta.deletedFileRetentionDuration": ("interval 3 days", "interval 3 days"),
     "delta.logRetentionDuration": ("interval 2 days", "interval 2 days"),
     "max.compaction.lag.ms": ("1", 1),
     "max.message.bytes": ("2048", 2048),
@@ -28,11 +36,16 @@ SAMPLES: dict[str, tuple[str, int | float | bool | str]] = {
     "min.compaction.lag.ms": ("60000", 60_000),
     "retention.ms": ("-1", -1),
     "retention.bytes": ("7", 7),
+    "vacuum.min.age.ms": ("0", 0),
 }
 
 
-#: What a table says where nobody set anything: Delta's own default would keep the log for 30 days.
-IMPLIED = {"delta.logRetentionDuration": "interval 1 hours"}
+#: What a table says where nobody set anything: Delta's own defaults would keep the log for 30 days
+#: and removals in each checkpoint for 7.
+IMPLIED = {
+    "delta.deletedFileRetentionDuration": "interval 2 hours",
+    "delta.logRetentionDuration": "interval 1 hours",
+}
 
 
 def test_a_table_says_our_defaults_of_deltas_own_settings() -> None:
@@ -249,3 +262,36 @@ def test_typed_access_says_what_is_in_force() -> None:
 def test_a_config_cannot_be_changed_in_place() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         TopicConfig({}).overrides = {}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("interval 1 hours", 3_600_000),
+        ("interval 1 hour", 3_600_000),
+        ("INTERVAL 30 Seconds", 30_000),
+        ("interval 2 weeks", 1_209_600_000),
+    ],
+)
+def test_an_interval_is_so_many_milliseconds(text: str, milliseconds: int) -> None:
+    assert interval_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "1 hour", "interval 1 months", "interval -1 days"])
+def test_what_is_no_interval_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(ValueError, match="interval 2 hours"):
+        interval_ms(text)
+
+
+def test_a_removal_must_not_be_forgotten_before_its_file_may_be_deleted() -> None:
+    for settings in (
+        {"vacuum.min.age.ms": 7_200_000},
+        {"delta.deletedFileRetentionDuration": "interval 1 hours"},
+    ):
+        with pytest.raises(InvalidConfigError, match=r"vacuum\.min\.age\.ms is \d+ ms"):
+            TopicConfig.parse(settings)
+    config = TopicConfig.parse(
+        {"vacuum.min.age.ms": 7_200_000, "delta.deletedFileRetentionDuration": "interval 3 hours"}
+    )
+    with pytest.raises(InvalidConfigError, match="make the second longer"):
+        config.altered({}, ["delta.deletedFileRetentionDuration"])
