@@ -25,11 +25,13 @@ class TableView:
 
     Attributes:
         folder: Below the warehouse: `topics` or `system`.
+        seen: What the job's `look` found beside the state.
     """
 
     topic: str
     folder: str
     state: TableState
+    seen: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,15 @@ class Job(ABC, Generic[T, R]):
     name: ClassVar[str]
     on_topics: ClassVar[bool] = True
     system_tables: ClassVar[tuple[str, ...]] = ()
+
+    def look(self, opened: OpenTopic, now_ms: int) -> object:
+        """What `plan` has to know beside the table's state, for example files that it does not
+        name. Reads only; blocks.
+
+        Raises:
+            MainstemError: The table cannot be planned.
+        """
+        return None
 
     @abstractmethod
     def plan(self, table: TableView, now_ms: int) -> Plan[T]:

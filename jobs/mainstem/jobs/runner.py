@@ -293,7 +293,8 @@ def _plan_tables(
     def plan(table: _Table) -> bool:
         try:
             table.opened = folders[table.folder].open(table.topic)
-            view = TableView(table.topic, table.folder, table.opened.state)
+            seen = job.look(table.opened, now_ms)
+            view = TableView(table.topic, table.folder, table.opened.state, seen)
             table.plan = job.plan(view, now_ms)
         except UnknownTopicError as error:
             if not named:
