@@ -10,6 +10,7 @@ from mainstem.config import ConfigKey, ConfigValue, nearest_name, parse_value, u
 from mainstem.errors import InvalidConfigError
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import Job
+from mainstem.jobs.keyed_compaction import KeyedCompaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ JOBS: Final[dict[str, JobKind]] = {
             Compaction,
             "Merges small data files of a partition into larger ones; every record stays as it is.",
             *Compaction.OPTIONS,
+        ),
+        _kind(
+            KeyedCompaction,
+            "Keeps the last record of each key, where cleanup.policy has compact.",
+            *KeyedCompaction.OPTIONS,
         ),
     )
 }

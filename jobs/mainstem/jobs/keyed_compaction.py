@@ -1,0 +1,280 @@
+"""Keyed compaction: of each key only the last record stays, by offset. Kafka's log cleaner.
+
+For topics with `compact` in `cleanup.policy`, and for the offsets table. What stays is as it was:
+offset, timestamp, headers and all. The newest records are left alone, so that a reader who keeps up
+sees every one: those in files younger than `compaction.min.age.ms`, which take the place of Kafka's
+active segment, and those younger than `min.compaction.lag.ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue, TopicConfig
+from mainstem.delta_log import registers
+from mainstem.delta_log.actions import Action, DataFile, Register
+from mainstem.delta_log.beside_leader import (
+    FileSuperseded,
+    commit_beside_leader,
+    replace_files,
+)
+from mainstem.delta_log.committer import TableCommit
+from mainstem.delta_log.store import Store
+from mainstem.delta_log.table_state import TableState
+from mainstem.delta_log.topics import SYSTEM, OpenTopic
+from mainstem.errors import LogDamagedError
+from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, Plan, PlanLine, TableView
+from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask, clean_partition
+from mainstem.jobs.task_files import check_present, delete_files
+from mainstem.jobs.tombstones import TombstoneRun, added, freed, tombstone_runs
+from mainstem.limits import MIB
+
+_MAP_BYTES: Final = "dedupe.buffer.bytes"
+
+#: Of the platform's own tables: whoever reads them wants the last row of each key, and has no use
+#: for tombstones.
+_SYSTEM_SETTINGS: Final = {"cleanup.policy": "compact", "delete.retention.ms": 0}
+
+
+class KeyedCompaction(Job[CleaningTask, CleaningResult]):
+    """The job.
+
+    Args:
+        map_bytes_max: Memory for the keys of one partition; three times as much is used for a
+            moment. Records beyond it stay for the next run.
+        settings: Take the place of the topics' own, by name.
+    """
+
+    name: ClassVar[str] = "keyed-compaction"
+    system_tables: ClassVar[tuple[str, ...]] = ("consumer_offsets",)
+    OPTIONS: ClassVar[tuple[ConfigKey, ...]] = (
+        TOPIC_KEYS["compaction.min.age.ms"],
+        ConfigKey(
+            _MAP_BYTES,
+            "int",
+            128 * MIB,
+            "Memory for the keys of one partition; up to three times as much is used for a "
+            "moment. Records beyond it stay for the next run. "
+            "Kafka: log.cleaner.dedupe.buffer.size.",
+            unit="bytes",
+            minimum=MIB,
+            maximum=64 * 1024 * MIB,
+        ),
+        TOPIC_KEYS["min.cleanable.dirty.ratio"],
+    )
+
+    def __init__(
+        self, map_bytes_max: int = 128 * MIB, settings: Mapping[str, ConfigValue] | None = None
+    ) -> None:
+        self._map_bytes_max = map_bytes_max
+        self._settings = dict(settings or {})
+
+    @classmethod
+    def of(cls, options: Mapping[str, ConfigValue]) -> Self:
+        """From options, by the names in `OPTIONS`."""
+        settings = dict(options)
+        return cls(int(settings.pop(_MAP_BYTES, 128 * MIB)), settings)
+
+    def plan(self, table: TableView, now_ms: int) -> Plan[CleaningTask]:
+        state = table.state
+        config = _config(table.folder, state).altered(self._settings, [])
+        tasks: list[CleaningTask] = []
+        lines: list[PlanLine] = []
+        found = [
+            plan
+            for partition in range(state.partition_count if config.compacts else 0)
+            if (plan := plan_partition(state, partition, config, now_ms)) is not None
+        ]
+        for one in found:
+            counts = Counts.of(one.files)
+            tasks.append(
+                CleaningTask(
+                    counts.bytes,
+                    partition=one.partition,
+                    files=one.files,
+                    cleaned_offset=one.cleaned_offset,
+                    end_offset=one.end_offset,
+                    runs=one.runs,
+                    expired=one.expired,
+                    keeps_tombstones=config.delete_retention_ms > 0,
+                    map_bytes_max=self._map_bytes_max,
+                    file_bytes_target=int(config.get("compaction.target.bytes")),
+                    compression_type=config.compression_type,
+                )
+            )
+            lines.append(PlanLine(one.partition, one.what, counts))
+        return Plan(table.topic, table.folder, state.version, tuple(tasks), tuple(lines))
+
+    def run_task(self, store: Store, task: CleaningTask) -> CleaningResult:
+        return clean_partition(store, task)
+
+    def commit(
+        self,
+        opened: OpenTopic,
+        plan: Plan[CleaningTask],
+        results: Sequence[CleaningResult],
+        now_ms: int,
+    ) -> Outcome:
+        cleanings = list(zip(plan.tasks, results, strict=True))
+        taken: list[tuple[CleaningTask, CleaningResult]] = []
+
+        def build(state: TableState) -> TableCommit | None:
+            taken.clear()
+            actions: list[Action] = []
+            config = _config(plan.folder, state)
+            retention_ms = config.delete_retention_ms
+            for task, result in cleanings:
+                if not config.compacts or not is_current(state, task, result):
+                    continue
+                try:
+                    actions += cleaning_actions(state, task, result, now_ms, retention_ms)
+                except FileSuperseded:
+                    continue
+                check_present(opened.store, result.added)
+                taken.append((task, result))
+            if not actions:
+                return None
+            return TableCommit.of("KEYED COMPACTION", actions, timestamp_ms=now_ms)
+
+        landed = commit_beside_leader(opened, build)
+        left = [result for task, result in cleanings if (task, result) not in taken]
+        delete_files(opened.store, [file for result in left for file in result.added])
+        if landed is None:
+            return Outcome(OutcomeKind.SUPERSEDED, error=_LEFT_OUT)
+        return Outcome(
+            OutcomeKind.OK,
+            Counts.of(file for _, result in taken for file in result.removed),
+            Counts.of(file for _, result in taken for file in result.added),
+            landed.attempts,
+            landed.version,
+            f"{len(left)} partitions: {_LEFT_OUT}" if left else "",
+        )
+
+
+_LEFT_OUT: Final = (
+    "another writer compacted the partition or removed its files first, or cleanup.policy changed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What is to be done to one partition; the attributes are those of a `CleaningTask`.
+
+    Attributes:
+        what: The same in words.
+    """
+
+    partition: int
+    files: tuple[DataFile, ...]
+    cleaned_offset: int
+    end_offset: int
+    runs: tuple[TombstoneRun, ...]
+    expired: tuple[TombstoneRun, ...]
+    what: str
+
+
+def plan_partition(
+    state: TableState, partition: int, config: TopicConfig, now_ms: int
+) -> PartitionPlan | None:
+    """Whether a partition is to be compacted now, and how far. None: not now. Pure."""
+    cleaned = state.cleaned_offset(partition)
+    files = state.files(partition).sorted()
+    end = _head(files, cleaned, config, now_ms)
+    runs = tuple(tombstone_runs(state, partition))
+    expired = tuple(run for run in runs if run.expiry_ms <= now_ms)
+    new_bytes = sum(_bytes_between(file, cleaned, end) for file in files)
+    old_bytes = sum(_bytes_between(file, 0, cleaned) for file in files)
+    ratio = new_bytes / max(new_bytes + old_bytes, 1)
+    earliest_ms = min(
+        (one.timestamp_ms_min for one in files if cleaned <= one.last_offset < end), default=now_ms
+    )
+    due = end > cleaned and (
+        ratio > config.min_cleanable_dirty_ratio
+        or now_ms - earliest_ms > config.max_compaction_lag_ms
+    )
+    if due:
+        what = f"compact by key: offsets {cleaned} to {end - 1} are new, {ratio:.0%} of the bytes"
+    elif expired:
+        end = cleaned
+        what = f"drop tombstones before offset {expired[-1].end_offset}"
+    else:
+        return None
+    before = tuple(file for file in files if file.base_offset < end)
+    return PartitionPlan(partition, before, cleaned, end, runs, expired, what)
+
+
+def _head(files: Sequence[DataFile], cleaned: int, config: TopicConfig, now_ms: int) -> int:
+    """The first offset that is left alone for its youth; with none, the end of the files."""
+    written_ms_max = now_ms - config.compaction_min_age_ms
+    lag_ms = config.min_compaction_lag_ms
+    end = cleaned
+    for file in files:
+        if file.last_offset < cleaned:
+            continue
+        if file.modified_ms > written_ms_max or (
+            lag_ms and file.timestamp_ms_max > now_ms - lag_ms
+        ):
+            return max(file.base_offset, cleaned)
+        end = file.last_offset + 1
+    return end
+
+
+def _bytes_between(file: DataFile, start_offset: int, end_offset: int) -> float:
+    """About how many bytes of a file are records in [start_offset, end_offset)."""
+    offsets = min(file.last_offset + 1, end_offset) - max(file.base_offset, start_offset)
+    return file.size_bytes * max(offsets, 0) / (file.last_offset + 1 - file.base_offset)
+
+
+def is_current(state: TableState, task: CleaningTask, result: CleaningResult) -> bool:
+    """Whether the partition still is as the task found it: no other compaction came in between,
+    and nobody removed its files.
+
+    What else rewrites files, keeping every record, does not matter where it leaves alone those that
+    the task replaces.
+
+    Raises:
+        LogDamagedError: A file that the task did not find is still in the table.
+    """
+    if result.missing is not None:
+        if state.is_active(result.missing):
+            raise LogDamagedError(
+                f"the data file {state.table}/{result.missing} is missing", file=result.missing
+            )
+        return False
+    return (
+        state.cleaned_offset(task.partition) == task.cleaned_offset
+        and tuple(tombstone_runs(state, task.partition)) == task.runs
+    )
+
+
+def cleaning_actions(
+    state: TableState,
+    task: CleaningTask,
+    result: CleaningResult,
+    now_ms: int,
+    retention_ms: int,
+) -> list[Action]:
+    """The actions that make a task's result part of the table.
+
+    Raises:
+        FileSuperseded: Somebody else removed one of the files first.
+    """
+    partition = task.partition
+    actions = replace_files(state, result.removed, result.added, now_ms=now_ms, data_change=True)
+    staying = [run for run in task.runs if run not in task.expired]
+    numbers = freed(partition, task.expired)
+    if result.has_tombstones:
+        numbers += added(
+            partition, staying, result.cleaned_offset, now_ms=now_ms, retention_ms=retention_ms
+        )
+    if result.cleaned_offset > task.cleaned_offset:
+        numbers.append(Register(registers.cleaned(partition), result.cleaned_offset))
+    # Of a run that ends and one that begins in the same place only the new one counts.
+    return [*actions, *{register.name: register for register in numbers}.values()]
+
+
+def _config(folder: str, state: TableState) -> TopicConfig:
+    """The settings that are in force for the table."""
+    return state.config.altered(_SYSTEM_SETTINGS, []) if folder == SYSTEM else state.config
