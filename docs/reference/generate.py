@@ -1,4 +1,4 @@
-"""Writes the settings' and the command line's pages of docs/reference, and conf/gateway.toml.
+"""Writes the settings' and the command line's pages of docs/reference, and the files in conf/.
 
 A test fails when they are not current.
 
@@ -22,6 +22,8 @@ import click
 from mainstem.cli._commands import cli
 from mainstem.cli._config import ConfigScope, bounds, config_scopes
 from mainstem.config import GATEWAY_KEYS, ConfigKey, format_value
+from mainstem.jobs.catalogue import JOBS
+from mainstem.jobs.jobs_config import SCHEDULER_KEYS, default_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,6 +76,28 @@ _TOML_HEAD = """# The settings of a gateway, each with its default: `mainstem --
 # Written by docs/reference/generate.py from the same table that the gateway reads; copy it, then edit the copy.
 """
 
+_JOBS_HEAD = """# What the scheduler runs, and when, each setting with its default: `mainstem job scheduler --jobs conf/jobs.toml`.
+# What a file does not name is as it is here. docs/guides/operate.md explains the jobs.
+# Written by docs/reference/generate.py from the tables that the scheduler reads; copy it, then edit the copy.
+
+[scheduler]
+
+"""
+
+_JOBS_SPARK = """# Settings of the Spark session, without `spark.` in front, for example:
+#   master = "spark://head:7077"
+#   executor.memory = "4g"
+# Without a master: local[*], in the scheduler's own process.
+[spark]
+
+# A section for each job.
+#   cron      minute hour day month weekday, in UTC; with six fields the second comes first
+#   enabled   false: never
+#   topics    names or shell patterns, as ["orders-*", "payments"]; a topic takes part if it matches one. A job that looks
+#             after tables of the platform too does so only with "*".
+#   options   a section [jobs.NAME.options]: as `mainstem job run NAME -o OPTION=VALUE`, in place of the topics' settings
+"""
+
 
 def config_page() -> str:
     """docs/reference/config.md."""
@@ -89,21 +113,28 @@ def cli_page() -> str:
 
 def gateway_toml() -> str:
     """conf/gateway.toml."""
-    blocks = [_TOML_HEAD]
-    for key in GATEWAY_KEYS.values():
-        facts = ", ".join(filter(None, [key.unit, bounds(key)]))
-        text = f"{key.doc} ({facts})" if facts else key.doc
-        comment = textwrap.fill(text, 110, initial_indent="# ", subsequent_indent="# ")
-        blocks.append(f"{comment}\n{key.name} = {_toml_value(key)}\n")
+    return "\n".join([_TOML_HEAD, *map(_toml_setting, GATEWAY_KEYS.values())])
+
+
+def jobs_toml() -> str:
+    """conf/jobs.toml."""
+    blocks = [_JOBS_HEAD + "\n".join(map(_toml_setting, SCHEDULER_KEYS.values())), _JOBS_SPARK]
+    for name, job in default_jobs().items():
+        kind = JOBS[name]
+        comment = _comment(kind.summary)
+        if kind.options:
+            comment += "\n" + _comment(f"Options: {', '.join(kind.options)}.")
+        blocks.append(f'[jobs.{name}]\n{comment}\ncron = "{job.cron.text}"\n')
     return "\n".join(blocks)
 
 
 def generate(output_root: Path) -> list[Path]:
-    """Writes all three below `output_root`."""
+    """Writes all of them below `output_root`."""
     written = {
         "docs/reference/config.md": config_page(),
         "docs/reference/cli.md": cli_page(),
         "conf/gateway.toml": gateway_toml(),
+        "conf/jobs.toml": jobs_toml(),
     }
     paths = []
     for name, text in written.items():
@@ -142,6 +173,16 @@ def _commands(context: click.Context) -> list[str]:
             assert child is not None
             found += _commands(click.Context(child, info_name=name, parent=context))
     return found
+
+
+def _toml_setting(key: ConfigKey) -> str:
+    facts = ", ".join(filter(None, [key.unit, bounds(key)]))
+    text = f"{key.doc} ({facts})" if facts else key.doc
+    return f"{_comment(text)}\n{key.name} = {_toml_value(key)}\n"
+
+
+def _comment(text: str) -> str:
+    return textwrap.fill(text, 110, initial_indent="# ", subsequent_indent="# ")
 
 
 def _toml_value(key: ConfigKey) -> str:

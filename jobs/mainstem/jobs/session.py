@@ -9,9 +9,11 @@ import contextlib
 import logging
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,11 +24,20 @@ from mainstem.jobs._java import SparkUnavailableError, java_command
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkUnavailableError", "session_settings", "spark_session"]
+__all__ = [
+    "SparkUnavailableError",
+    "end_session",
+    "session_is_alive",
+    "session_settings",
+    "spark_session",
+]
 
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+#: A JVM whose context is stopped has little left to do; one that does not end by then is killed.
+_JVM_END_S_MAX: Final = 10.0
 
 #: The JVM says this on every start, before any logging is set up, and nothing turns it off.
 _CHATTER: Final = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
@@ -79,6 +90,53 @@ def spark_session(
 
         register_topics(session, warehouse)
     return session
+
+
+def session_is_alive() -> bool:
+    """Whether this process has a Spark session that answers: its JVM runs, its context too."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None or context._jsc is None:
+        return False
+    try:
+        return not context._jsc.sc().isStopped()
+    except Exception:  # py4j has many ways to say that nobody is there
+        return False
+
+
+def end_session() -> None:
+    """Ends this process's Spark session and its JVM, whether they still answer or not.
+
+    The next `spark_session` starts anew, which after a JVM has died it cannot do by itself: pyspark
+    goes on asking the one that is gone. Under `spark-submit` the JVM stays, it is our parent.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # that the JVM was gone already
+            with contextlib.suppress(Exception):
+                context.stop()
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process.stdin.close()  # the JVM takes this for our end, and ends as well
+    try:
+        process.wait(_JVM_END_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
 
 
 def session_settings(

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from mainstem.cli._commands import cli
 from mainstem.client import PRODUCER_KEYS
 from mainstem.config import GATEWAY_KEYS, TOPIC_KEYS, load_gateway_config
+from mainstem.jobs.jobs_config import load_jobs_config
 
 KEYS = {"gateway": GATEWAY_KEYS, "topic": TOPIC_KEYS, "producer": PRODUCER_KEYS}
 
@@ -119,8 +120,15 @@ def test_the_configuration_that_comes_with_mainstem_loads_and_equals_the_default
         assert loaded.settings[name].origin == str(file), f"{name} is not in the file"
 
 
+def test_the_times_of_jobs_that_come_with_mainstem_load_and_equal_the_defaults(
+    repo_root: Path,
+) -> None:
+    assert load_jobs_config(repo_root / "conf" / "jobs.toml") == load_jobs_config(None)
+
+
 @pytest.mark.parametrize(
-    "name", ["docs/reference/config.md", "docs/reference/cli.md", "conf/gateway.toml"]
+    "name",
+    ["docs/reference/config.md", "docs/reference/cli.md", "conf/gateway.toml", "conf/jobs.toml"],
 )
 def test_what_is_written_from_the_code_is_current(
     name: str, repo_root: Path, written_pages: Path
