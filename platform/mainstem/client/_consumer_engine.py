@@ -23,6 +23,7 @@ from mainstem.client._consumer_records import (
 from mainstem.client._consumer_settings import ConsumerSettings
 from mainstem.client._consumer_worker import ConsumerWorker
 from mainstem.client._group_client import GroupClient
+from mainstem.client._group_membership import Plan
 from mainstem.client._results import TopicMetadata
 from mainstem.errors import (
     ConfigError,
@@ -158,26 +159,37 @@ class ConsumerEngine:
         )
 
     def _reconcile(self, consumer: Any) -> None:
-        """Gives up what is to be given up, then takes what is new."""
+        """Lets go of what was lost, gives up what is to be given up, then takes what is new."""
         group = self._group
         assert group is not None
         on_assign, on_revoke, on_lost = self._callbacks
+        plan = self._take_plan(group)
+        if plan.lost:
+            try:
+                self._call(consumer, on_lost or on_revoke, plan.lost)
+            finally:
+                self._drop(plan.lost)
+                group.told_lost()
+                # For what is left to do, should the callback have failed.
+                self._call_attention()
+            plan = self._take_plan(group)
+        if plan.revoked:
+            try:
+                self._give_up(consumer, plan.revoked, on_revoke)
+            finally:
+                group.gave_up(plan.revoked)
+        elif plan.added:
+            self._add(consumer, plan.added, on_assign)
+
+    def _take_plan(self, group: GroupClient) -> Plan:
         try:
             plan = group.take_plan()
         finally:
             if group.failed:
                 self._call_attention()
-        if not plan:
-            return
-        self.reader.settle()
-        if plan.lost:
-            self._call(consumer, on_lost or on_revoke, plan.lost)
-            self._drop(plan.lost)
-        if plan.revoked:
-            self._give_up(consumer, plan.revoked, on_revoke)
-            group.gave_up(plan.revoked)
-        if plan.added:
-            self._add(consumer, plan.added, on_assign)
+        if plan:
+            self.reader.settle()
+        return plan
 
     def _give_up(self, consumer: Any, gone: list[TopicPartition], on_revoke: _Callback) -> None:
         with self.partitions.lock:

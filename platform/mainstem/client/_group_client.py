@@ -33,11 +33,16 @@ Finished = Callable[[MainstemError | None, Offsets], None]
 
 @dataclass(slots=True)
 class _Commit:
+    """A commit that waits.
+
+    Attributes:
+        joins: Of the membership that it is made in; None: from outside the group.
+    """
+
     offsets: Offsets
     topic_ids: dict[TopicPartition, str]
     deadline: float
-    joins: int
-    member: bool
+    joins: int | None
     sequence: int
     future: Future[None]
 
@@ -111,6 +116,11 @@ class GroupClient:
     def failed(self) -> bool:
         """`take_plan` has an error to tell, now or after a plan."""
         return self._fatal is not None
+
+    def told_lost(self) -> None:
+        """The application reads nothing of what was lost any more."""
+        with self._lock:
+            self._membership.told_lost()
 
     def gave_up(self, partitions: Sequence[TopicPartition]) -> None:
         """Tells the coordinator at once."""
@@ -281,8 +291,7 @@ class GroupClient:
                 offsets,
                 topic_ids,
                 time.monotonic() + timeout_s,
-                membership.joins,
-                membership.state is MemberState.MEMBER,
+                None if membership.state is MemberState.OUT else membership.told_joins,
                 self._commit_count,
                 future,
             )
@@ -325,12 +334,12 @@ class GroupClient:
         while True:
             with self._lock:
                 membership = self._membership
-                if commit.member and membership.joins != commit.joins:
-                    raise _void(membership.group)
-                member_id = membership.member_id if commit.member else ""
-                epoch = membership.epoch if commit.member else -1
-                if commit.member and membership.state is not MemberState.MEMBER:
-                    raise _void(membership.group)
+                member_id, epoch = "", -1
+                if commit.joins is not None:
+                    # 0: the membership had ended when the commit was made.
+                    if commit.joins != membership.told_joins or not commit.joins:
+                        raise _void(membership.group)
+                    member_id, epoch = membership.member_id, membership.epoch
             request = groups_pb2.CommitOffsetsRequest(
                 group=self._settings.group_id,
                 member_id=member_id,
@@ -356,7 +365,7 @@ class GroupClient:
             with self._lock:
                 # The epoch may have gone up without this member having heard of it: it is a member
                 # still. A heartbeat tells; if it is none any more, that ends its membership.
-                again = failure.code == "STALE_MEMBER_EPOCH" and commit.member
+                again = failure.code == "STALE_MEMBER_EPOCH" and commit.joins is not None
                 newer = self._membership.epoch > epoch
                 if again and not newer:
                     self._beat_now()
@@ -420,7 +429,8 @@ class GroupClient:
 def _void(group: str) -> MainstemError:
     """The error for a commit of a membership that ended."""
     return UnknownMemberError(
-        f"the member was put out of group {group} before the commit was sent: others may read its "
-        "partitions now, from the last committed offsets",
+        f"this consumer is no member of group {group}, or none any more, so that nothing was "
+        "committed: others may read its partitions now, from the last committed offsets. poll() "
+        "tells what was lost, and joins again",
         group=group,
     )

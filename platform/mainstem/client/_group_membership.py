@@ -28,7 +28,7 @@ class MemberState(Enum):
 
 @dataclass(slots=True)
 class Plan:
-    """What the application's thread has to do, in this order.
+    """What the application's thread has to do: one kind of thing at a time.
 
     Attributes:
         lost: Partitions that others may have already: nothing can be committed any more.
@@ -65,6 +65,17 @@ class Membership:
         self.owned: dict[TopicPartition, str] = {}
         self.target: dict[TopicPartition, str] | None = None
         self._lost: list[TopicPartition] = []
+        self._telling = False
+
+    @property
+    def told_joins(self) -> int:
+        """`joins` of the membership that the application reads in; 0: that one has ended.
+
+        Until the application has let go of what it lost, the member may have joined again: what was
+        read before is not the new membership's to commit.
+        """
+        ended = self._lost or self._telling or self.state is not MemberState.MEMBER
+        return 0 if ended else self.joins
 
     def subscribe(self, topics: Iterable[str], pattern: str) -> None:
         """Asks for these topics from the next heartbeat on."""
@@ -146,13 +157,16 @@ class Membership:
         return bool(self._lost) or (self.target is not None and self.target != self.owned)
 
     def plan(self) -> Plan:
-        """What to do now. What was lost is told once.
+        """What to do now. What was lost is told first and once; see `told_lost`.
 
         Partitions are given up before new ones are taken: `added` is empty while `revoked` is not,
         so that the coordinator hears of the first before the second.
         """
-        lost, self._lost = self._lost, []
-        plan = Plan(lost=lost)
+        if self._lost:
+            lost, self._lost = self._lost, []
+            self._telling = True
+            return Plan(lost=lost)
+        plan = Plan()
         if self.target is None:
             return plan
         plan.revoked = [tp for tp, topic in self.owned.items() if self.target.get(tp) != topic]
@@ -162,6 +176,10 @@ class Membership:
             # the coordinator could give away what is being taken.
             self.owned.update(plan.added)
         return plan
+
+    def told_lost(self) -> None:
+        """The application has let go of what the last plan said was lost."""
+        self._telling = False
 
     def gave_up(self, partitions: Iterable[TopicPartition]) -> None:
         """They are not read any more."""

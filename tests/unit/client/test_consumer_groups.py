@@ -316,6 +316,91 @@ def test_a_commit_of_a_membership_that_ended_is_refused_and_changes_nothing(
     assert committed(gateway) == -1
 
 
+def join_again(gateway: FakeLogGateway, consumer: Consumer) -> None:
+    """The group forgets the member, which joins again; its application was not told yet."""
+    known, _ = consumer._engine._group.identity()  # type: ignore[union-attr]
+    gateway.groups.restart()
+    deadline = time.monotonic() + DEADLINE_S
+    while consumer._engine._group.identity()[0] in (known, ""):  # type: ignore[union-attr]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("auto_commit", [False, True])
+def test_what_was_read_before_a_membership_ended_is_not_committed_in_the_next_one(
+    gateway: FakeLogGateway,
+    make: MakeConsumer,
+    caplog: pytest.LogCaptureFixture,
+    auto_commit: bool,
+) -> None:
+    gateway.append("one", 0, [b"%d" % number for number in range(9)])
+    consumer = make(enable_auto_commit=auto_commit, auto_commit_interval_ms=1)
+    consumer.subscribe(["one"])
+    assert len(consumer.consume(2, DEADLINE_S)) == 2
+    deadline = time.monotonic() + DEADLINE_S
+    while auto_commit and committed(gateway) != 0:  # where it began
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    before = len(gateway.groups.commits)
+    with caplog.at_level(logging.CRITICAL):
+        join_again(gateway, consumer)
+        # Meanwhile another had the partition, and got further.
+        gateway.groups.offsets["g", "one", 0] = 7
+        if not auto_commit:
+            for offsets in (None, [TopicPartition("one", 0, 2)]):
+                with pytest.raises(UnknownMemberError):
+                    consumer.commit(offsets=offsets, asynchronous=False)
+        found = poll_until(lambda: counts(consumer) == [1], consumer)
+        while len(found) < 2:
+            found += consumer.consume(1, 1.0)
+    assert [record.offset for record in found] == [7, 8]
+    consumer.close()
+    assert committed(gateway) == (9 if auto_commit else 7)
+    assert all(commit.offsets[0].offset >= 7 for commit in gateway.groups.commits[before:])
+
+
+def test_a_commit_while_the_loss_is_told_is_refused_and_a_callback_that_fails_loses_nothing(
+    gateway: FakeLogGateway, make: MakeConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway.append("one", 0, [b"%d" % number for number in range(9)])
+    refused: list[MainstemError] = []
+
+    def commit(consumer: Consumer, _: object) -> None:
+        try:
+            consumer.commit(asynchronous=False)
+        except UnknownMemberError as error:
+            refused.append(error)
+            raise
+
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe(["one"], on_revoke=commit)
+    assert len(consumer.consume(2, DEADLINE_S)) == 2
+    with caplog.at_level(logging.CRITICAL):
+        join_again(gateway, consumer)
+        gateway.groups.offsets["g", "one", 0] = 7
+        with pytest.raises(UnknownMemberError):
+            poll_until(lambda: refused, consumer)
+        assert counts(consumer) == [0]
+        assert [record.offset for record in consumer.consume(2, DEADLINE_S)] == [7, 8]
+    assert committed(gateway) == 7
+
+
+def test_a_member_that_was_put_out_does_not_commit_from_outside_an_empty_group(
+    gateway: FakeLogGateway, make: MakeConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = make(enable_auto_commit=False, max_poll_interval_ms=200)
+    consumer.subscribe(["one"])
+    poll_until(lambda: counts(consumer) == [1], consumer)
+    deadline = time.monotonic() + DEADLINE_S
+    with caplog.at_level(logging.CRITICAL):
+        while not gateway.groups.leaves:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        with pytest.raises(UnknownMemberError):
+            consumer.commit(offsets=[TopicPartition("one", 0, 5)], asynchronous=False)
+    assert committed(gateway) == -1
+
+
 def test_a_member_that_does_not_poll_leaves_and_joins_again_when_it_does(
     gateway: FakeLogGateway, make: MakeConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
