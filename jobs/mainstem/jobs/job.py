@@ -101,6 +101,16 @@ class PlanLine:
     what: str
     counts: Counts = Counts()
 
+    def to_json(self) -> dict[str, object]:
+        """The line, flat, without its table."""
+        return {
+            "partition": self.partition,
+            "what": self.what,
+            "files": self.counts.files,
+            "records": self.counts.records,
+            "bytes": self.counts.bytes,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[T]):

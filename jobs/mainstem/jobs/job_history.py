@@ -170,7 +170,12 @@ class JobHistory:
 
 
 def read_history(
-    store: Store, *, job: str | None = None, topic: str | None = None, limit: int = 100
+    store: Store,
+    *,
+    job: str | None = None,
+    topic: str | None = None,
+    limit: int = 100,
+    idle: bool = True,
 ) -> list[JobRun]:
     """The newest runs first.
 
@@ -178,13 +183,15 @@ def read_history(
         store: The warehouse.
         job, topic: Only theirs.
         limit: At most so many; 0: all.
+        idle: Also runs that had nothing to do.
     """
     found: list[JobRun] = []
     if not Topics(store, folder=SYSTEM).exists(NAME):
         return found
     with JobHistory(store) as history:
         for run in history.newest_first():
-            if job in (None, run.job) and topic in (None, run.topic):
+            wanted = idle or run.outcome.kind is not OutcomeKind.NOTHING
+            if wanted and job in (None, run.job) and topic in (None, run.topic):
                 found.append(run)
                 if len(found) == limit:
                     break

@@ -131,7 +131,7 @@ class SparkPool:
     def submit(self, share: Share) -> Future[list[Answer]]:
         from pyspark import inheritable_thread_target
 
-        run = inheritable_thread_target(self._run_on_spark)
+        run = inheritable_thread_target(self._spark)(self._run_on_spark)
         return self._threads.submit(run, share)
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ _NOUNS: dict[str, tuple[str, str]] = {
     "demo": ("mainstem.cli._demo", "demo"),
     "gateway": ("mainstem.cli._gateway", "gateway"),
     "group": ("mainstem.cli._group", "group"),
+    "job": ("mainstem.cli._job", "job"),
     "sql": ("mainstem.cli._sql", "sql"),
     "topic": ("mainstem.cli._topic", "topic"),
 }
