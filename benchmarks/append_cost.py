@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from mainstem.delta_log import Appender, ByteBudget, LocalStore, OpenTopic, Slice, Topics
+from mainstem.delta_log.live_table import LiveTable
 from mainstem.delta_log.maintenance import freeze_heap, write_checkpoint
 from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS
 from mainstem.records import records_to_wire_batch
@@ -55,8 +56,8 @@ async def append_all(topics: Topics, topic: str, count: int) -> Measured:
     running: set[asyncio.Future[int]] = set()
     loop = asyncio.get_running_loop()
 
-    def maintain(opened: OpenTopic) -> int:
-        version = write_checkpoint(opened.store)
+    def maintain(opened: OpenTopic, live: LiveTable) -> int:
+        version = write_checkpoint(opened.store, live)
         freeze_heap()
         return version
 
@@ -68,7 +69,9 @@ async def append_all(topics: Topics, topic: str, count: int) -> Measured:
             version = opened.state.version
             due = version == FIRST_MARK or version % CHECKPOINT_INTERVAL_COMMITS == 0
             if due and all(one.done() for one in running):
-                running.add(loop.run_in_executor(checkpoints, maintain, opened))
+                running.add(
+                    loop.run_in_executor(checkpoints, maintain, opened, LiveTable.of(opened.state))
+                )
 
         led = topics.open(topic)
         appender = await Appender.lead(
@@ -86,7 +89,7 @@ async def append_all(topics: Topics, topic: str, count: int) -> Measured:
             measured.beside_checkpoint[number] = any(not one.done() for one in running)
         await asyncio.gather(*running)
         if not running:  # the warm-up: the first checkpoint of a process imports delta-rs
-            await loop.run_in_executor(checkpoints, maintain, led)
+            await loop.run_in_executor(checkpoints, maintain, led, LiveTable.of(led.state))
         await appender.close(60)
     return measured
 

@@ -155,7 +155,7 @@ def _read_checkpoint(store: Store, version: int) -> list[Action]:
             return [
                 action
                 for name in wanted
-                for row in _rows(file, name)
+                for row in action_rows(file, name)
                 if (action := action_from_json({name: row}))
             ]
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
@@ -164,8 +164,8 @@ def _read_checkpoint(store: Store, version: int) -> list[Action]:
         ) from error
 
 
-def _rows(file: pq.ParquetFile, column: str) -> list[dict[str, Any]]:
-    """The non-null rows of one action's column, with the fields that we use."""
+def action_rows(file: pq.ParquetFile, column: str) -> list[dict[str, Any]]:
+    """The rows of a checkpoint that have one kind of action, with the fields that we use."""
     table = file.read([column]).column(column)
     present = table.drop_null() if table.null_count else table
     if column == "add":

@@ -188,6 +188,10 @@ class TableState:
     def is_active(self, path: str) -> bool:
         return path in self._paths
 
+    def active_files(self) -> dict[str, DataFile]:
+        """Every active file by its path: a copy, which does not change with the state."""
+        return dict(self._paths)
+
     def __iter__(self) -> Iterator[DataFile]:
         """Every active file."""
         return iter(self._paths.values())

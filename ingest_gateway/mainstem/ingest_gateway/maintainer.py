@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from mainstem.delta_log import OpenTopic
+from mainstem.delta_log import OpenTopic, Store
+from mainstem.delta_log.live_table import LiveTable
 from mainstem.delta_log.maintenance import freeze_heap, write_checkpoint
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 
@@ -62,8 +63,10 @@ class Maintainer:
     async def _checkpoint(self, opened: OpenTopic) -> None:
         started = time.monotonic()
         loop = asyncio.get_running_loop()
+        # What the checkpoint has to say: no log file goes before a replay of it has said so.
+        live = LiveTable.of(opened.state)
         try:
-            version = await loop.run_in_executor(self._pool, write_checkpoint, opened.store)
+            version = await loop.run_in_executor(self._pool, _write, opened.store, live)
         except asyncio.CancelledError:
             raise
         # Whatever it is, the log is complete without the checkpoint. A panic in delta-rs is no
@@ -85,3 +88,14 @@ class Maintainer:
             table_version=version,
             seconds=round(time.monotonic() - started, 3),
         )
+
+
+def _write(store: Store, live: LiveTable) -> int:
+    """Writes a checkpoint through a store of its own: the topic's is closed with the topic, and a
+    checkpoint that has begun goes on."""
+    own = store.bind("")
+    try:
+        store.check_bound()  # so `own` is the same directory: a name never gets an old one back
+        return write_checkpoint(own, live)
+    finally:
+        own.close()

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -17,9 +18,10 @@ from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 from mainstem.delta_log import LocalStore, TableState, load_table, registers
 from mainstem.delta_log.actions import Register
+from mainstem.delta_log.live_table import LiveTable
 from mainstem.delta_log.maintenance import freeze_heap, write_checkpoint
 from mainstem.delta_log.snapshot import LAST_CHECKPOINT, checkpoint_path, commit_path
-from mainstem.errors import StoreUnavailableError
+from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 
 def _age_log(store: LocalStore, seconds: float) -> None:
@@ -88,7 +90,8 @@ def test_a_checkpoint_is_durable_before_anything_that_it_replaces_is_removed(
     seen: list[tuple[str, int]] = []
 
     def watch(call: str, path: str) -> None:
-        seen.append((path, len(_commits(store))))
+        if call == "make_durable":
+            seen.append((path, len(_commits(store))))
 
     write_checkpoint(FaultyStore(store, watch))
     assert seen == [
@@ -187,7 +190,7 @@ def test_a_listing_that_lacks_a_commit_while_commits_go_on_only_delays_the_check
     hidden.rename(hidden.with_suffix(".hidden"))
     appears = threading.Timer(0.1, hidden.with_suffix(".hidden").rename, [hidden])
     appears.start()
-    assert write_checkpoint(store) == state.version
+    assert write_checkpoint(store, LiveTable.of(state)) == state.version
     appears.join()
 
 
@@ -208,3 +211,91 @@ def test_a_frozen_heap_is_not_collected_again_and_is_freed_all_the_same(store: L
 
 class _Held:
     """Something that a weak reference can watch."""
+
+
+def _wrong(live: LiveTable, what: str) -> LiveTable:
+    files, held = dict(live.files), dict(live.registers)
+    path, file = next(iter(files.items()))
+    if what == "a file too many":
+        del files[path]
+    elif what == "a file too few":
+        files["partition=0/more"] = file
+    elif what == "another size":
+        files[path] = replace(file, size_bytes=file.size_bytes + 1)
+    elif what == "another register":
+        held["mainstem/leo/0"] = Register("mainstem/leo/0", 1)
+    elif what == "a register too few":
+        held["mainstem/leo/9"] = Register("mainstem/leo/9", 1)
+    elif what == "a register too many":
+        del held["mainstem/lso/1"]
+    else:
+        return replace(live, metadata=replace(live.metadata, id="another"))
+    return replace(live, files=files, registers=held)
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "a file too many",
+        "a file too few",
+        "another size",
+        "another register",
+        "a register too few",
+        "a register too many",
+        "another table",
+    ],
+)
+def test_a_checkpoint_that_says_something_else_is_taken_back_and_no_log_file_goes(
+    store: LocalStore, what: str, second: bool
+) -> None:
+    state = _table(store)
+    if second:
+        write_checkpoint(store)
+        append(store, state, 0)
+    before = store.read(LAST_CHECKPOINT) if second else None
+    _age_log(store, 2 * 3600)
+    commits = _commits(store)
+    with pytest.raises(LogDamagedError, match="it was taken back"):
+        write_checkpoint(store, _wrong(LiveTable.of(state), what))
+    assert _commits(store) == commits
+    assert not Path(store.uri, checkpoint_path(state.version)).exists()
+    if before is None:
+        assert not Path(store.uri, LAST_CHECKPOINT).exists()
+    else:
+        assert store.read(LAST_CHECKPOINT) == before
+    assert same_state(load_table(store), state)
+    assert write_checkpoint(store) == state.version
+
+
+def test_a_checkpoint_is_of_the_version_that_was_asked_for_though_commits_went_on(
+    store: LocalStore,
+) -> None:
+    state = _table(store)
+    live = LiveTable.of(state)
+    append(store, state, 0)
+    assert write_checkpoint(store, live) == live.version == state.version - 1
+    assert same_state(load_table(store), state)
+
+
+@pytest.mark.parametrize(("age_ms", "missing_is_wrong"), [(2 * 86_400_000, False), (0, True)])
+def test_only_a_register_that_has_expired_may_be_missing(
+    store: LocalStore, age_ms: int, missing_is_wrong: bool
+) -> None:
+    state = _table(store)
+    now_ms = time.time_ns() // 1_000_000
+    live = LiveTable.of(state)
+    configuration = {
+        **live.metadata.configuration,
+        "delta.setTransactionRetentionDuration": "interval 1 days",
+    }
+    metadata = replace(live.metadata, configuration=configuration)
+    commit(store, state.version + 1, [metadata])
+    state.apply(state.version + 1, [metadata])
+    live = LiveTable.of(state)
+    held = {**live.registers, "mainstem/producer/1/0": Register("x", 1, now_ms - age_ms)}
+    if missing_is_wrong:
+        with pytest.raises(LogDamagedError, match="mainstem/producer/1/0"):
+            write_checkpoint(store, replace(live, registers=held))
+    else:
+        write_checkpoint(store, replace(live, registers=held))

@@ -25,7 +25,7 @@ from mainstem.delta_log.actions import (
     Remove,
 )
 from mainstem.delta_log.data_file import CREATE_TIME, encode_data_file
-from mainstem.delta_log.maintenance import write_checkpoint
+from mainstem.delta_log.maintenance import open_delta_table, write_checkpoint
 from mainstem.delta_log.snapshot import checkpoint_path, commit_path
 from mainstem.delta_log.verify import ADVICE, CHECKS, FINDINGS_MAX, TopicReport, verify_topic
 from mainstem.errors import UnknownTopicError
@@ -437,7 +437,7 @@ def the_checkpoint_lacks_a_file(table: Table) -> None:
     whole = path.read_bytes()
     lines = whole.splitlines()
     path.write_bytes(b"\n".join(line for line in lines if not line.startswith(b'{"add"')) + b"\n")
-    write_checkpoint(table.store)
+    open_delta_table(table.store).create_checkpoint()
     path.write_bytes(whole)
 
 
@@ -445,7 +445,7 @@ def the_checkpoint_has_another_register(table: Table) -> None:
     path = table.root / commit_path(4)
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"version":15', b'"version":16'))
-    write_checkpoint(table.store)
+    open_delta_table(table.store).create_checkpoint()
     path.write_bytes(whole)
 
 

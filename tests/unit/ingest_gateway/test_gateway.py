@@ -189,11 +189,11 @@ def test_a_failing_checkpoint_fails_no_produce_and_is_tried_again(
     attempts: list[str] = []
     write_checkpoint = maintenance.write_checkpoint
 
-    def failing(store: Any) -> int:
+    def failing(store: Any, live: Any) -> int:
         attempts.append(store.uri)
         if len(attempts) <= 2:
             raise failure
-        return write_checkpoint(store)
+        return write_checkpoint(store, live)
 
     monkeypatch.setattr(maintainer_module, "write_checkpoint", failing)
     monkeypatch.setattr(maintainer_module, "RETRY_AFTER_S", 0.01)
@@ -218,7 +218,7 @@ def test_after_a_failed_checkpoint_the_next_attempt_waits(
 ) -> None:
     attempts: list[str] = []
 
-    def failing(store: Any) -> int:
+    def failing(store: Any, live: Any) -> int:
         attempts.append(store.uri)
         raise OSError("disk full")
 
@@ -394,9 +394,9 @@ def test_a_checkpoint_that_is_being_written_is_waited_for(
     gate = Gate("checkpoint", "")
     write_checkpoint = maintenance.write_checkpoint
 
-    def slow(store: Any) -> int:
+    def slow(store: Any, live: Any) -> int:
         gate("checkpoint", "")
-        return write_checkpoint(store)
+        return write_checkpoint(store, live)
 
     monkeypatch.setattr(maintainer_module, "write_checkpoint", slow)
 
