@@ -1,20 +1,28 @@
-"""Three gateways, each a real process, on one warehouse."""
+"""Several gateways, each a real process, on one warehouse."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
 
+import grpc
 import pytest
 from deltalake import DeltaTable
 
-from mainstem.client import AdminClient, Producer, RecordMetadata
+from mainstem.client import AdminClient, Consumer, Producer, RecordMetadata, TopicPartition
+from mainstem.errors import NotLeaderError
+from mainstem.protocol import error_from_rpc
+from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
 from mainstem.testing import GatewayProcess
 
 TOPICS = ("a", "b", "c")
 RECORDS_EACH = 200
+
+SETTINGS = {"gateway.heartbeat.interval.ms": 200, "gateway.session.timeout.ms": 1000}
+DEADLINE_S = 60.0
 
 
 @pytest.mark.end_to_end
@@ -22,8 +30,7 @@ RECORDS_EACH = 200
 def test_three_gateways_that_start_at_once_share_the_topics_and_one_follows_one_that_is_killed(
     tmp_path: Path,
 ) -> None:
-    settings = {"gateway.heartbeat.interval.ms": 200, "gateway.session.timeout.ms": 1000}
-    gateways = [GatewayProcess(tmp_path / "w", settings=settings) for _ in range(3)]
+    gateways = [GatewayProcess(tmp_path / "w", settings=SETTINGS) for _ in range(3)]
     with contextlib.ExitStack() as stack:
         stack.enter_context(gateways[0])
         for gateway in gateways[1:]:
@@ -68,3 +75,73 @@ def test_three_gateways_that_start_at_once_share_the_topics_and_one_follows_one_
             answered = future.result(timeout=0)
             assert places[answered.partition, answered.offset] == value
         assert len(rows) == 3 * RECORDS_EACH
+
+
+def coordinator_of(gateway: GatewayProcess) -> str:
+    """The address of whoever coordinates the groups, as this gateway says."""
+    with grpc.insecure_channel(gateway.address) as channel:
+        try:
+            groups_pb2_grpc.GroupsStub(channel).ListGroups(
+                groups_pb2.ListGroupsRequest(), timeout=DEADLINE_S
+            )
+        except grpc.RpcError as failure:
+            error = error_from_rpc(failure)
+            assert isinstance(error, NotLeaderError), error
+            return error.facts["leader"]
+    return gateway.address
+
+
+def produce_and_read(gateway: GatewayProcess, consumer: Consumer, first: int) -> list[int]:
+    """Thirty records, ten to each partition; returns what was read until all were there."""
+    with Producer({"bootstrap.servers": gateway.address}) as producer:
+        for number in range(first, first + 30):
+            producer.produce("t", b"%d" % number, partition=number % 3)
+    found: list[int] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while not set(range(first, first + 30)) <= set(found):
+        assert time.monotonic() < deadline, found
+        found += [int(record.value or b"") for record in consumer.consume(100, 0.1)]
+    return found
+
+
+@pytest.mark.end_to_end
+@pytest.mark.timeout(180)
+def test_a_consumer_finds_the_coordinator_elsewhere_and_keeps_its_offsets_when_that_is_killed(
+    tmp_path: Path,
+) -> None:
+    tps = [TopicPartition("t", number) for number in range(3)]
+    with (
+        GatewayProcess(tmp_path / "w", settings=SETTINGS) as first,
+        GatewayProcess(tmp_path / "w", settings=SETTINGS) as second,
+    ):
+        with AdminClient({"bootstrap.servers": second.address}) as admin:
+            admin.create_topic("t", 3)
+        assert coordinator_of(first) == first.address, "whoever is asked first"
+        assert coordinator_of(second) == first.address
+        config = {
+            "bootstrap.servers": second.address,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 3_000,
+            "retry.backoff.ms": 50,
+        }
+        with Consumer(config) as consumer:
+            consumer.subscribe(["t"])
+            assert sorted(produce_and_read(second, consumer, 0)) == list(range(30))
+            consumer.commit(asynchronous=False)
+            member = consumer.consumer_group_metadata()
+            first.kill()
+            # Nothing that was committed comes again, though the new coordinator knows no member.
+            assert sorted(set(produce_and_read(second, consumer, 30))) == list(range(30, 60))
+            assert [tp.offset for tp in consumer.committed(tps, DEADLINE_S)] == [10, 10, 10]
+            deadline = time.monotonic() + DEADLINE_S
+            while consumer.consumer_group_metadata().member_epoch <= member.member_epoch:
+                assert time.monotonic() < deadline
+                consumer.poll(0.05)
+            assert coordinator_of(second) == second.address
+        with Consumer(config) as consumer:
+            consumer.subscribe(["t"])
+            assert sorted(produce_and_read(second, consumer, 60)) == list(range(30, 90))
+            consumer.commit(asynchronous=False)
+            assert [tp.offset for tp in consumer.committed(tps, DEADLINE_S)] == [30, 30, 30]
