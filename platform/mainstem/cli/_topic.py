@@ -25,6 +25,7 @@ from mainstem.cli._context import (
 from mainstem.cli._help import ExampleGroup
 from mainstem.cli._topic_consume import consume
 from mainstem.cli._topic_produce import produce
+from mainstem.cli._topic_redrive import redrive
 
 if TYPE_CHECKING:
     from mainstem.client import TopicDescription
@@ -45,6 +46,7 @@ def topic() -> None:
 
 topic.add_command(consume)
 topic.add_command(produce)
+topic.add_command(redrive)
 
 _topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 _dry_run = click.option("--dry-run", is_flag=True, help="Check everything, change nothing.")

@@ -41,6 +41,7 @@ from mainstem.client._group_admin import (
 )
 from mainstem.client._leader_election import LeaderElection
 from mainstem.client._producer import BytesLike, HeadersLike, Producer
+from mainstem.client._redrive import REDRIVE_COUNT_HEADER, DeadLetter, Redrive
 from mainstem.client._results import (
     BatchMetadata,
     PartitionOffsets,
@@ -66,6 +67,7 @@ __all__ = [
     "OFFSET_STORED",
     "PRODUCER_KEYS",
     "PRODUCER_KEYS_UNSUPPORTED",
+    "REDRIVE_COUNT_HEADER",
     "AdminClient",
     "AsyncConsumer",
     "AsyncProducer",
@@ -79,6 +81,7 @@ __all__ = [
     "ConsumerRecord",
     "ConsumerSettings",
     "CreatedTopic",
+    "DeadLetter",
     "DeadLetterHandler",
     "DeliveryCallback",
     "GatewayDescription",
@@ -94,6 +97,7 @@ __all__ = [
     "Producer",
     "ProducerSettings",
     "RecordMetadata",
+    "Redrive",
     "RetryPolicy",
     "TopicConfigEntry",
     "TopicDescription",

@@ -17,8 +17,17 @@ _log = logging.getLogger("mainstem.client")
 #: What is added to a topic's name for its dead letters.
 DEAD_LETTER_SUFFIX: Final = ".dlt"
 
-#: Headers of a dead letter begin with it.
-_PREFIX: Final = "dlt-"
+#: What a dead letter's own headers say, in this order after the record's headers.
+HEADER_PREFIX: Final = "dlt-"
+DEAD_LETTER_FACTS: Final = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "exception",
+    "reason",
+    "attempts",
+)
 
 #: Of an exception's text: a header is no place for a log.
 _TEXT_LENGTH_MAX: Final = 1_000
@@ -134,19 +143,19 @@ class DeadLetterHandler:
     def _set_aside(self, record: ConsumerRecord, error: Exception) -> None:
         topic = record.topic + DEAD_LETTER_SUFFIX
         reason = str(error)[:_TEXT_LENGTH_MAX]
-        facts = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "exception": type(error).__qualname__,
-            "reason": reason,
-            "attempts": self._retry.attempts,
-        }
+        facts = (
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            type(error).__qualname__,
+            reason,
+            self._retry.attempts,
+        )
         headers = [*record.headers]
         headers += [
-            (_PREFIX + name, str(fact).encode(errors="backslashreplace"))
-            for name, fact in facts.items()
+            (HEADER_PREFIX + name, str(fact).encode(errors="backslashreplace"))
+            for name, fact in zip(DEAD_LETTER_FACTS, facts, strict=True)
         ]
         self._producer.send(topic, record.value, record.key, headers=headers).result()
         _log.warning(
