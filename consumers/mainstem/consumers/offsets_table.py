@@ -30,7 +30,8 @@ import structlog
 from mainstem.delta_log.actions import DataFile
 from mainstem.delta_log.append_queue import ByteBudget, Slice
 from mainstem.delta_log.append_waiter import Appended
-from mainstem.delta_log.appender import Appender, AppenderMetrics
+from mainstem.delta_log.appender import Appender
+from mainstem.delta_log.appender_metrics import AppenderMetrics
 from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
 from mainstem.delta_log.committer import TableCommit, wall_clock_ms
 from mainstem.delta_log.data_file import read_data_file

@@ -2,10 +2,12 @@
 
 from mainstem.delta_log.append_queue import ByteBudget, Slice
 from mainstem.delta_log.append_waiter import Appended
-from mainstem.delta_log.appender import Appender, AppenderMetrics, CommittedRecords
+from mainstem.delta_log.appender import Appender, CommittedRecords
+from mainstem.delta_log.appender_metrics import AppenderMetrics
 from mainstem.delta_log.committer import Committed, Committer, Conflict, OutcomeUnknown
 from mainstem.delta_log.data_file import read_data_file
 from mainstem.delta_log.local_store import LocalStore
+from mainstem.delta_log.roll_up import RollUpMemory
 from mainstem.delta_log.snapshot import load_table, refresh_table
 from mainstem.delta_log.store import Store
 from mainstem.delta_log.table_state import TableState
@@ -23,6 +25,7 @@ __all__ = [
     "LocalStore",
     "OpenTopic",
     "OutcomeUnknown",
+    "RollUpMemory",
     "Slice",
     "Store",
     "TableState",

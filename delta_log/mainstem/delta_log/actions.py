@@ -294,6 +294,7 @@ class CommitInfo:
         batches: The records that the commit added, by partition and offset.
         action_count: Of the whole commit, this one included: a file that was cut between two lines
             is otherwise as good as any. 0: the writer did not say.
+        has_removes: The commit depends on what the table has.
     """
 
     commit_id: str
@@ -302,6 +303,7 @@ class CommitInfo:
     batches: tuple[Batch, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     action_count: int = 0
+    has_removes: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -309,7 +311,7 @@ class CommitInfo:
                 "timestamp": self.timestamp_ms,
                 "operation": self.operation,
                 "operationParameters": dict(self.parameters),
-                "isBlindAppend": self.operation == "APPEND",
+                "isBlindAppend": self.operation == "APPEND" and not self.has_removes,
                 "engineInfo": "mainstem",
                 "mainstem": {
                     "commitId": self.commit_id,

@@ -12,15 +12,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from mainstem.delta_log import registers
-from mainstem.delta_log.actions import Action, Batch, DataFile, Metadata, Register
+from mainstem.delta_log.actions import Action, Metadata, Register
 from mainstem.delta_log.append_queue import AppendQueue, ByteBudget, Group, Slice
 from mainstem.delta_log.append_waiter import (
     Appended,
@@ -29,24 +30,15 @@ from mainstem.delta_log.append_waiter import (
     first_durable,
     retrieve,
 )
-from mainstem.delta_log.committer import (
-    Committed,
-    Committer,
-    Conflict,
-    TableCommit,
-    wall_clock_ms,
-)
-from mainstem.delta_log.data_file import CREATE_TIME, LOG_APPEND_TIME, encode_data_file
-from mainstem.delta_log.leadership import (
-    claim_epoch,
-    deleted,
-    forget_producers,
-    restore_producers,
-)
-from mainstem.delta_log.merging import merge_winner
+from mainstem.delta_log.appender_metrics import AppenderMetrics, NoMetrics
+from mainstem.delta_log.committer import TableCommit, wall_clock_ms
+from mainstem.delta_log.group_commit import GroupCommitter
+from mainstem.delta_log.leader_log import LeaderLog
+from mainstem.delta_log.leadership import claim_epoch, forget_producers, restore_producers
 from mainstem.delta_log.producer_states import ProducerStates
-from mainstem.delta_log.snapshot import LOG, read_commit
-from mainstem.delta_log.store import NotFound, StoreGone
+from mainstem.delta_log.roll_up import RollUpMemory
+from mainstem.delta_log.roller import Roller
+from mainstem.delta_log.snapshot import LOG
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topic_wal import Recovered, TopicWal, recover_topic
 from mainstem.delta_log.topics import OpenTopic
@@ -63,13 +55,6 @@ from mainstem.limits import COMMIT_BYTES_MAX
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-#: Waits between attempts while the store fails: short at first, then as long as operators wait.
-_BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-
-#: Calls of one topic that are in the pool at a time: a store that holds up one topic must not take
-#: the threads of all.
-TOPIC_CALLS_MAX = 4
 
 #: A producer that sent nothing for this long is forgotten. Kafka: producer.id.expiration.ms.
 PRODUCER_EXPIRATION_MS = 86_400_000
@@ -100,28 +85,6 @@ class CommittedRecords:
     partitions: Mapping[int, tuple[int, Sequence[Slice]]]
 
 
-class AppenderMetrics(Protocol):
-    """What an appender reports.
-
-    `stage` is queue, encode or commit; `outcome` is committed, conflict or unknown.
-    """
-
-    def append_seconds(self, stage: str, seconds: float) -> None: ...
-    def table_commit(self, outcome: str) -> None: ...
-    def duplicates(self, batch_count: int) -> None: ...
-
-
-class _NoMetrics:
-    def append_seconds(self, stage: str, seconds: float) -> None:
-        pass
-
-    def table_commit(self, outcome: str) -> None:
-        pass
-
-    def duplicates(self, batch_count: int) -> None:
-        pass
-
-
 class Appender:
     """Leads `topic`. Make one with `lead`; close it when done.
 
@@ -138,6 +101,7 @@ class Appender:
             `close`.
         wal: The gateway's write-ahead log; None: acks=1 waits for the table commit.
         producers: What idempotent producers have sent before.
+        roll_up_memory: Shared by all topics of a gateway; None: small files stay as they are.
     """
 
     def __init__(
@@ -157,13 +121,12 @@ class Appender:
         wal: Wal | None = None,
         producers: ProducerStates[Waiter] | None = None,
         recovered: Recovered | None = None,
+        roll_up_memory: RollUpMemory | None = None,
     ) -> None:
         self.topic = opened.topic
         self.epoch = epoch
         self._opened = opened
-        self._committer = Committer(opened.store)
-        self._pool = pool
-        self._metrics = metrics or _NoMetrics()
+        self._metrics = metrics or NoMetrics()
         self._on_commit = on_commit
         self._on_records = on_records
         self._on_failure = on_failure
@@ -184,9 +147,20 @@ class Appender:
         self._closing = False
         self._wake = asyncio.Event()
         self._began_at = -1e9
-        self._looked_at = -1e9
         self._commit_lock = asyncio.Lock()
-        self._calls = asyncio.Semaphore(TOPIC_CALLS_MAX)
+        self._log = LeaderLog(opened, epoch, pool, self._metrics, monotonic)
+        self._roller = Roller(
+            opened,
+            pool,
+            roll_up_memory or RollUpMemory(0),
+            self._metrics,
+            clock_ms,
+            monotonic,
+            on_ready=self._wake.set,
+        )
+        self._commits = GroupCommitter(
+            opened.store, self._log, self._roller, self._metrics, clock_ms, monotonic
+        )
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"appender {self.topic}"
         )
@@ -343,7 +317,7 @@ class Appender:
                     return self.state.version
                 commit = TableCommit.of(operation, actions, timestamp_ms=self._clock_ms())
                 try:
-                    version = await self._attempt(commit)
+                    version = await self._log.attempt(commit)
                 except MainstemError as error:
                     self._fail(error)
                     raise
@@ -353,7 +327,7 @@ class Appender:
     @property
     def looked_age_s(self) -> float:
         """Seconds since `state` was last known to be the newest."""
-        return self._monotonic() - self._looked_at
+        return self._monotonic() - self._log.looked_at
 
     async def catch_up(self) -> None:
         """Takes into `state` what others have committed. A leader that appends nothing learns of a
@@ -363,24 +337,13 @@ class Appender:
             MainstemError: The topic is lost, as by a commit; or the store failed, and `state` is as
                 before.
         """
-        loop = asyncio.get_running_loop()
         async with self._commit_lock:
             while self._failure is None and not self._closing:
-                version, began_at = self.state.version + 1, self._monotonic()
                 try:
-                    async with self._calls:
-                        actions = await loop.run_in_executor(
-                            self._pool, read_commit, self._opened.store, version
-                        )
-                except NotFound:
-                    self._looked_at = began_at
-                    return
-                # A file that log clean-up has removed is not found either. Then the next append
-                # finds out, see `Committer`: one that looks every few minutes is not that late.
-                try:
-                    merge_winner(
-                        self.state, self.topic, self.epoch, Conflict(version, tuple(actions))
-                    )
+                    if not await self._log.look():
+                        return
+                except StoreUnavailableError:
+                    raise
                 except MainstemError as error:
                     self._fail(error)
                     raise
@@ -412,8 +375,15 @@ class Appender:
             while self._failure is None:
                 if not len(self._queue):
                     if self._closing:
+                        await self._roller.finish()
+                    if self._swap_in_s() <= 0:
+                        async with self._commit_lock:
+                            if self._failure is None:
+                                await self._commits.swap()
+                    elif self._closing:
                         return
-                    await self._idle()
+                    else:
+                        await self._idle()
                     continue
                 await self._pace()
                 async with self._commit_lock:
@@ -439,14 +409,26 @@ class Appender:
                 ),
             )
 
+    def _swap_in_s(self) -> float:
+        """When a roll-up is to be committed alone, should no records come."""
+        due_in_s = self._roller.due_in_s
+        if due_in_s is None:
+            return math.inf
+        return 0.0 if self._closing else due_in_s
+
     async def _idle(self) -> None:
-        """Waits for a batch; from time to time has a look at what others have committed."""
+        """Waits for a batch or a roll-up; from time to time has a look at what others have
+        committed."""
         self._wake.clear()
+        swap_in_s = self._swap_in_s()
         try:
-            await asyncio.wait_for(self._wake.wait(), IDLE_LOOK_INTERVAL_S)
+            # Not `wait_for`: it loses a cancellation that comes together with the wake-up.
+            async with asyncio.timeout(min(swap_in_s, IDLE_LOOK_INTERVAL_S)):
+                await self._wake.wait()
         except TimeoutError:
-            with contextlib.suppress(StoreUnavailableError):
-                await self.catch_up()
+            if swap_in_s > IDLE_LOOK_INTERVAL_S:
+                with contextlib.suppress(StoreUnavailableError):
+                    await self.catch_up()
 
     async def _pace(self) -> None:
         """Waits until the commit interval has passed or enough bytes wait."""
@@ -457,69 +439,17 @@ class Appender:
                 return
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._wake.wait()
 
     async def _append(self, group: Group[Waiter]) -> int:
-        """Writes a group's data files and commits them; returns the table version."""
-        started = self._monotonic()
         for request in group.requests:
-            self._metrics.append_seconds("queue", started - request.token.accepted_at)
-        config = self.state.config
-        now_ms = self._clock_ms()
-
-        def write(partition: int, base_offset: int, slices: list[Slice]) -> DataFile:
-            file, data = encode_data_file(
-                partition,
-                base_offset,
-                [slice_.records for slice_ in slices],
-                producers=[slice_.producer for slice_ in slices],
-                timestamp_type=[
-                    LOG_APPEND_TIME if slice_.log_append_time else CREATE_TIME for slice_ in slices
-                ],
-                compression_type=config.compression_type,
-                now_ms=now_ms,
-            )
-            self._opened.store.put(file.path, data)
-            return file
-
-        writes = [
-            asyncio.ensure_future(self._until_stored(write, partition, base_offset, slices))
-            for partition, (base_offset, slices) in sorted(group.by_partition().items())
-        ]
-        try:
-            files = await asyncio.gather(*writes)
-        except BaseException:
-            for one in writes:  # or they would go on trying while the store fails
-                one.cancel()
-            raise
-        encoded = self._monotonic()
-        self._metrics.append_seconds("encode", encoded - started)
-        actions: list[Action] = [*files]
-        actions += [Register(registers.leo(file.partition), file.last_offset + 1) for file in files]
-        batches = group.batches()
-        actions += self._producer_registers(batches, now_ms)
+            self._metrics.append_seconds("queue", self._began_at - request.token.accepted_at)
+        folded = None
         if self._wal is not None:
-            number = self._wal.number_of(group)
-            actions.append(Register(registers.wal(self._wal.gateway_id), number))
-        commit = TableCommit.of("APPEND", actions, timestamp_ms=now_ms, batches=batches)
-        version = await self._commit(commit)
-        self._metrics.append_seconds("commit", self._monotonic() - encoded)
-        return version
-
-    def _producer_registers(self, batches: Sequence[Batch], now_ms: int) -> list[Action]:
-        """The last sequence of each idempotent producer in each partition that a commit adds to."""
-        last = {
-            (batch.producer.id, batch.partition): (batch.producer.epoch, batch.last_sequence)
-            for batch in batches
-            if batch.producer is not None
-        }
-        found: list[Action] = []
-        for key, (epoch, sequence) in last.items():
-            found.append(Register(registers.producer(*key), sequence, updated_ms=now_ms))
-            name = registers.producer_epoch(*key)
-            if epoch or name in self.state.registers:
-                found.append(Register(name, epoch, updated_ms=now_ms))
-        return found
+            name = registers.wal(self._wal.gateway_id)
+            folded = Register(name, self._wal.number_of(group))
+        return await self._commits.append(group, folded)
 
     def _committed(self, group: Group[Waiter], version: int) -> None:
         """Frees what a group held, and answers who waits for it."""
@@ -552,52 +482,6 @@ class Appender:
             assert pending.batches == request.batches, "recovered records moved"
             wal.recovered(number, pending)
 
-    async def _commit(self, commit: TableCommit) -> int:
-        """Commits at the next free version, merging what others committed before it."""
-        while True:
-            version = await self._attempt(commit)
-            if version is not None:
-                return version
-
-    async def _attempt(self, commit: TableCommit) -> int | None:
-        """Commits at the next version.
-
-        Returns:
-            The version; None: another writer has it, and its commit is part of our state now.
-        """
-        version = self.state.version + 1
-        unknown = 0
-        while True:
-            outcome = await self._until_stored(self._committer.commit, version, commit)
-            if isinstance(outcome, Committed):
-                self._metrics.table_commit("committed")
-                self.state.apply(version, commit.actions)
-                self._looked_at = self._monotonic()
-                return version
-            if isinstance(outcome, Conflict):
-                self._metrics.table_commit("conflict")
-                merge_winner(self.state, self.topic, self.epoch, outcome)
-                return None
-            self._metrics.table_commit("unknown")
-            log.warning("topic %s: unknown whether version %d is ours", self.topic, version)
-            await asyncio.sleep(_backoff_s(unknown))
-            unknown += 1
-
-    async def _until_stored(self, call: Callable[..., T], *arguments: object) -> T:
-        """Runs `call` in the pool until the store does it: what was accepted is not given up."""
-        attempt = 0
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                async with self._calls:
-                    return await loop.run_in_executor(self._pool, call, *arguments)
-            except StoreGone as error:
-                raise deleted(self.topic) from error
-            except StoreUnavailableError as error:
-                log.warning("topic %s: %s; trying again", self.topic, error)
-            await asyncio.sleep(_backoff_s(attempt))
-            attempt += 1
-
     def _give_up(self, group: Group[Waiter], error: MainstemError) -> None:
         for request in group.requests:
             if not request.token.future.done():
@@ -611,6 +495,7 @@ class Appender:
             self._failure = error
             if not self._closing:
                 self._tell("on_failure", self._on_failure, error)
+        self._roller.close()
         while len(self._queue):
             group = self._queue.take(COMMIT_BYTES_MAX)
             for request in group.requests:
@@ -632,7 +517,3 @@ class Appender:
             listener(about)
         except Exception:
             log.exception("topic %s: %s failed", self.topic, what)
-
-
-def _backoff_s(attempt: int) -> float:
-    return _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]

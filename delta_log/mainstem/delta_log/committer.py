@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mainstem.delta_log.actions import Action, Batch, CommitInfo, encode_commit
+from mainstem.delta_log.actions import Action, Batch, CommitInfo, Remove, encode_commit
 from mainstem.delta_log.snapshot import commit_path, last_checkpoint_version, read_commit
 from mainstem.delta_log.store import (
     AlreadyExists,
@@ -85,6 +85,7 @@ class TableCommit:
             timestamp_ms,
             tuple(batches),
             action_count=1 + len(rest),
+            has_removes=any(isinstance(action, Remove) for action in rest),
         )
         return cls(info, (info, *rest))
 

@@ -200,6 +200,11 @@ class TableState:
     def file_count(self) -> int:
         return len(self._paths)
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all active files together."""
+        return sum(files.size_bytes for files in list(self._partitions.values()))
+
     def _config_of(self, metadata: Metadata) -> TopicConfig:
         partitions = metadata.configuration.get(PARTITIONS_PROPERTY, "")
         if not partitions.isdecimal() or int(partitions) < 1:

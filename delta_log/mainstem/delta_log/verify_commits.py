@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from mainstem.delta_log import registers
@@ -224,20 +224,13 @@ class CommitWalk:
         known = [file for file in removed if file is not None]
         if len(known) < len(removed) or not (moved or removed):
             return
-        for partition in sorted({file.partition for file in [*moved, *known]}):
-            after, before = (
-                _span(
-                    sorted(
-                        (f.base_offset, f.record_count) for f in files if f.partition == partition
-                    )
-                )
-                for files in (moved, known)
-            )
-            if after is None or after != before:
+        for before, after in _swaps(known, moved):
+            if _extent(before) != _extent(after):
+                partition = (before or after)[0].partition
                 self._commits.add(
                     "COMMIT_WRONG",
-                    f"version {version} swaps files of partition {partition} with offsets {before} "
-                    f"for files with {after}",
+                    f"version {version} swaps files of partition {partition} with "
+                    f"{_shown(_runs(before))} for files with {_shown(_runs(after))}",
                 )
 
     def _check_thinned(
@@ -253,10 +246,7 @@ class CommitWalk:
             or min(file.base_offset for file in added) < min(file.base_offset for file in known)
             or max(file.last_offset for file in added) > max(file.last_offset for file in known)
         ):
-            before, after = (
-                _shown(sorted((file.base_offset, file.record_count) for file in files))
-                for files in (known, added)
-            )
+            before, after = (_shown(_runs(files)) for files in (known, added))
             self._commits.add(
                 "COMMIT_WRONG",
                 f"version {version} swaps files of partition {partition} with {before} for files "
@@ -281,6 +271,40 @@ class CommitWalk:
                     f"checkpoint {state.checkpoint_version} and the commit files differ in {name}: "
                     f"{state.register_value(name)} and {value}",
                 )
+
+
+def _swaps(
+    removed: list[DataFile], added: list[DataFile]
+) -> Iterator[tuple[list[DataFile], list[DataFile]]]:
+    """The files of a commit that were swapped for each other: those whose offsets overlap."""
+    before: list[DataFile] = []
+    after: list[DataFile] = []
+    end = (-1, -1)
+    sides = [(file, before) for file in removed] + [(file, after) for file in added]
+    for file, side in sorted(sides, key=lambda one: (one[0].partition, one[0].base_offset)):
+        if (file.partition, file.base_offset) > end and (before or after):
+            yield before.copy(), after.copy()
+            before.clear()
+            after.clear()
+        side.append(file)
+        end = max(end, (file.partition, file.last_offset))
+    if before or after:
+        yield before, after
+
+
+def _extent(files: list[DataFile]) -> tuple[int, int, int] | None:
+    """The first offset, the last one, and how many records there are."""
+    if not files:
+        return None
+    return (
+        min(file.base_offset for file in files),
+        max(file.last_offset for file in files),
+        sum(file.record_count for file in files),
+    )
+
+
+def _runs(files: list[DataFile]) -> list[tuple[int, int]]:
+    return sorted((file.base_offset, file.record_count) for file in files)
 
 
 def _span(runs: list[tuple[int, int]]) -> tuple[int, int] | None:
