@@ -30,6 +30,10 @@ class GatewayMetrics:
         self.fetch_bytes = self._counter("fetch_bytes", "Bytes of records given.", "topic")
         self.checkpoints = self._counter("checkpoints", "Checkpoints of topic tables.", "outcome")
         self._commits = self._counter("table_commits", "Attempts at a table commit.", "outcome")
+        self._roll_ups = self._counter("roll_ups", "Small files that were made one.", "outcome")
+        self._rolled_up_files = self._counter(
+            "rolled_up_files", "Small files that were, or were to be, made one.", "outcome"
+        )
         self._duplicates = Counter(
             "mainstem_produce_duplicates",
             "Batches that idempotent producers sent again, and that were not stored again.",
@@ -50,6 +54,11 @@ class GatewayMetrics:
             registry=self.registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
         )
+        self.roll_up_bytes = Gauge(
+            "mainstem_roll_up_bytes",
+            "Bytes of small files that are kept until they are made one.",
+            registry=self.registry,
+        )
         self.queued_bytes = Gauge(
             "mainstem_queued_bytes", "Bytes accepted and not yet committed.", registry=self.registry
         )
@@ -57,8 +66,8 @@ class GatewayMetrics:
         build.labels(version("mainstem")).set(1)
 
     def watch_topics(self, appenders: Appenders) -> None:
-        """Shows the offsets of the topics that are led, asked for in other threads."""
-        self.registry.register(_TopicOffsets(appenders))
+        """Shows offsets and sizes of the topics that are led, asked for in other threads."""
+        self.registry.register(_Topics(appenders))
 
     def forget_topic(self, topic: str) -> None:
         """Drops what carries the name of a topic that is no more."""
@@ -80,12 +89,16 @@ class GatewayMetrics:
     def duplicates(self, batch_count: int) -> None:
         self._duplicates.inc(batch_count)
 
+    def roll_up(self, outcome: str, file_count: int) -> None:
+        self._roll_ups.labels(outcome).inc()
+        self._rolled_up_files.labels(outcome).inc(file_count)
+
     def _counter(self, name: str, doc: str, label: str) -> Counter:
         return Counter(f"mainstem_{name}", doc, [label], registry=self.registry)
 
 
-class _TopicOffsets(Collector):
-    """Offsets by topic and partition, read when somebody asks."""
+class _Topics(Collector):
+    """Offsets and sizes of topics, read when somebody asks."""
 
     def __init__(self, appenders: Appenders) -> None:
         self._appenders = appenders
@@ -106,6 +119,12 @@ class _TopicOffsets(Collector):
             "One past the last accepted offset.",
             labels=["topic", "partition"],
         )
+        table_files = GaugeMetricFamily(
+            "mainstem_table_files", "Data files of the topic's table.", labels=["topic"]
+        )
+        table_bytes = GaugeMetricFamily(
+            "mainstem_table_bytes", "Bytes of the topic's data files.", labels=["topic"]
+        )
         for appender in self._appenders():
             topic, state = appender.topic, appender.state
             for partition in range(state.partition_count):
@@ -113,6 +132,10 @@ class _TopicOffsets(Collector):
                 high_watermark.add_metric(labels, state.log_end_offset(partition))
                 log_start_offset.add_metric(labels, state.log_start_offset(partition))
                 log_end_offset.add_metric(labels, appender.log_end_offset(partition))
+            table_files.add_metric([topic], state.file_count)
+            table_bytes.add_metric([topic], state.size_bytes)
+        yield table_files
+        yield table_bytes
         yield high_watermark
         yield log_end_offset
         yield log_start_offset

@@ -21,6 +21,7 @@ from mainstem.delta_log import (
     ByteBudget,
     CommittedRecords,
     OpenTopic,
+    RollUpMemory,
     Store,
     TableState,
     Topics,
@@ -110,6 +111,7 @@ class TopicRegistry:
         self._metrics = metrics
         self._pool = pool
         self._budget = ByteBudget(config.number("queued.max.bytes"))
+        self._roll_up_memory = RollUpMemory(config.number("rollup.memory.bytes"))
         self._slots: dict[str, _Slot] = {}
         self._maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
         self._dice = random.Random()
@@ -128,6 +130,7 @@ class TopicRegistry:
         #: Open and not led, the longest unused first.
         self._idle: dict[str, None] = {}
         metrics.queued_bytes.set_function(lambda: self._budget.used_bytes)
+        metrics.roll_up_bytes.set_function(lambda: self._roll_up_memory.used_bytes)
         metrics.watch_topics(self._led)
 
     @property
@@ -194,6 +197,7 @@ class TopicRegistry:
                     on_records=self.on_records,
                     on_failure=partial(self._failed, topic),
                     wal=self.wal,
+                    roll_up_memory=self._roll_up_memory,
                     producer_expiration_ms=self._config.number("producer.id.expiration.ms"),
                 )
                 log.info("topic led", topic=topic, epoch=known.appender.epoch)

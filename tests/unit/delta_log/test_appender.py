@@ -710,7 +710,7 @@ def test_a_fault_of_ours_fails_the_batch_and_the_topic_and_says_what_it_was(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no parquet today")
 
-    monkeypatch.setattr("mainstem.delta_log.appender.encode_data_file", broken)
+    monkeypatch.setattr("mainstem.delta_log.append_actions.encode_data_file", broken)
 
     async def work() -> None:
         appender = await _lead(topics.open("t"), pool)

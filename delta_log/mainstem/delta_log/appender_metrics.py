@@ -1,0 +1,34 @@
+"""What an appender reports, and to whom nobody listens."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class AppenderMetrics(Protocol):
+    """What an appender reports.
+
+    `stage` is queue, encode or commit. `outcome` of a table commit is committed, conflict or
+    unknown; of a roll-up committed, superseded or failed.
+    """
+
+    def append_seconds(self, stage: str, seconds: float) -> None: ...
+    def table_commit(self, outcome: str) -> None: ...
+    def duplicates(self, batch_count: int) -> None: ...
+    def roll_up(self, outcome: str, file_count: int) -> None: ...
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def append_seconds(self, stage: str, seconds: float) -> None:
+        pass
+
+    def table_commit(self, outcome: str) -> None:
+        pass
+
+    def duplicates(self, batch_count: int) -> None:
+        pass
+
+    def roll_up(self, outcome: str, file_count: int) -> None:
+        pass
