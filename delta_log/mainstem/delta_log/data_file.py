@@ -89,11 +89,11 @@ def encode_data_file(
         schema=TABLE_SCHEMA,
     )
     sink = pa.BufferOutputStream()
-    with _writer(sink, compression_type) as writer:
+    with parquet_writer(sink, compression_type) as writer:
         writer.write_table(columns, row_group_size=_row_group_rows(rows, table.nbytes))
     data = sink.getvalue()
     file = DataFile(
-        path=_new_path(partition, base_offset),
+        path=new_path(partition, base_offset),
         partition=partition,
         base_offset=base_offset,
         last_offset=base_offset + rows - 1,
@@ -106,68 +106,8 @@ def encode_data_file(
     return file, data
 
 
-def merge_data_files(
-    files: Sequence[DataFile], contents: Iterable[bytes], *, compression_type: str, now_ms: int
-) -> tuple[DataFile, pa.Buffer]:
-    """One Parquet file with the records of consecutive files as they are, and its `add` action.
-
-    Holds one row group in memory at a time beside the file that it makes.
-
-    Args:
-        files: Of one partition, by offset, at least one.
-        contents: Of each file, the bytes.
-        now_ms: Becomes the file's modification time.
-
-    Raises:
-        pyarrow.ArrowException, OSError: A file is none that `encode_data_file` made.
-    """
-    first, last = files[0], files[-1]
-    sink = pa.BufferOutputStream()
-    rows = 0
-    with _writer(sink, compression_type) as writer:
-        for table in _in_row_groups(_row_groups(contents)):
-            writer.write_table(table)
-            rows += table.num_rows
-    assert rows == sum(file.record_count for file in files), "a file's content is another's"
-    data = sink.getvalue()
-    merged = DataFile(
-        path=_new_path(first.partition, first.base_offset),
-        partition=first.partition,
-        base_offset=first.base_offset,
-        last_offset=last.last_offset,
-        record_count=rows,
-        size_bytes=data.size,
-        timestamp_ms_min=min(file.timestamp_ms_min for file in files),
-        timestamp_ms_max=max(file.timestamp_ms_max for file in files),
-        modified_ms=now_ms,
-        data_change=False,
-    )
-    return merged, data
-
-
-def _row_groups(contents: Iterable[bytes]) -> Iterator[pa.Table]:
-    for content in contents:
-        with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as parquet:
-            for group in range(parquet.num_row_groups):
-                yield parquet.read_row_group(group, use_threads=False)
-
-
-def _in_row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The rows of `tables`, each of which would fit into a row group, in as few as do."""
-    waiting: list[pa.Table] = []
-    rows = size = 0
-    for table in tables:
-        rows += table.num_rows
-        size += table.nbytes
-        if waiting and (rows > ROW_GROUP_ROWS_MAX or size > ROW_GROUP_BYTES_MAX):
-            yield pa.concat_tables(waiting)
-            waiting.clear()
-            rows, size = table.num_rows, table.nbytes
-        waiting.append(table)
-    yield pa.concat_tables(waiting)
-
-
-def _writer(sink: pa.BufferOutputStream, compression_type: str) -> pq.ParquetWriter:
+def parquet_writer(sink: pa.BufferOutputStream, compression_type: str) -> pq.ParquetWriter:
+    """Writes row groups of a data file, with the columns of `TABLE_SCHEMA`, to `sink`."""
     codec, level = _COMPRESSION[compression_type]
     return pq.ParquetWriter(
         sink,
@@ -181,7 +121,8 @@ def _writer(sink: pa.BufferOutputStream, compression_type: str) -> pq.ParquetWri
     )
 
 
-def _new_path(partition: int, base_offset: int) -> str:
+def new_path(partition: int, base_offset: int) -> str:
+    """A path of its own for a data file, in its partition's directory."""
     return f"partition={partition}/{base_offset:020d}-{uuid.uuid4().hex}.parquet"
 
 

@@ -1,4 +1,4 @@
-"""Data files from records that have their offsets already: what maintenance writes."""
+"""Data files of records that have their offsets: what roll-ups and maintenance write."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from mainstem.delta_log.actions import DataFile
-from mainstem.delta_log.data_file import _new_path, _writer
+from mainstem.delta_log.data_file import new_path, parquet_writer
 from mainstem.delta_log.store import Store
 from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 
@@ -22,7 +23,7 @@ class DataFileWriter:
     def __init__(self, partition: int, compression_type: str) -> None:
         self._partition = partition
         self._sink = pa.BufferOutputStream()
-        self._writer = _writer(self._sink, compression_type)
+        self._writer = parquet_writer(self._sink, compression_type)
         self._record_count = 0
         self._base_offset = self._last_offset = -1
         self._timestamp_us_min = self._timestamp_us_max = 0
@@ -63,7 +64,7 @@ class DataFileWriter:
         self._writer.close()
         data = self._sink.getvalue()
         file = DataFile(
-            path=_new_path(self._partition, self._base_offset),
+            path=new_path(self._partition, self._base_offset),
             partition=self._partition,
             base_offset=self._base_offset,
             last_offset=self._last_offset,
@@ -115,6 +116,33 @@ def write_data_files(
     if writer is not None:
         put(writer)
     return files
+
+
+def merge_data_files(
+    partition: int, contents: Iterable[bytes], *, compression_type: str, now_ms: int
+) -> tuple[DataFile, pa.Buffer]:
+    """One data file with the records of others as they are, and its `add` action.
+
+    Holds one row group in memory beside the encoded file.
+
+    Args:
+        contents: The bytes of files of the partition, by offset; at least one.
+        now_ms: Becomes the file's modification time.
+
+    Raises:
+        pyarrow.ArrowException, OSError: One is no Parquet file.
+    """
+    writer = DataFileWriter(partition, compression_type)
+    for records in _row_groups(_batches(contents)):
+        writer.write(records)
+    return writer.finish(now_ms)
+
+
+def _batches(contents: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    for content in contents:
+        with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as parquet:
+            for group in range(parquet.num_row_groups):
+                yield from parquet.read_row_group(group, use_threads=False).to_batches()
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

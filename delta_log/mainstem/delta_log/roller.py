@@ -23,7 +23,7 @@ from mainstem.delta_log.actions import Action
 from mainstem.delta_log.append_actions import WrittenFile
 from mainstem.delta_log.appender_metrics import AppenderMetrics
 from mainstem.delta_log.beside_leader import replace_files
-from mainstem.delta_log.data_file import merge_data_files
+from mainstem.delta_log.data_file_writer import merge_data_files
 from mainstem.delta_log.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory
 from mainstem.delta_log.store import Store, StoreGone
 from mainstem.delta_log.topics import OpenTopic
@@ -248,11 +248,17 @@ def _write_merged(
 ) -> KeptFile:
     """The file that replaces `run`, with its bytes if it may be rolled up once more."""
     merged, data = merge_data_files(
-        [kept.file for kept in run],
+        run[0].file.partition,
         (kept.content for kept in run),
         compression_type=compression_type,
         now_ms=now_ms,
     )
+    first, last = run[0].file, run[-1].file
+    assert (merged.base_offset, merged.last_offset, merged.record_count) == (
+        first.base_offset,
+        last.last_offset,
+        sum(kept.file.record_count for kept in run),
+    ), "a roll-up has other records than its files"
     store.put(merged.path, data)
     level = run[0].level + 1
     again = level < LEVELS and data.size <= content_bytes_max
