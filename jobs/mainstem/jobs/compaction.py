@@ -17,7 +17,7 @@ import pyarrow as pa
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
 from mainstem.delta_log.actions import Action, DataFile
 from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
-from mainstem.delta_log.committer import TableCommit, wall_clock_ms
+from mainstem.delta_log.committer import TableCommit
 from mainstem.delta_log.data_file import DataFileMissing, read_data_file
 from mainstem.delta_log.data_file_writer import write_data_files
 from mainstem.delta_log.store import Store
@@ -126,11 +126,13 @@ class Compaction(Job[Merge, Merged]):
                 _records(store, task.files),
                 target_bytes=task.target_bytes,
                 compression_type=task.compression_type,
-                now_ms=wall_clock_ms(),
+                # Records are as old as they were: retention goes by it, see `file_time_ms`.
+                now_ms=max(file.modified_ms for file in task.files),
             )
         except DataFileMissing as error:
             # Somebody else compacted or removed it, or it is lost: the newest state will say.
             return Merged((), error.facts["file"])
+        assert Counts.of(files).records == Counts.of(task.files).records
         return Merged(tuple(files))
 
     def commit(
