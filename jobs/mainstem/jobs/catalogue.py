@@ -11,6 +11,10 @@ from mainstem.errors import InvalidConfigError
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import Job
 from mainstem.jobs.keyed_compaction import KeyedCompaction
+from mainstem.jobs.log_cleanup import LogCleanup
+from mainstem.jobs.retention import Retention
+from mainstem.jobs.vacuum import Vacuum
+from mainstem.jobs.vacuum_orphans import VacuumOrphans
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,26 @@ JOBS: Final[dict[str, JobKind]] = {
             KeyedCompaction,
             "Keeps the last record of each key, where cleanup.policy has compact.",
             *KeyedCompaction.OPTIONS,
+        ),
+        _kind(
+            Retention,
+            "Removes records past retention.ms and retention.bytes from the front of partitions.",
+            *Retention.OPTIONS,
+        ),
+        _kind(
+            Vacuum,
+            "Deletes data files that were removed from the table vacuum.min.age.ms ago or earlier.",
+            *Vacuum.OPTIONS,
+        ),
+        _kind(
+            VacuumOrphans,
+            "Lists the data files and deletes old ones that no version of the table knows; rarely.",
+            *VacuumOrphans.OPTIONS,
+        ),
+        _kind(
+            LogCleanup,
+            "Writes checkpoints and removes old log files, where no gateway does.",
+            *LogCleanup.OPTIONS,
         ),
     )
 }

@@ -25,6 +25,11 @@ ROW_GROUP_BYTES_MAX: Final = 32 * MIB
 #: Bytes of records that one table commit takes: bounds the memory and the time of a commit.
 COMMIT_BYTES_MAX: Final = 64 * MIB
 
+#: How long a data file that a job or a roll-up has written may wait for its commit: no run of a job
+#: takes hours, and a leader whose store has failed for so long is not the leader any more. An
+#: append's file may wait for ever: it is told by its offset.
+UNCOMMITTED_FILE_MS_MAX: Final = 6 * 3_600_000
+
 #: What a gRPC message may hold beside the records of a request.
 MESSAGE_OVERHEAD_BYTES: Final = 64 * KIB
 

@@ -1,0 +1,100 @@
+"""Deleting data files from the store: a few in the driver, many in tasks. Shared by the vacuums."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mainstem.delta_log.store import Store
+from mainstem.jobs.job import Counts, Plan, PlanLine, TableView, Task, TaskResult
+from mainstem.limits import KIB
+
+#: More files than this are worth tasks: deleting them takes longer than starting a Spark job.
+DRIVER_FILES_MAX: Final = 5_000
+
+#: Files of one task.
+_TASK_FILES: Final = 2_000
+
+#: What deleting one costs, in bytes of reading.
+_FILE_WEIGHT_BYTES: Final = 16 * KIB
+
+
+@dataclass(frozen=True)
+class DeleteFiles(Task):
+    """Files to delete, by path."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FilesDeleted(TaskResult):
+    """All of them are gone."""
+
+
+@dataclass(frozen=True)
+class DeletionPlan(Plan[DeleteFiles]):
+    """A plan to delete files.
+
+    Attributes:
+        paths: What the driver deletes, where there are no tasks.
+        until_ms: Of `vacuum`: every removal up to then is dealt with.
+    """
+
+    paths: tuple[str, ...] = ()
+    until_ms: int = 0
+
+
+def deletion_plan(
+    table: TableView, files: Sequence[tuple[str, int]], what: str, *, until_ms: int = 0
+) -> DeletionPlan:
+    """The plan for files, given by path and size. Pure.
+
+    Args:
+        what: What they are, in a word.
+    """
+    by_partition: dict[int, list[int]] = defaultdict(list)
+    for path, size_bytes in files:
+        by_partition[partition_of(path)].append(size_bytes)
+    lines = [
+        PlanLine(
+            partition,
+            f"delete {what} files",
+            Counts(files=len(sizes), bytes=sum(sizes)),
+        )
+        for partition, sizes in sorted(by_partition.items())
+    ]
+    paths = sorted(path for path, _ in files)
+    tasks: tuple[DeleteFiles, ...] = ()
+    if len(paths) > DRIVER_FILES_MAX:
+        tasks = tuple(
+            DeleteFiles(len(part) * _FILE_WEIGHT_BYTES, tuple(part)) for part in _parts(paths)
+        )
+        paths = []
+    version = table.state.version
+    return DeletionPlan(
+        table.topic, table.folder, version, tasks, tuple(lines), tuple(paths), until_ms
+    )
+
+
+def partition_of(path: str) -> int:
+    """The partition of a data file, by its path; -1 where that does not say."""
+    directory = path.partition("/")[0]
+    name, _, number = directory.partition("=")
+    return int(number) if name == "partition" and number.isdecimal() else -1
+
+
+def delete_paths(store: Store, paths: Iterable[str]) -> FilesDeleted:
+    """Deletes files. One that is gone already is no error.
+
+    Raises:
+        StoreUnavailableError: The store failed; some may be gone.
+    """
+    for path in paths:
+        store.delete(path)
+    return FilesDeleted()
+
+
+def _parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (paths[start : start + _TASK_FILES] for start in range(0, len(paths), _TASK_FILES))

@@ -1,0 +1,181 @@
+"""Retention: data files at the front of a partition that are too old, or too much, are removed.
+
+A file goes whole or stays, so a record may outlive its time by as long as the newest record of its
+file does. Files go from the front only: the log start offset moves over them in the same table
+commit, and the end stays where it is, also when the last file goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+from mainstem.config import ConfigKey, ConfigValue
+from mainstem.delta_log.actions import DataFile, Remove
+from mainstem.delta_log.beside_leader import commit_beside_leader
+from mainstem.delta_log.committer import TableCommit
+from mainstem.delta_log.table_state import TableState
+from mainstem.delta_log.topics import SYSTEM, OpenTopic
+from mainstem.delta_log.trimming import trim_step
+from mainstem.jobs.job import (
+    Counts,
+    Job,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanLine,
+    TableView,
+    Task,
+    TaskResult,
+)
+
+#: Kafka's, for both limits.
+UNLIMITED: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The files at the front of a partition that are to go, by offset.
+
+    Attributes:
+        log_start_offset: What it is once they are gone.
+    """
+
+    by_time: tuple[DataFile, ...]
+    by_size: tuple[DataFile, ...]
+    log_start_offset: int
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        return self.by_time + self.by_size
+
+
+def file_time_ms(file: DataFile) -> int:
+    """When a file's retention begins: at its newest record, or when its records were written if a
+    record is dated later than that.
+
+    So a record that is dated in the future does not keep what follows it in its partition: it
+    expires as if it had been dated when it came.
+    """
+    return min(file.timestamp_ms_max, file.modified_ms)
+
+
+def expired(
+    files: Sequence[DataFile],
+    start_offset: int,
+    end_offset: int,
+    *,
+    now_ms: int,
+    retention_ms: int,
+    retention_bytes: int,
+) -> Expired:
+    """What retention removes of a partition. Pure.
+
+    By time first, then by size, as Kafka does. The newest file goes too, by time.
+
+    Args:
+        files: All of the partition, by offset.
+        start_offset, end_offset: Of the log.
+        retention_ms: A file goes when its time is longer ago. `UNLIMITED`: none does.
+        retention_bytes: Files go while so many bytes are left without them. `UNLIMITED`: none do.
+    """
+    count = 0
+    for file in files:
+        dated_out = retention_ms != UNLIMITED and file_time_ms(file) < now_ms - retention_ms
+        if file.last_offset >= start_offset and not dated_out:
+            break
+        count += 1
+    by_time, rest = files[:count], files[count:]
+    left = sum(file.size_bytes for file in rest)
+    count = 0
+    for file in rest:
+        if retention_bytes == UNLIMITED or left - file.size_bytes < retention_bytes:
+            break
+        left -= file.size_bytes
+        count += 1
+    by_size = rest[:count]
+    gone = [*by_time, *by_size]
+    if not gone:
+        reached = start_offset
+    elif len(gone) == len(files):
+        reached = end_offset  # keyed compaction may have left nothing at the end
+    else:
+        reached = gone[-1].last_offset + 1
+    return Expired(tuple(by_time), tuple(by_size), max(start_offset, reached))
+
+
+class Retention(Job[Task, TaskResult]):
+    """The job. It has no tasks: what goes is decided by the log alone."""
+
+    name: ClassVar[str] = "retention"
+    system_tables: ClassVar[tuple[str, ...]] = ("job_history",)
+    OPTIONS: ClassVar[tuple[ConfigKey, ...]] = ()
+
+    @classmethod
+    def of(cls, options: Mapping[str, ConfigValue]) -> Self:
+        """It has no options: how long records are kept is a topic's own setting."""
+        return cls()
+
+    def plan(self, table: TableView, now_ms: int) -> Plan[Task]:
+        lines: list[PlanLine] = []
+        for partition, found in _expired(table.state, table.folder, now_ms).items():
+            for why, files in (("retention.ms", found.by_time), ("retention.bytes", found.by_size)):
+                if files:
+                    offsets = f"{files[0].base_offset} to {files[-1].last_offset}"
+                    what = f"remove offsets {offsets} ({why})"
+                    lines.append(PlanLine(partition, what, Counts.of(files)))
+        return Plan(table.topic, table.folder, table.state.version, lines=tuple(lines))
+
+    def commit(
+        self,
+        opened: OpenTopic,
+        plan: Plan[Task],
+        results: Sequence[TaskResult],
+        now_ms: int,
+    ) -> Outcome:
+        removed: list[DataFile] = []
+
+        def build(state: TableState) -> TableCommit | None:
+            # Planned anew: settings and files may have changed since, and files of the front that
+            # compaction has merged meanwhile are other files now.
+            found = _expired(state, plan.folder, now_ms)
+            starts = {partition: one.log_start_offset for partition, one in found.items()}
+            actions = trim_step(state, starts, now_ms)
+            gone = {action.path for action in actions if isinstance(action, Remove)}
+            removed[:] = [file for file in state if file.path in gone] if gone else []
+            return TableCommit.of("RETENTION", actions, timestamp_ms=now_ms) if actions else None
+
+        before, attempts, version = Counts(), 0, None
+        # A commit removes so many files; each moves the starts over some more.
+        while (landed := commit_beside_leader(opened, build)) is not None:
+            before += Counts.of(removed)
+            attempts += landed.attempts
+            version = landed.version
+        if version is None:
+            return Outcome(
+                OutcomeKind.SUPERSEDED, error="what was to go is gone, or is to stay by now"
+            )
+        return Outcome(OutcomeKind.OK, before, Counts(), attempts, version)
+
+
+def _expired(state: TableState, folder: str, now_ms: int) -> dict[int, Expired]:
+    """What is to go, by partition; partitions of which nothing is are left out."""
+    config = state.config
+    # Of the platform's own tables only those that say so: a week is no time for a group's offsets.
+    asked = folder != SYSTEM or {"retention.ms", "retention.bytes"} & config.overrides.keys()
+    if not config.deletes or not asked:
+        return {}
+    found = {}
+    for partition in range(state.partition_count):
+        one = expired(
+            state.files(partition).sorted(),
+            state.log_start_offset(partition),
+            state.log_end_offset(partition),
+            now_ms=now_ms,
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+        )
+        if one.files:
+            found[partition] = one
+    return found

@@ -1,0 +1,111 @@
+"""Vacuum: data files that were removed from a table long enough ago are deleted from the store.
+
+What to delete is in the log: its own removals, which checkpoints keep for
+`delta.deletedFileRetentionDuration`. No data directory is listed; what the log has forgotten, or
+never knew, is for `vacuum-orphans`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
+
+from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
+from mainstem.delta_log import registers
+from mainstem.delta_log.actions import Register
+from mainstem.delta_log.beside_leader import commit_beside_leader
+from mainstem.delta_log.committer import TableCommit
+from mainstem.delta_log.removals import Removal, read_removals
+from mainstem.delta_log.replay import check_replay
+from mainstem.delta_log.store import Store
+from mainstem.delta_log.table_state import TableState
+from mainstem.delta_log.topics import OpenTopic
+from mainstem.jobs.file_deletion import (
+    DeleteFiles,
+    DeletionPlan,
+    FilesDeleted,
+    delete_paths,
+    deletion_plan,
+)
+from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, Plan, TableView
+
+_MIN_AGE: Final = "vacuum.min.age.ms"
+
+#: Every table of the platform itself: jobs that look after files and logs are for all of them.
+SYSTEM_TABLES: Final = ("cluster", "consumer_offsets", "job_history", "job_scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Files that may be deleted: all that were removed up to `until_ms`."""
+
+    files: tuple[Removal, ...]
+    until_ms: int
+
+
+class Vacuum(Job[DeleteFiles, FilesDeleted]):
+    """The job.
+
+    Args:
+        min_age_ms: Since the removal. None: as each topic's setting says.
+    """
+
+    name: ClassVar[str] = "vacuum"
+    system_tables: ClassVar[tuple[str, ...]] = SYSTEM_TABLES
+    OPTIONS: ClassVar[tuple[ConfigKey, ...]] = (TOPIC_KEYS[_MIN_AGE],)
+
+    def __init__(self, min_age_ms: int | None = None) -> None:
+        self._min_age_ms = min_age_ms
+
+    @classmethod
+    def of(cls, options: Mapping[str, ConfigValue]) -> Self:
+        """From options, which have the names of the topic settings that they replace."""
+        return cls(int(options[_MIN_AGE]) if _MIN_AGE in options else None)
+
+    def look(self, opened: OpenTopic, now_ms: int) -> Removed:
+        state = opened.state
+        min_age_ms = self._min_age_ms
+        if min_age_ms is None:
+            min_age_ms = state.config.vacuum_min_age_ms
+        until_ms = now_ms - min_age_ms
+        done_ms = state.register_value(registers.VACUUMED)
+        files = read_removals(opened.store, state, after_ms=done_ms, until_ms=until_ms)
+        if files:
+            check_replay(opened.store, state)
+        return Removed(tuple(files), until_ms)
+
+    def plan(self, table: TableView, now_ms: int) -> DeletionPlan:
+        seen = table.seen
+        assert isinstance(seen, Removed)
+        files = [(one.path, one.size_bytes) for one in seen.files]
+        return deletion_plan(table, files, "removed", until_ms=seen.until_ms)
+
+    def run_task(self, store: Store, task: DeleteFiles) -> FilesDeleted:
+        return delete_paths(store, task.paths)
+
+    def commit(
+        self,
+        opened: OpenTopic,
+        plan: Plan[DeleteFiles],
+        results: Sequence[FilesDeleted],
+        now_ms: int,
+    ) -> Outcome:
+        assert isinstance(plan, DeletionPlan)
+        delete_paths(opened.store, plan.paths)
+
+        def build(state: TableState) -> TableCommit | None:
+            # So that the next run passes over them: they stay in the log for some time yet.
+            if state.register_value(registers.VACUUMED) >= plan.until_ms:
+                return None
+            done = Register(registers.VACUUMED, plan.until_ms)
+            return TableCommit.of("VACUUM", [done], timestamp_ms=now_ms)
+
+        landed = commit_beside_leader(opened, build)
+        return Outcome(
+            OutcomeKind.OK,
+            sum((line.counts for line in plan.lines), Counts()),
+            Counts(),
+            0 if landed is None else landed.attempts,
+            None if landed is None else landed.version,
+        )
