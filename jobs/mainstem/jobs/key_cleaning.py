@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mainstem.delta_log.actions import DataFile
-from mainstem.delta_log.committer import wall_clock_ms
 from mainstem.delta_log.data_file import DataFileMissing, read_data_file
 from mainstem.delta_log.data_file_writer import write_data_files
 from mainstem.delta_log.store import Store
@@ -109,7 +108,6 @@ def _clean(store: Store, task: CleaningTask) -> CleaningResult:
     judged = _judge(store, task, keys)
     removed: list[DataFile] = []
     added: list[DataFile] = []
-    now_ms = wall_clock_ms()
     for group in _groups(judged, task.file_bytes_target):
         removed += [one.file for one in group]
         added += write_data_files(
@@ -118,7 +116,8 @@ def _clean(store: Store, task: CleaningTask) -> CleaningResult:
             _kept_records(store, group),
             target_bytes=task.file_bytes_target,
             compression_type=task.compression_type,
-            now_ms=now_ms,
+            # Records are as old as they were: retention goes by it, see `file_time_ms`.
+            now_ms=max(one.file.modified_ms for one in group),
         )
     return CleaningResult(
         cleaned_offset=end_offset,
