@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
+from mainstem.cli._bench_options import (
+    bench_place,
+    directory_option,
+    key_bytes_option,
+    partitions_option,
+    percentiles_text,
+    print_figures,
+    servers_option,
+    topic_config_option,
+    value_bytes_option,
+)
+from mainstem.cli._bench_reading import consume, end_to_end
 from mainstem.cli._context import (
     Settings,
-    out,
     parse_pairs,
     pass_settings,
     print_object,
@@ -27,7 +37,13 @@ def bench() -> None:
     EXAMPLES
       mainstem bench produce
       mainstem bench produce --mode sync
+      mainstem bench consume
+      mainstem bench end-to-end --rate 200
     """
+
+
+bench.add_command(consume)
+bench.add_command(end_to_end)
 
 
 @bench.command()
@@ -36,27 +52,9 @@ def bench() -> None:
     type=click.IntRange(min=1),
     help="Records to measure.  [default: 1000000; sync: 2000]",
 )
-@click.option(
-    "--value-bytes",
-    type=click.IntRange(min=0),
-    default=100,
-    show_default=True,
-    help="Size of a value; values are random bytes.",
-)
-@click.option(
-    "--key-bytes",
-    type=click.IntRange(min=0),
-    default=16,
-    show_default=True,
-    help="Size of a key; 0: no key.",
-)
-@click.option(
-    "--partitions",
-    type=click.IntRange(min=1),
-    default=6,
-    show_default=True,
-    help="Partitions of the topic.",
-)
+@value_bytes_option
+@key_bytes_option
+@partitions_option
 @click.option(
     "--acks",
     type=click.Choice(["0", "1", "all"]),
@@ -95,26 +93,9 @@ def bench() -> None:
     show_default=True,
     help="How requests are compressed on their way.",
 )
-@click.option(
-    "-c",
-    "--config",
-    "pairs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Another setting of the topic; may be repeated.",
-)
-@click.option(
-    "-b",
-    "--bootstrap-servers",
-    metavar="HOST:PORT,...",
-    help="Measure these gateways.  [default: one that is started for it]",
-)
-@click.option(
-    "--directory",
-    type=click.Path(exists=True, file_okay=False),
-    help="Where the started gateway's warehouse is made, and removed.  [default: the system's "
-    "temporary directory]",
-)
+@topic_config_option
+@servers_option
+@directory_option
 @pass_settings
 @reports_errors
 def produce(
@@ -163,11 +144,7 @@ def produce(
         commit_interval_ms = 0
     if commit_interval_ms is not None:
         config.setdefault("commit.interval.ms", str(commit_interval_ms))
-    gateway = {name: value for name, value in settings.flags.items() if name in GATEWAY_KEYS}
-    if gateway and bootstrap_servers:
-        raise click.UsageError(
-            f"{', '.join(gateway)}: a setting of the gateway, which runs already"
-        )
+    place = bench_place(settings, bootstrap_servers, directory, partitions, config)
     producer: dict[str, object] = {"acks": acks, "compression.type": compression_type}
     if is_sync:
         producer["linger.ms"] = 0
@@ -179,33 +156,20 @@ def produce(
             warm_up_count=warm_up if warm_up is not None else 100 if is_sync else 400_000,
             value_bytes=value_bytes,
             key_bytes=key_bytes,
-            partition_count=partitions,
             batch_rows=batch_rows,
-            topic_config=config,
             producer_config=producer,
-            gateway_config=gateway,
         ),
-        bootstrap_servers,
-        directory,
-        settings.timeout_s,
+        place,
     )
     if settings.format == "json":
         print_object(settings, result)
-    else:
-        _print_result(settings, result)
-
-
-def _print_result(settings: Settings, result: Mapping[str, Any]) -> None:
-    ack = "  ".join(f"{name} {value:,.1f}" for name, value in result["ack_ms"].items())
-    peak = result["gateway_peak_rss_bytes"]
-    print_object(
+        return
+    print_figures(
         settings,
+        result,
         {
             "records/s": f"{result['records_per_second']:,}",
             "MB/s": f"{result['megabytes_per_second']:,.1f}",
-            "ack ms": ack,
-            "gateway peak memory": "unknown" if peak is None else f"{peak / 1e6:,.0f} MB",
+            "ack ms": percentiles_text(result["ack_ms"]),
         },
     )
-    out.print()
-    print_object(settings, result["settings"])

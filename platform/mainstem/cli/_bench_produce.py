@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
+from mainstem.cli._bench_topic import BenchPlace, bench_topic, percentiles_ms, random_column
 from mainstem.cli._context import fail, say
 from mainstem.client import AdminClient, Producer
-from mainstem.errors import MainstemError
 from mainstem.limits import MIB
-from mainstem.testing import GatewayProcess
 
 #: In mode record, one record in so many is timed: often enough for a p99, too seldom to cost.
 SAMPLE_EVERY: Final = 1_000
@@ -46,11 +39,8 @@ class ProduceBenchmark:
     warm_up_count: int
     value_bytes: int
     key_bytes: int
-    partition_count: int
     batch_rows: int
-    topic_config: Mapping[str, str]
     producer_config: Mapping[str, object]
-    gateway_config: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -73,51 +63,25 @@ class _Acks:
 _Driver = Callable[[int, _Acks], None]
 
 
-def measure_produce(
-    benchmark: ProduceBenchmark,
-    bootstrap_servers: str | None,
-    directory: str | None,
-    timeout_s: float,
-) -> dict[str, Any]:
+def measure_produce(benchmark: ProduceBenchmark, place: BenchPlace) -> dict[str, Any]:
     """Runs a benchmark and returns its result, ready for JSON.
-
-    Args:
-        bootstrap_servers: The gateways to measure; None: start one.
-        directory: Where the started gateway's warehouse is made.
-        timeout_s: For each administrative call.
 
     Raises:
         MainstemError: A record was not delivered, or the gateway refused something.
     """
-    with contextlib.ExitStack() as stack:
-        gateway = None
-        if bootstrap_servers is None:
-            place = tempfile.TemporaryDirectory(prefix="mainstem-bench-", dir=directory)
-            warehouse = stack.enter_context(place)
-            gateway = stack.enter_context(
-                GatewayProcess(warehouse, settings=benchmark.gateway_config)
-            )
-            bootstrap_servers = gateway.address
-        admin = stack.enter_context(AdminClient({"bootstrap.servers": bootstrap_servers}))
-        topic = f"bench-{secrets.token_hex(6)}"
-        admin.create_topic(
-            topic, benchmark.partition_count, benchmark.topic_config, timeout=timeout_s
-        )
-        try:
-            seconds, acks = _drive(benchmark, bootstrap_servers, topic)
-            expected = benchmark.warm_up_count + benchmark.record_count
-            _check_count(admin, topic, expected, timeout_s)
-        finally:
-            _delete(admin, topic, timeout_s)
-        peak = gateway.peak_rss_bytes() if gateway else 0
+    with bench_topic(place) as topic:
+        seconds, acks = _drive(benchmark, topic.servers, topic.name)
+        expected = benchmark.warm_up_count + benchmark.record_count
+        _check_count(topic.admin, topic.name, expected, place.timeout_s)
+        peak = topic.peak_rss_bytes()
     record_bytes = benchmark.key_bytes + benchmark.value_bytes
     per_second = benchmark.record_count / seconds
     return {
         "records_per_second": round(per_second),
         "megabytes_per_second": round(per_second * record_bytes / 1e6, 2),
-        "ack_ms": _percentiles_ms(acks),
-        "gateway_peak_rss_bytes": peak or None,
-        "settings": _settings(benchmark, "started for it" if gateway else bootstrap_servers),
+        "ack_ms": percentiles_ms(acks),
+        "gateway_peak_rss_bytes": peak,
+        "settings": _settings(benchmark, place),
     }
 
 
@@ -229,19 +193,13 @@ def _pool_batches(benchmark: ProduceBenchmark) -> list[pa.RecordBatch]:
     return [
         pa.record_batch(
             {
-                name: _random_column(rows, size)
+                name: random_column(rows, size)
                 for name, size in (("key", benchmark.key_bytes), ("value", benchmark.value_bytes))
                 if size or name == "value"
             }
         )
         for _ in range(count)
     ]
-
-
-def _random_column(rows: int, size: int) -> pa.Array:
-    offsets = np.arange(rows + 1, dtype=np.int32) * size
-    data = pa.py_buffer(secrets.token_bytes(rows * size))
-    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
 
 
 def _check_count(admin: AdminClient, topic: str, expected: int, timeout_s: float) -> None:
@@ -258,39 +216,15 @@ def _check_count(admin: AdminClient, topic: str, expected: int, timeout_s: float
         time.sleep(0.1)
 
 
-def _delete(admin: AdminClient, topic: str, timeout_s: float) -> None:
-    """What went wrong before must not be hidden by a gateway that is gone."""
-    try:
-        admin.delete_topic(topic, timeout=timeout_s)
-    except MainstemError as error:
-        say(f"topic {topic} is left behind: {error.code}: {error.message}")
-
-
-def _percentiles_ms(seconds: list[float]) -> dict[str, float]:
-    milliseconds = np.array(seconds) * 1000
-    p50, p95, p99 = np.percentile(milliseconds, [50, 95, 99])
-    found = {"p50": p50, "p95": p95, "p99": p99, "max": milliseconds.max()}
-    return {name: round(float(value), 3) for name, value in found.items()}
-
-
-def _settings(benchmark: ProduceBenchmark, gateway: str) -> dict[str, Any]:
+def _settings(benchmark: ProduceBenchmark, place: BenchPlace) -> dict[str, Any]:
     found: dict[str, Any] = {
         "mode": benchmark.mode,
         "records": benchmark.record_count,
         "warm_up": benchmark.warm_up_count,
         "key_bytes": benchmark.key_bytes,
         "value_bytes": benchmark.value_bytes,
-        "partitions": benchmark.partition_count,
+        "partitions": place.partition_count,
     }
     if benchmark.mode == "batch":
         found["batch_rows"] = benchmark.batch_rows
-    return {
-        **found,
-        **benchmark.producer_config,
-        **{f"topic {name}": value for name, value in benchmark.topic_config.items()},
-        **{f"gateway {name}": value for name, value in benchmark.gateway_config.items()},
-        "gateway": gateway,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "version": version("mainstem"),
-    }
+    return {**found, **benchmark.producer_config, **place.facts()}

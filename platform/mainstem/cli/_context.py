@@ -127,6 +127,18 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
+def split_flags(flags: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """`-X` of a command that produces and consumes: the producer's, and the consumer's.
+
+    What both have goes to both; what neither has is the producer's to refuse.
+    """
+    from mainstem.client import CONSUMER_KEYS, PRODUCER_KEYS
+
+    consumer = {name: value for name, value in flags.items() if name in CONSUMER_KEYS}
+    producer = {n: v for n, v in flags.items() if n in PRODUCER_KEYS or n not in CONSUMER_KEYS}
+    return producer, consumer
+
+
 def run_each(
     settings: Settings,
     noun: str,

@@ -22,6 +22,7 @@ from mainstem.cli._context import (
     reports_errors,
     say,
     say_dry_run,
+    split_flags,
 )
 from mainstem.cli._group_selection import all_partitions, offset_bounds
 from mainstem.cli._help import ExampleCommand
@@ -290,8 +291,6 @@ def _show(
 
 
 def _producer_config(settings: Settings, servers: str) -> dict[str, object]:
-    from mainstem.client import CONSUMER_KEYS, PRODUCER_KEYS
-
     timeout_ms = max(1, int(settings.timeout_s * 1000))
     return {
         "bootstrap.servers": servers,
@@ -300,17 +299,13 @@ def _producer_config(settings: Settings, servers: str) -> dict[str, object]:
         "request.timeout.ms": timeout_ms,
         "max.block.ms": timeout_ms,
         "delivery.timeout.ms": timeout_ms,
-        **{
-            name: value
-            for name, value in settings.flags.items()
-            if name in PRODUCER_KEYS or name not in CONSUMER_KEYS
-        },
+        **split_flags(settings.flags)[0],
         "acks": "all",
     }
 
 
 def _consumer(settings: Settings, servers: str, group: str) -> Consumer:
-    from mainstem.client import CONSUMER_KEYS, Consumer
+    from mainstem.client import Consumer
 
     timeout_ms = max(1, int(settings.timeout_s * 1000))
     return Consumer(
@@ -320,7 +315,7 @@ def _consumer(settings: Settings, servers: str, group: str) -> Consumer:
             "session.timeout.ms": _SESSION_MS,
             "request.timeout.ms": timeout_ms,
             "default.api.timeout.ms": timeout_ms,
-            **{name: value for name, value in settings.flags.items() if name in CONSUMER_KEYS},
+            **split_flags(settings.flags)[1],
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
