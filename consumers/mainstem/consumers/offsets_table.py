@@ -292,16 +292,14 @@ class OffsetsTable:
         state = self._appender.state
         if not copies and state.log_end_offset(0) < base_offset:
             return  # what takes the last keys away is on its way: another time
-        files = [file for file in state if file.last_offset < base_offset]
-        if not files:
-            return
-        if not await self._run(self._remove, files, self._appender.epoch):
+        removed = await self._run(self._remove, base_offset, self._appender.epoch)
+        if not removed:
             return
         self._row_count = len(rows)
         now = time.monotonic()
         while self._removed and self._removed[0][0] < now - _REMOVED_KEPT_S:
             await self._run(self._opened.store.delete, self._removed.popleft()[1])
-        self._removed.extend((now, file.path) for file in files)
+        self._removed.extend((now, file.path) for file in removed)
 
     async def close(self, timeout_s: float) -> None:
         """Commits what was accepted within `timeout_s`, then stops."""
@@ -359,26 +357,32 @@ class OffsetsTable:
         finally:
             self._rewriting = None
 
-    def _remove(self, files: Sequence[DataFile], epoch: int) -> bool:
-        """Commits the removal beside the appender, which merges it as it does a compaction.
+    def _remove(self, base_offset: int, epoch: int) -> list[DataFile]:
+        """Removes the files before an offset, whoever wrote them: keyed compaction may have put
+        others in the place of those that the appender knows of.
 
-        Blocks, in a thread: it looks at nothing that the loop changes.
+        Commits beside the appender, which merges it as it does a compaction. Blocks, in a thread:
+        it looks at nothing that the loop changes.
 
         Returns:
-            False: another gateway leads the table: it does its own rewriting.
+            Those files; none where another gateway leads the table: it does its own rewriting.
         """
         store = self._opened.store
         now_ms = wall_clock_ms()
 
+        removed: list[DataFile] = []
+
         def removal(state: TableState) -> TableCommit | None:
-            if state.epoch != epoch:
+            removed.clear()
+            if state.epoch == epoch:
+                removed.extend(file for file in state if file.last_offset < base_offset)
+            if not removed:
                 return None
-            active = [file for file in files if state.is_active(file.path)]
-            actions = replace_files(state, active, now_ms=now_ms, data_change=True)
+            actions = replace_files(state, removed, now_ms=now_ms, data_change=True)
             return TableCommit.of("REWRITE OFFSETS", actions, timestamp_ms=now_ms)
 
-        opened = OpenTopic(NAME, store, load_table(store))
-        return commit_beside_leader(opened, removal) is not None
+        commit_beside_leader(OpenTopic(NAME, store, load_table(store)), removal)
+        return removed
 
     async def _run(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
