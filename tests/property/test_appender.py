@@ -1,8 +1,9 @@
-"""The appender against a model log: crashes, other leaders, maintenance, answers that are lost.
+"""The appender against a model log: crashes, other leaders, maintenance, roll-ups, answers that are
+lost.
 
 The model is what a producer knows: which records it sent, which were acknowledged, and where. After
 every restart the log must agree with it: nothing acknowledged is missing, nothing is there twice,
-offsets are dense, and a producer's records are in the order of their sequences.
+offsets are dense, a producer's records are in the order of their sequences, and the table verifies.
 """
 
 from __future__ import annotations
@@ -36,9 +37,17 @@ class _Faults:
     def __init__(self) -> None:
         self.queue: list[tuple[str, bool]] = []
         self.foreign: list[Callable[[], None]] = []
+        #: Happen before the next commit after a roll-up has written its file.
+        self.overtaking: list[Callable[[], None]] = []
+        self.starts: set[str] = set()
         self.lock = threading.Lock()
 
     def before(self, call: str, path: str) -> None:
+        if call == "put":
+            start = path.split("-")[0]  # of a file that is there already: this one replaces it
+            if start in self.starts and self.overtaking:
+                self.foreign.insert(0, self.overtaking.pop())
+            self.starts.add(start)
         if call == "put_if_absent" and self.foreign and "_delta_log" in path:
             self.foreign.pop(0)()
         self._fail(call, is_after=False)
@@ -54,12 +63,14 @@ class _Faults:
 
 
 class AppenderMachine(RuleBasedStateMachine):
-    @initialize(seed=st.integers(0, 2**32))
-    def start(self, seed: int) -> None:
+    @initialize(seed=st.integers(0, 2**32), roll_up_files=st.sampled_from([2, 3, 0]))
+    def start(self, seed: int, roll_up_files: int) -> None:
         shared = Path("/dev/shm")
         self.directory = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() else None))
         self.faults = _Faults()
-        self.log = CrashingLog(self.directory, random.Random(seed), wrap=self._faulty)
+        self.log = CrashingLog(
+            self.directory, random.Random(seed), wrap=self._faulty, roll_up_files=roll_up_files
+        )
 
     def _faulty(self, opened: OpenTopic) -> OpenTopic:
         store: Any = FaultyStore(opened.store, self.faults.before, self.faults.after)
@@ -88,21 +99,24 @@ class AppenderMachine(RuleBasedStateMachine):
 
         self.faults.foreign.append(lambda: self._commit(changed))
 
-    @rule()
-    def files_are_compacted(self) -> None:
-        """As a compaction commits: the records stay, their file gets another name."""
+    @rule(overtaking=st.booleans())
+    def files_are_compacted(self, overtaking: bool) -> None:
+        """As a compaction commits: the records stay, their file gets another name. One that
+        overtakes a roll-up takes the newest files, which that wants as well."""
 
         def swapped(opened: OpenTopic) -> list[Action]:
             found: list[Action] = []
             for partition in range(opened.state.partition_count):
-                for file in opened.state.files(partition).sorted()[:1]:
+                files = opened.state.files(partition).sorted()
+                for file in files[-4:] if overtaking else files[:1]:
                     path = f"{file.path}.compacted"
                     opened.store.put(path, opened.store.read(file.path))
                     found.append(Remove(file.path, partition, file.size_bytes, 0, False))
                     found.append(_moved(file, path))
             return found or [Register("another/application", 1)]
 
-        self.faults.foreign.append(lambda: self._commit(swapped))
+        where = self.faults.overtaking if overtaking else self.faults.foreign
+        where.append(lambda: self._commit(swapped))
 
     @rule()
     def another_takes_the_lead(self) -> None:
@@ -113,11 +127,11 @@ class AppenderMachine(RuleBasedStateMachine):
 
         self.faults.foreign.append(lambda: self._commit(epoch))
 
-    @rule(fails_at=st.integers(1, 160), requests=st.integers(1, 12))
+    @rule(fails_at=st.integers(1, 300), requests=st.integers(1, 25))
     def the_power_goes(self, fails_at: int, requests: int) -> None:
         self._live(fails_at, requests)
 
-    @rule(requests=st.integers(1, 12))
+    @rule(requests=st.integers(1, 25))
     def the_process_goes(self, requests: int) -> None:
         self._live(-1, requests)
 
@@ -125,6 +139,7 @@ class AppenderMachine(RuleBasedStateMachine):
         found = len(self.log.findings)
         self.log.crash(fails_at, requests)
         self.faults.foreign.clear()
+        self.faults.starts.clear()
         # A gateway that was deposed, or could not start, says so: that is no fault of the log.
         self.log.findings[found:] = [
             one

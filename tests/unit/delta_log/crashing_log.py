@@ -23,12 +23,14 @@ from mainstem.delta_log import (
     ByteBudget,
     LocalStore,
     OpenTopic,
+    RollUpMemory,
     Slice,
     Topics,
     read_data_file,
     registers,
 )
 from mainstem.delta_log.actions import ProducerBatch
+from mainstem.delta_log.verify import verify_named
 from mainstem.delta_log.wal import Wal
 from mainstem.delta_log.wal_files import LocalWalFiles
 from mainstem.errors import MainstemError
@@ -64,12 +66,14 @@ class CrashingLog:
     Args:
         directory: For the disk's images, one a life.
         lies_about: See `Disk`.
+        roll_up_files: The topic's `rollup.files`.
     """
 
     directory: Path
     rng: random.Random
     lies_about: frozenset[str] = frozenset()
     wrap: Callable[[OpenTopic], OpenTopic] = lambda opened: opened
+    roll_up_files: int = 0
     findings: list[str] = field(default_factory=list)
     crashes: int = 0
     acked: int = 0
@@ -88,7 +92,9 @@ class CrashingLog:
         self.disk = Disk(root, self.rng)
         with installed(self.disk):
             store = LocalStore(root / "warehouse")
-            Topics(store).create("t", PARTITIONS, {"commit.interval.ms": 0})
+            Topics(store).create(
+                "t", PARTITIONS, {"commit.interval.ms": 0, "rollup.files": self.roll_up_files}
+            )
             store.close()
         self.disk.release()
         self.disk = self.disk.after_power_loss(self.directory / "life-1")
@@ -148,6 +154,7 @@ class CrashingLog:
             queue_bytes=2**28,
             budget=ByteBudget(2**30),
             clock_ms=lambda: NOW_MS,
+            roll_up_memory=RollUpMemory(2**20),
         )
         for sent in self._open:  # in order, before anything new
             self._submit(appender, sent)
@@ -251,6 +258,7 @@ class CrashingLog:
             if register != sequence:
                 self.findings.append(f"register of {producer_id} is {register}, not {sequence}")
         opened.store.close()
+        self.findings += map(str, verify_named(store, "t").findings)
         store.close()
 
 
