@@ -6,48 +6,34 @@ with static members; one that commits batches; and one that keeps its offsets be
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
-import json
 import random
-import signal
-import sqlite3
-import subprocess
-import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
+from tests.fault.consumer_members import (
+    MAX_POLL_INTERVAL_MS,
+    PATIENCE_S,
+    SESSION_TIMEOUT_MS,
+    ConsumerSpec,
+    Members,
+    Slot,
+    end,
+)
+from tests.fault.consumer_onlooker import Onlooker, behind, committed, outputs, stored
 from tests.fault.consumer_process import FENCED
 from tests.fault.workload import Judgement, Producers, ProducerSpec, judge
 
 from mainstem.client import AdminClient, Consumer, TopicPartition
-from mainstem.errors import MainstemError
-from mainstem.testing import (
-    GatewayProcess,
-    OffsetCommit,
-    Operation,
-    Output,
-    Ownership,
-    Read,
-    read_history,
-    runs_of,
-)
+from mainstem.testing import GatewayProcess, OffsetCommit, Ownership, Read, read_history
 
 TOPICS = {"orders": 4, "clicks": 2}
 
-SESSION_TIMEOUT_MS = 3_000
-MAX_POLL_INTERVAL_MS = 8_000
-
-#: A gateway, its members and this process share two cores with other tests.
-PATIENCE_S = 120.0
-
-_PROGRAM = Path(__file__).with_name("consumer_process.py")
+PARTITIONS = [TopicPartition(topic, n) for topic, count in TOPICS.items() for n in range(count)]
 
 #: Members commit nothing to this group: the database has the offsets.
 SQLITE_GROUP = "exactly-once"
@@ -57,21 +43,6 @@ PRODUCERS = (
     ProducerSpec("records", "all", True, 1, pause_s=0.05),
     ProducerSpec("copies", "all", False, 10, pause_s=0.3),
 )
-
-
-@dataclass(frozen=True)
-class ConsumerSpec:
-    """One member; its processes come one after the other.
-
-    Attributes:
-        style: How it reads and commits; see `consumer_process.STYLES`.
-        instance_id: Of a static member.
-    """
-
-    name: str
-    group: str
-    style: str
-    instance_id: str = ""
 
 
 CONSUMERS = (
@@ -87,6 +58,18 @@ CONSUMERS = (
 )
 
 
+#: Kinds of faults, and how likely each is.
+FAULTS = {
+    "short pauses": 3,
+    "long pauses": 3,
+    "kills": 4,
+    "restarts": 2,
+    "twins": 1,
+    "gateway kills": 1,
+    "gateway restarts": 1,
+}
+
+
 @dataclass(frozen=True)
 class ConsumerLoop:
     """The size of a run.
@@ -94,10 +77,13 @@ class ConsumerLoop:
     Attributes:
         seconds: How long faults come.
         pause_s: Between two of them, drawn between the two.
+        kinds: Of faults.
     """
 
     seconds: float
     pause_s: tuple[float, float] = (0.2, 1.0)
+    kinds: tuple[str, ...] = tuple(FAULTS)
+    consumers: tuple[ConsumerSpec, ...] = CONSUMERS
 
 
 @dataclass(frozen=True)
@@ -143,37 +129,47 @@ def run_consumer_loop(directory: Path, seed: int, size: ConsumerLoop) -> Consume
         seed: Of the faults and their moments. What the machine makes of them is not repeatable.
     """
     began_at = time.monotonic()
+    warehouse = directory / "warehouse"
     database = directory / "output.db"
-    members = directory / "members"
-    members.mkdir()
-    with GatewayProcess(directory / "warehouse") as gateway:
+    histories = directory / "members"
+    histories.mkdir()
+    groups = sorted({spec.group for spec in size.consumers})
+    with GatewayProcess(warehouse) as gateway:
         with AdminClient({"bootstrap.servers": gateway.address}) as admin:
             for topic, partitions in TOPICS.items():
                 admin.create_topic(topic, partitions, {"commit.interval.ms": 25})
         bootstrap = dict.fromkeys((spec.name for spec in PRODUCERS), gateway.address)
-        producing = Producers(directory / "producers", PRODUCERS, TOPICS, bootstrap, seed)
+        committing = [group for group in groups if group != SQLITE_GROUP]
         with (
-            producing as producers,
-            Onlooker(gateway.address) as onlooker,
-            Members(members, gateway.address, database) as slots,
+            Producers(directory / "producers", PRODUCERS, TOPICS, bootstrap, seed) as producers,
+            Onlooker(warehouse, gateway.address, committing, PARTITIONS) as onlooker,
+            Members(size.consumers, TOPICS, histories, gateway.address, database) as members,
         ):
-            faults = Faults(gateway, slots, random.Random(seed), began_at)
+            faults = Faults(gateway, members, random.Random(seed))
             producers.wait_until_acknowledged(1, PATIENCE_S)
             faults.run(size)
             producers.check_running()
             producers.stop()
-            slots.wait_until_read(gateway.address, database)
-            for slot in slots.all:
+            _wait_until_read(members, groups, gateway.address, database)
+            for slot in members.all:
                 slot.stop()
             onlooker.check()
-    histories = sorted(members.glob("*.jsonl"))
-    outputs = list(_outputs(database))
+    output = outputs(database, SQLITE_GROUP, PARTITIONS) if SQLITE_GROUP in groups else ()
+    members_histories = sorted(histories.glob("*.jsonl"))
     judgement = judge(
-        directory / "warehouse",
-        TOPICS,
-        [*producers.histories, *histories],
-        [*onlooker.seen, *outputs],
+        warehouse, TOPICS, [*producers.histories, *members_histories], [*onlooker.seen, *output]
     )
+    seconds = time.monotonic() - began_at
+    return _report(seed, seconds, faults.counts, members_histories, judgement)
+
+
+def _report(
+    seed: int,
+    seconds: float,
+    faults: Mapping[str, int],
+    histories: Sequence[Path],
+    judgement: Judgement,
+) -> ConsumerReport:
     given: Counter[str] = Counter()
     owned: Counter[str] = Counter()
     different: dict[str, set[tuple[str, int, int]]] = {}
@@ -188,200 +184,67 @@ def run_consumer_loop(directory: Path, seed: int, size: ConsumerLoop) -> Consume
             owned[one.group] += one.change == "assigned"
         elif isinstance(one, OffsetCommit):
             commits += 1
-    return ConsumerReport(
-        seed,
-        time.monotonic() - began_at,
-        faults.counts,
-        given,
-        {group: len(places) for group, places in different.items()},
-        owned,
-        commits,
-        judgement,
-    )
+    delivered = {group: len(places) for group, places in different.items()}
+    return ConsumerReport(seed, seconds, faults, given, delivered, owned, commits, judgement)
 
 
-class Slot:
-    """The processes of one member, one after the other."""
-
-    def __init__(self, spec: ConsumerSpec, settings: Mapping[str, object], directory: Path) -> None:
-        self.spec = spec
-        self.process: subprocess.Popen[bytes] | None = None
-        self.paused = False
-        self._settings = settings
-        self._directory = directory
-        self._numbers = itertools.count()
-        self._logs: dict[subprocess.Popen[bytes], Path] = {}
-
-    @property
-    def runs(self) -> bool:
-        """There is a process, and it is not paused."""
-        return self.process is not None and not self.paused
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """Starts the member's next process; the last one may still run."""
-        name = f"{self.spec.name}-{next(self._numbers)}"
-        settings = {
-            **self._settings,
-            "name": name,
-            "group": self.spec.group,
-            "style": self.spec.style,
-            "instance_id": self.spec.instance_id,
-            "history": str(self._directory / f"{name}.jsonl"),
-        }
-        log = self._directory / f"{name}.log"
-        with log.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, str(_PROGRAM), json.dumps(settings)],
-                stdin=subprocess.PIPE,
-                stderr=stderr,
+def _wait_until_read(
+    members: Members, groups: Sequence[str], bootstrap: str, database: Path
+) -> None:
+    """Waits until every group has committed, or stored, all that there is."""
+    ends_at = time.monotonic() + PATIENCE_S
+    with Consumer({"bootstrap.servers": bootstrap}) as asking:
+        ends = {tp: asking.get_watermark_offsets(tp)[1] for tp in PARTITIONS}
+    while True:
+        left = {
+            group: behind(
+                ends,
+                stored(database)
+                if group == SQLITE_GROUP
+                else committed(bootstrap, group, PARTITIONS),
             )
-        self._logs[self.process] = log
-        self.paused = False
-        return self.process
-
-    def pause(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-        self.paused = True
-
-    def resume(self) -> None:
-        if self.process is not None and self.paused:
-            self.process.send_signal(signal.SIGCONT)
-            self.paused = False
-
-    def kill(self) -> None:
-        """SIGKILL, whatever it is at."""
-        if self.process is not None:
-            _end(self.process)
-            self.process = None
-            self.paused = False
-
-    def close(self) -> None:
-        """Kills every process of the member that still runs."""
-        for process in self._logs:
-            _end(process)
-
-    def stop(self) -> None:
-        """Lets it close; raises if it does not, or failed."""
-        self.resume()
-        if self.process is not None:
-            assert self.process.stdin is not None
-            self.process.stdin.close()
-            code = self.wait(self.process, PATIENCE_S)
-            assert code == 0, f"{self.spec.name} ended with {code}:\n{self.log(self.process)}"
-            self.process = None
-
-    def check(self) -> None:
-        """Raises if it has ended by itself."""
-        if self.process is not None:
-            code = self.process.poll()
-            assert code is None, f"{self.spec.name} ended with {code}:\n{self.log(self.process)}"
-
-    def wait(self, process: subprocess.Popen[bytes], timeout_s: float) -> int:
-        """Its exit code; one that does not end shows where its threads are."""
-        try:
-            return process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)
-            return process.wait(PATIENCE_S)
-
-    def log(self, process: subprocess.Popen[bytes]) -> str:
-        return self._logs[process].read_text(errors="replace")
-
-
-class Members:
-    """All members, while the block lasts; leaving it kills those that still run."""
-
-    def __init__(self, directory: Path, bootstrap: str, database: Path) -> None:
-        settings = {
-            "bootstrap": bootstrap,
-            "topics": sorted(TOPICS),
-            "database": str(database),
-            "session_timeout_ms": SESSION_TIMEOUT_MS,
-            "max_poll_interval_ms": MAX_POLL_INTERVAL_MS,
+            for group in groups
         }
-        self.all = [Slot(spec, settings, directory) for spec in CONSUMERS]
-
-    def __enter__(self) -> Members:
-        try:
-            for slot in self.all:
-                slot.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for slot in self.all:
-            slot.close()
-
-    def wait_until_read(self, bootstrap: str, database: Path) -> None:
-        """Waits until every group has committed, or stored, all that there is."""
-        tps = [TopicPartition(topic, n) for topic, count in TOPICS.items() for n in range(count)]
-        groups = sorted({slot.spec.group for slot in self.all} - {SQLITE_GROUP})
-        ends_at = time.monotonic() + PATIENCE_S
-        with Consumer({"bootstrap.servers": bootstrap}) as asking:
-            ends = {tp: asking.get_watermark_offsets(tp)[1] for tp in tps}
-        behind: dict[str, dict[TopicPartition, int]] = {}
-        while True:
-            for group in groups:
-                behind[group] = _behind(ends, _committed(bootstrap, group, tps))
-            behind[SQLITE_GROUP] = _behind(ends, _stored(database, tps))
-            if not any(behind.values()):
-                return
-            for slot in self.all:
-                slot.check()
-            if time.monotonic() >= ends_at:
-                raise AssertionError(f"records were not read: {behind}\n{self._stacks()}")
-            time.sleep(0.2)
-
-    def _stacks(self) -> str:
-        """Ends all members, and tells where their threads were."""
-        found = []
-        for slot in self.all:
-            process = slot.process
-            if process is not None:
-                process.send_signal(signal.SIGABRT)
-                process.wait(PATIENCE_S)
-                found.append(f"--- {slot.spec.name}\n{slot.log(process)}")
-        return "\n".join(found)
+        if not any(left.values()):
+            return
+        for slot in members.all:
+            slot.check()
+        if time.monotonic() >= ends_at:
+            raise AssertionError(f"records were not read: {left}\n{members.stacks()}")
+        time.sleep(0.2)
 
 
 class Faults:
     """Draws what happens to whom, and does it."""
 
-    def __init__(
-        self, gateway: GatewayProcess, members: Members, dice: random.Random, began_at: float
-    ) -> None:
+    def __init__(self, gateway: GatewayProcess, members: Members, dice: random.Random) -> None:
         self.counts: Counter[str] = Counter()
         self._gateway = gateway
         self._members = members
         self._dice = dice
-        self._began_at = began_at
         #: When, a number that breaks ties, and what is then to be done.
         self._later: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
-        self._kinds: dict[str, tuple[int, Callable[[], None]]] = {
-            "short pauses": (3, self._pause_shortly),
-            "long pauses": (3, self._pause_for_long),
-            "kills": (4, self._kill),
-            "restarts": (2, self._restart),
-            "twins": (1, self._start_twin),
-            "gateway kills": (1, self._kill_gateway),
-            "gateway restarts": (1, self._restart_gateway),
+        self._do: dict[str, Callable[[], None]] = {
+            "short pauses": self._pause_shortly,
+            "long pauses": self._pause_for_long,
+            "kills": self._kill,
+            "restarts": self._restart,
+            "twins": self._start_twin,
+            "gateway kills": self._kill_gateway,
+            "gateway restarts": self._restart_gateway,
         }
 
     def run(self, size: ConsumerLoop) -> None:
         """Faults for so long, each kind at least once; then all goes on undisturbed."""
-        # Every run has each kind; what comes beyond that is drawn.
-        first = list(self._kinds)
+        weights = [FAULTS[kind] for kind in size.kinds]
+        first = list(size.kinds)
         self._dice.shuffle(first)
         ends_at = time.monotonic() + size.seconds
         while first or time.monotonic() < ends_at:
             self._wait(self._dice.uniform(*size.pause_s))
-            weights = [weight for weight, _ in self._kinds.values()]
-            kind = first.pop() if first else self._dice.choices(list(self._kinds), weights)[0]
-            self._kinds[kind][1]()
+            kind = first.pop() if first else self._dice.choices(size.kinds, weights)[0]
+            self._do[kind]()
             self.counts[kind] += 1
             for slot in self._members.all:
                 slot.check()
@@ -444,7 +307,7 @@ class Faults:
         (fenced,) = [twin for twin in twins if twin.poll() is not None]
         assert fenced.returncode == FENCED, f"{fenced.returncode}: {slot.log(fenced)}"
         twins.remove(fenced)
-        _end(fenced)
+        end(fenced)
         slot.process = twins[0]
 
     def _kill_gateway(self) -> None:
@@ -455,93 +318,3 @@ class Faults:
     def _restart_gateway(self) -> None:
         assert self._gateway.terminate() == 0, self._gateway.log
         self._gateway.start()
-
-
-class Onlooker:
-    """Asks for the committed offsets of every group again and again, in a thread."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.seen: list[OffsetCommit] = []
-        self._bootstrap = bootstrap
-        self._stopped = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="onlooker")
-
-    def __enter__(self) -> Onlooker:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
-
-    def check(self) -> None:
-        """Raises what went wrong."""
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        tps = [TopicPartition(topic, n) for topic, count in TOPICS.items() for n in range(count)]
-        groups = sorted({spec.group for spec in CONSUMERS} - {SQLITE_GROUP})
-        try:
-            while not self._stopped.wait(0.3):
-                for group in groups:
-                    began_ms = _now_ms()
-                    with contextlib.suppress(MainstemError):  # there is no gateway now
-                        for tp, offset in _committed(self._bootstrap, group, tps).items():
-                            self._see(group, tp, offset, began_ms)
-        except BaseException as error:
-            self._failure = error
-
-    def _see(self, group: str, tp: TopicPartition, offset: int, began_ms: int) -> None:
-        self.seen.append(
-            OffsetCommit(
-                "onlooker", group, tp.topic, tp.partition, max(offset, -1), began_ms, _now_ms()
-            )
-        )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait(PATIENCE_S)
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
-
-
-def _committed(bootstrap: str, group: str, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
-    config = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
-    with Consumer(config) as asking:
-        return {tp: tp.offset for tp in asking.committed(tps, 5.0)}
-
-
-def _behind(
-    ends: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    return {tp: offsets.get(tp, 0) for tp, end in ends.items() if end and offsets.get(tp) != end}
-
-
-def _stored(database: Path, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
-    with contextlib.closing(sqlite3.connect(database, timeout=PATIENCE_S)) as connection:
-        rows = connection.execute("SELECT topic, partition, next_offset FROM progress").fetchall()
-    return {TopicPartition(topic, partition): offset for topic, partition, offset in rows}
-
-
-def _outputs(database: Path) -> Iterator[Operation]:
-    """What the database has, in the order in which it was stored."""
-    query = "SELECT offset, key, value FROM record WHERE topic = ? AND partition = ? ORDER BY rowid"
-    with contextlib.closing(sqlite3.connect(database, timeout=PATIENCE_S)) as connection:
-        for topic, count in TOPICS.items():
-            for partition in range(count):
-                rows = connection.execute(query, (topic, partition)).fetchall()
-                runs = runs_of(
-                    [row[0] for row in rows],
-                    pa.array([row[1] for row in rows], pa.binary()),
-                    [int(row[2]) for row in rows],
-                )
-                yield Output(SQLITE_GROUP, topic, partition, runs)
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -9,6 +9,7 @@ from mainstem.testing._gateway_process import GatewayProcess, GatewayProcessErro
 from mainstem.testing._history import (
     HistoryWriter,
     OffsetCommit,
+    OffsetRow,
     Operation,
     Output,
     Ownership,
@@ -33,6 +34,7 @@ __all__ = [
     "HistoryFinding",
     "HistoryWriter",
     "OffsetCommit",
+    "OffsetRow",
     "Operation",
     "Output",
     "Ownership",

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.testing._history import OffsetCommit, Operation, Output, Ownership, Read, Run
+from mainstem.testing._history import (
+    OffsetCommit,
+    OffsetRow,
+    Operation,
+    Output,
+    Ownership,
+    Read,
+    Run,
+)
 from mainstem.testing._verdict import Verdict
 
 Ints = npt.NDArray[np.int64]
@@ -23,6 +32,7 @@ class GroupHistory:
     def __init__(self) -> None:
         self._events: dict[tuple[str, Place], list[Read | Ownership]] = defaultdict(list)
         self._commits: dict[tuple[str, Place], list[OffsetCommit]] = defaultdict(list)
+        self._rows: dict[tuple[str, Place], list[OffsetRow]] = defaultdict(list)
         self._outputs: dict[tuple[str, Place], list[Output]] = defaultdict(list)
         #: Group and topic that it subscribed to.
         self._topics: set[tuple[str, str]] = set()
@@ -40,6 +50,8 @@ class GroupHistory:
                 self._topics.add((group, topic))
             case OffsetCommit(group=group):
                 self._commits[group, place].append(operation)
+            case OffsetRow(group=group):
+                self._rows[group, place].append(operation)
             case Output(group=group):
                 self._outputs[group, place].append(operation)
                 self._stored.add(group)
@@ -57,6 +69,7 @@ class GroupHistory:
                         offsets,
                         self._events[group, place],
                         self._commits[group, place],
+                        self._rows[group, place],
                         self._outputs[group, place] if group in self._stored else None,
                     )
 
@@ -74,6 +87,7 @@ class _Judge:
         known: Ints,
         events: Sequence[Read | Ownership],
         commits: Sequence[OffsetCommit],
+        rows: Sequence[OffsetRow],
         outputs: Sequence[Output] | None,
     ) -> None:
         if outputs is None:
@@ -87,6 +101,7 @@ class _Judge:
         self._check_owners(events)
         newest = _Newest(commits)
         self._check_rising(commits, newest)
+        self._check_rows(rows)
         self._check_beginnings(events, newest)
 
     def _check_once(self, given: Ints) -> None:
@@ -125,6 +140,11 @@ class _Judge:
                     f"{commit.consumer} was told {commit.offset}, after {before.consumer} was told "
                     f"{before.offset}",
                 )
+
+    def _check_rows(self, rows: Sequence[OffsetRow]) -> None:
+        for before, row in pairwise(rows):
+            if row.offset < before.offset:
+                self._found("offset went back", f"{row.offset} was stored after {before.offset}")
 
     def _check_beginnings(self, events: Sequence[Read | Ownership], newest: _Newest) -> None:
         begun: dict[str, int] = {}

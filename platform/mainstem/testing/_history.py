@@ -114,6 +114,16 @@ class OffsetCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetRow:
+    """A row of the table of committed offsets; among the others, in the table's order."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """All that an exactly-once group has stored of a partition, in the order of storing."""
 
@@ -123,13 +133,14 @@ class Output:
     runs: tuple[Run, ...]
 
 
-Operation = Send | Read | Ownership | OffsetCommit | Output
+Operation = Send | Read | Ownership | OffsetCommit | OffsetRow | Output
 
 _NAMES: Final[dict[type[Operation], str]] = {
     Send: "send",
     Read: "read",
     Ownership: "ownership",
     OffsetCommit: "offset commit",
+    OffsetRow: "offset row",
     Output: "output",
 }
 _CLASSES: Final = {name: kind for kind, name in _NAMES.items()}

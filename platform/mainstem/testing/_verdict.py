@@ -22,7 +22,7 @@ GROUP_FINDING_KINDS: Final = {
     "undelivered": "a record of the log was given to no member of a group",
     "delivered twice": "the output of an exactly-once group has a record more than once",
     "unassigned poll": "a member was given a record of a partition that it did not have",
-    "offset went back": "a committed offset is lower than one that was acknowledged before",
+    "offset went back": "a group's offset is lower than one that was stored or acknowledged before",
     "lost commit": "a member began before an offset whose commit had been acknowledged",
 }
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mainstem.testing import (
     HistoryWriter,
     OffsetCommit,
+    OffsetRow,
     Operation,
     Output,
     Ownership,
@@ -116,6 +117,16 @@ def test_commits_that_overlap_have_no_order() -> None:
     assert check_history([*CLEAN, committed("carol", 8, 170, 200)]).ok
 
 
+def test_rows_of_the_offsets_table_that_go_back_are_found_however_soon_another_follows() -> None:
+    def rows(*offsets: int) -> list[Operation]:
+        return [OffsetRow("g", "t", 0, offset) for offset in offsets]
+
+    assert check_history([*CLEAN, *rows(3, 3, 9)]).ok
+    (finding,) = check_history([*CLEAN, *rows(3, 5, 4, 9)]).findings
+    assert str(finding).endswith("partition 0: 4 was stored after 5")
+    assert finding.kind == "offset went back"
+
+
 def test_a_partition_that_no_member_ever_had_is_undelivered_if_the_topic_is_read() -> None:
     other: list[Operation] = [
         Send("alice", "t", 1, 0, 2, "ok", 0),
@@ -143,7 +154,7 @@ def test_a_member_that_sought_may_begin_before_the_commit() -> None:
 
 
 def test_operations_of_groups_are_written_and_read_back(tmp_path: Path) -> None:
-    operations = [*CLEAN, output((0, 10))]
+    operations = [*CLEAN, OffsetRow("g", "t", 0, 9), output((0, 10))]
     with HistoryWriter(tmp_path / "a.jsonl") as writer:
         for operation in operations:
             writer.write(operation)
