@@ -231,6 +231,38 @@ def test_delete_without_confirmation_reports_each_topic(shell: Shell, topic: str
     assert re.match(r"no-such-topic +UNKNOWN_TOPIC: .*create it", answer.lines[2])
 
 
+def test_a_prefix_is_trimmed_after_a_dry_run_and_a_yes(shell: Shell, topic: str) -> None:
+    shell("topic", "produce", topic, "-p", "0", stdin="a\nb\nc\nd\n")
+    shell("topic", "produce", topic, "-p", "1", stdin="x\n")
+
+    def starts() -> list[int]:
+        (described,) = shell("--format", "json", "topic", "describe", topic).objects
+        return [one["log_start_offset"] for one in described["partitions"][:2]]
+
+    looked = shell("--format", "json", "topic", "trim-prefix", topic, "--to", "-1", "--dry-run")
+    assert [one["records"] for one in looked.objects[:2]] == [3, 0]
+    assert "dry run" in looked.errors
+    refused = shell("topic", "trim-prefix", topic, "--to", "3", "-p", "0", stdin="n\n")
+    assert refused.code == 1
+    assert "nothing was removed" in refused.errors
+    assert starts() == [0, 0]
+    beyond = shell("topic", "trim-prefix", topic, "--to", "2", "-p", "0", "-p", "1", "--no-confirm")
+    assert beyond.code == 1
+    assert "OFFSET_OUT_OF_RANGE" in beyond.errors
+    assert starts() == [0, 0]
+    done = shell("topic", "trim-prefix", topic, "--to", "3", "-p", "0", stdin="y\n")
+    assert done.code == 0
+    assert starts() == [3, 0]
+    read = shell("topic", "consume", topic, "-p", "0", "-o", "start", "-e", "-f", "%o=%v\\n")
+    assert read.lines == ["3=d"]
+    late = shell("topic", "trim-prefix", topic, "--to", "@2100-01-01T00:00:00Z", "--no-confirm")
+    assert late.code == 0
+    assert starts() == [4, 1]
+    assert shell("topic", "trim-prefix", topic, "--to", "start").code == 2
+    missing = shell("topic", "trim-prefix", topic, "--to", "end", "-p", "99")
+    assert "UNKNOWN_PARTITION" in missing.errors
+
+
 def test_each_line_of_stdin_is_a_record(shell: Shell, topic: str) -> None:
     answer = shell("topic", "produce", topic, "-p", "1", stdin="one\n\ntwo words\nlast")
     assert (answer.code, answer.output) == (0, "")

@@ -25,6 +25,7 @@ from mainstem.cli._context import (
 from mainstem.cli._help import ExampleGroup
 from mainstem.cli._topic_consume import consume
 from mainstem.cli._topic_produce import produce
+from mainstem.cli._topic_trim import trim_prefix
 from mainstem.cli._topic_redrive import redrive
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def topic() -> None:
 
 topic.add_command(consume)
 topic.add_command(produce)
+topic.add_command(trim_prefix)
 topic.add_command(redrive)
 
 _topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")

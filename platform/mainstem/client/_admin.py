@@ -112,6 +112,19 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedRecords:
+    """What `delete_records` did to a partition.
+
+    Attributes:
+        log_start_offset_before: The first offset that could be read.
+        log_start_offset: The first that can be read now. Kafka: low watermark.
+    """
+
+    log_start_offset_before: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayDescription:
     """One gateway; `address` is host:port."""
 
@@ -273,6 +286,37 @@ class AdminClient(GroupAdmin):
 
     #: Kafka's name for it.
     create_partitions = add_partitions
+
+    def delete_records(
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        validate_only: bool = False,
+        timeout: float = TIMEOUT_S,
+    ) -> dict[int, DeletedRecords]:
+        """Removes the records before an offset of each partition, in all of them or in none.
+
+        They cannot be read when this returns. SQL over the table may show some until compaction: a
+        data file that has the offset inside stays whole.
+
+        Args:
+            offsets: By partition, the first offset to keep; -1: the high watermark, which removes
+                every record. One at or before the log start offset removes nothing.
+            validate_only: Check everything, remove nothing.
+
+        Raises:
+            UnknownTopicError, UnknownPartitionError: As named.
+            OffsetOutOfRangeError: An offset is beyond its partition's high watermark.
+            PolicyViolationError: The topic has `cleanup.policy=compact`.
+        """
+        request = admin_pb2.TrimPrefixRequest(topic=topic, validate_only=validate_only)
+        for partition, offset in offsets.items():
+            request.partitions.add(partition=partition, offset=offset)
+        answer = self._call(lambda stub: stub.TrimPrefix, request, timeout)
+        return {
+            one.partition: DeletedRecords(one.log_start_offset_before, one.log_start_offset)
+            for one in answer.partitions
+        }
 
     def describe_cluster(self, timeout: float = TIMEOUT_S) -> ClusterDescription:
         """The gateways and their warehouse."""

@@ -45,6 +45,7 @@ def test_the_nouns_and_verbs_are_there() -> None:
         "mainstem bench consume",
         "mainstem bench end-to-end",
         "mainstem topic consume",
+        "mainstem topic trim-prefix",
         "mainstem topic redrive",
         "mainstem gateway run",
         "mainstem gateway status",
