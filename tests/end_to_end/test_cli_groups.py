@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from mainstem.client import (
 )
 from mainstem.errors import (
     GroupNotEmptyError,
+    MainstemError,
+    StoreUnavailableError,
     UnknownGroupError,
     UnknownPartitionError,
     UnknownTopicError,
@@ -146,6 +148,30 @@ def test_a_group_that_is_not_there_is_told_and_the_others_are_described(desk: De
     missing, found = map(json.loads, result.stdout.splitlines())
     assert (missing["group"], missing["status"]) == ("nobody", "UNKNOWN_GROUP")
     assert found["status"] == "OK"
+
+
+def test_what_a_group_has_committed_is_shown_also_of_a_log_that_cannot_be_read_now(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.commit(4, 5)
+    list_offsets = AdminClient.list_offsets
+
+    def fail_for_one(
+        admin: AdminClient, queries: Mapping[TopicPartition, int], timeout: float
+    ) -> dict[TopicPartition, int | MainstemError]:
+        found = list_offsets(admin, queries, timeout)
+        return {**found, TopicPartition(desk.topic, 1): StoreUnavailableError("the disk is away")}
+
+    monkeypatch.setattr(AdminClient, "list_offsets", fail_for_one)
+    result = desk("describe", desk.group, json=True)
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert (found["status"], found["lag_records"]) == ("STORE_UNAVAILABLE", 6)
+    broken = found["partitions"][1]
+    assert (broken["committed_offset"], broken["log_end_offset"]) == (5, None)
+    text = desk("describe", desk.group)
+    assert re.search(rf"^{desk.topic} +1 +5 +- +-$", text.stdout, re.MULTILINE)
+    assert "the disk is away" in text.stderr
 
 
 @pytest.mark.parametrize(

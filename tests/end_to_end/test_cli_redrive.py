@@ -188,6 +188,17 @@ def test_a_run_that_was_killed_loses_nothing_and_repeats_one_batch_at_most(desk:
     assert found.total() - 20_000 <= 500
 
 
+def test_two_runs_at_once_share_the_work_and_nothing_comes_twice(desk: Desk) -> None:
+    desk.add(20_000)
+    first = desk.start()
+    desk.wait_for_records()
+    second = desk.start()
+    for process in (first, second):
+        _, errors = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0, errors
+    assert desk.values() == Counter(range(20_000))
+
+
 def test_what_means_nothing_is_wrong_usage_and_a_topic_that_is_not_there_is_told(
     desk: Desk,
 ) -> None:

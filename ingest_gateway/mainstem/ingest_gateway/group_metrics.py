@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from mainstem.consumers.offsets_table import StoredOffset
 from mainstem.delta_log import TableState
 from mainstem.delta_log.committer import wall_clock_ms
-from mainstem.ingest_gateway.group_coordination import GroupCoordination, Running
+from mainstem.ingest_gateway.group_coordination import GroupCoordination
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 
 #: Look-ups in one step of the event loop, some microseconds each.
@@ -91,7 +91,9 @@ class GroupMetrics(Collector):
                         unread.append(_Unread(values, state, one.partition, one.offset))
                     else:
                         age.add_metric(values, 0)
-            for each, timestamp_ms in zip(unread, _first_timestamps(running, unread), strict=False):
+            for each, timestamp_ms in zip(
+                unread, _first_timestamps(running.loop, unread), strict=False
+            ):
                 if timestamp_ms is not None:
                     age.add_metric(each.labels, max(self._clock_ms() - timestamp_ms, 0) / 1000)
         yield from (members, rebalances, committed, lag, age)
@@ -105,12 +107,13 @@ class GroupMetrics(Collector):
         return state if state.topic_id == offset.topic_id else None
 
 
-def _first_timestamps(running: Running, unread: Sequence[_Unread]) -> Iterator[int | None]:
+def _first_timestamps(
+    loop: asyncio.AbstractEventLoop, unread: Sequence[_Unread]
+) -> Iterator[int | None]:
     """The lowest timestamp of each one's data file; ends early if the event loop is too busy.
 
     The index of files changes on the event loop and is sorted when it is asked: it is asked there.
     """
-    loop = running.loop
     for start in range(0, len(unread), _AT_ONCE):
         some = unread[start : start + _AT_ONCE]
         if _runs_here(loop):

@@ -18,7 +18,6 @@ from mainstem.cli._context import (
     reports_errors,
     say,
 )
-from mainstem.cli._group_selection import offset_bounds
 from mainstem.cli._help import ExampleCommand
 
 if TYPE_CHECKING:
@@ -37,7 +36,8 @@ def describe(settings: Settings, groups: Sequence[str], bootstrap_servers: str) 
     COMMITTED is the next offset that the group reads, LOG END one past the last record (the high
     watermark), LAG the difference, never less than 0. A dash: nothing is committed, so where the
     member begins is its own matter (auto.offset.reset), and the partition is not part of the
-    group's lag. `--format wide` adds whole member ids, log start offsets and the times of commits.
+    group's lag; or the log cannot be read now, and stderr says why. `--format wide` adds whole
+    member ids, log start offsets and the times of commits.
 
     The JSON of this command can be given to `group seek --to-file`.
 
@@ -53,53 +53,66 @@ def describe(settings: Settings, groups: Sequence[str], bootstrap_servers: str) 
     with admin_client(bootstrap_servers) as admin:
         described = admin.describe_consumer_groups(groups, timeout=settings.timeout_s)
         for index, (name, found) in enumerate(described.items()):
-            error = found if isinstance(found, MainstemError) else None
-            if not isinstance(found, MainstemError):
-                try:
-                    progress = _progress(admin, found, settings.timeout_s)
-                    if index and settings.format != "json":
-                        out.print()
-                    _print_group(settings, found, progress)
-                except MainstemError as failure:
-                    error = failure
+            if isinstance(found, MainstemError):
+                failed = True
+                _print_failure(settings, name, found)
+                continue
+            progress, error = _progress(admin, found, settings.timeout_s)
+            if index and settings.format != "json":
+                out.print()
+            _print_group(settings, found, progress, error)
             if error is not None:
                 failed = True
-                _print_failure(settings, name, error)
+                if settings.format != "json":
+                    say(f"{name}: {error.code}: {error.message}")
     if failed:
         raise SystemExit(1)
 
 
 def _progress(
     admin: AdminClient, found: ConsumerGroupDescription, timeout_s: float
-) -> list[dict[str, Any]]:
-    """A row for each partition that has an offset or a reader."""
-    from mainstem.client import TopicPartition
+) -> tuple[list[dict[str, Any]], MainstemError | None]:
+    """A row for each partition that has an offset or a reader.
+
+    Where the log's offsets cannot be had, they are None, and the first reason is told.
+    """
+    from mainstem.client import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+    from mainstem.errors import MainstemError
 
     committed = {TopicPartition(one.topic, one.partition): one for one in found.offsets}
     readers: dict[TopicPartition, GroupMember] = {
         tp: member for member in found.members for tp in member.assignment
     }
     tps = sorted({*committed, *readers}, key=lambda tp: (tp.topic, tp.partition))
-    bounds = offset_bounds(admin, tps, timeout_s)
+    starts = admin.list_offsets(dict.fromkeys(tps, OFFSET_BEGINNING), timeout=timeout_s)
+    ends = admin.list_offsets(dict.fromkeys(tps, OFFSET_END), timeout=timeout_s)
+    failure: MainstemError | None = None
     rows = []
     for tp in tps:
         stored, reader = committed.get(tp), readers.get(tp)
-        low, high = bounds[tp]
+        start, end = starts[tp], ends[tp]
+        lag = None
+        if isinstance(start, MainstemError):
+            failure = failure or start
+        if isinstance(end, MainstemError):
+            failure = failure or end
+        elif stored is not None:
+            lag = max(0, end - stored.offset)
         rows.append(
             {
                 "topic": tp.topic,
                 "partition": tp.partition,
                 "committed_offset": None if stored is None else stored.offset,
-                "log_start_offset": low,
-                "log_end_offset": high,
-                "lag_records": None if stored is None else max(0, high - stored.offset),
+                "log_start_offset": None if isinstance(start, MainstemError) else start,
+                "log_end_offset": None if isinstance(end, MainstemError) else end,
+                "lag_records": lag,
                 "commit_timestamp_ms": None if stored is None else stored.commit_timestamp_ms,
                 "metadata": None if stored is None else stored.metadata,
                 "member_id": None if reader is None else reader.member_id,
                 "client_id": None if reader is None else reader.client_id,
             }
         )
-    return rows
+    return rows, failure
 
 
 def _print_failure(settings: Settings, name: str, error: MainstemError) -> None:
@@ -110,14 +123,17 @@ def _print_failure(settings: Settings, name: str, error: MainstemError) -> None:
 
 
 def _print_group(
-    settings: Settings, found: ConsumerGroupDescription, progress: Sequence[dict[str, Any]]
+    settings: Settings,
+    found: ConsumerGroupDescription,
+    progress: Sequence[dict[str, Any]],
+    error: MainstemError | None,
 ) -> None:
     lags = [row["lag_records"] for row in progress if row["lag_records"] is not None]
     if settings.format == "json":
-        print_object(settings, _as_object(found, progress, sum(lags)))
+        print_object(settings, _as_object(found, progress, sum(lags), error))
         return
     lag = f"{sum(lags):,}" if lags else "-"
-    without = len(progress) - len(lags)
+    without = sum(row["committed_offset"] is None for row in progress)
     if without:
         lag += f" ({without} partition{'s' * (without > 1)} without a committed offset)"
     head: dict[str, Any] = {"group": found.group_id, "state": found.state}
@@ -175,8 +191,8 @@ def _print_progress(
     for row in progress:
         cells = [row["topic"], row["partition"], _or_dash(row["committed_offset"])]
         if is_wide:
-            cells.append(row["log_start_offset"])
-        cells += [row["log_end_offset"], _or_dash(row["lag_records"])]
+            cells.append(_or_dash(row["log_start_offset"]))
+        cells += [_or_dash(row["log_end_offset"]), _or_dash(row["lag_records"])]
         if is_wide:
             at_ms = row["commit_timestamp_ms"]
             cells.append("-" if at_ms is None else format_timestamp_ms(at_ms))
@@ -191,7 +207,10 @@ def _or_dash(value: object) -> object:
 
 
 def _as_object(
-    found: ConsumerGroupDescription, progress: Sequence[dict[str, Any]], lag_records: int
+    found: ConsumerGroupDescription,
+    progress: Sequence[dict[str, Any]],
+    lag_records: int,
+    error: MainstemError | None,
 ) -> dict[str, Any]:
     return {
         "group": found.group_id,
@@ -211,8 +230,8 @@ def _as_object(
             for one in found.members
         ],
         "partitions": list(progress),
-        "status": "OK",
-        "message": "",
+        "status": "OK" if error is None else error.code,
+        "message": "" if error is None else error.message,
     }
 
 

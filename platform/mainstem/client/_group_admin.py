@@ -228,6 +228,7 @@ class GroupAdmin:
                 if not isinstance(failure, GatewayUnavailableError):
                     raise failure from None
             else:
+                _check_complete(len(answer.answers), len(queries))
                 return {
                     tp: error_from_message(one.error) if one.HasField("error") else one.offset
                     for tp, one in zip(queries, answer.answers, strict=True)
@@ -257,15 +258,18 @@ class GroupAdmin:
         answer: groups_pb2.CommitOffsetsResponse = self._groups.call(
             "CommitOffsets", request, timeout_s
         )
-        if len(answer.offsets) != len(offsets):
-            raise InternalError(
-                f"the gateway answered {len(answer.offsets)} of {len(offsets)} offsets of group "
-                f"{group_id!r}; look at what is stored"
-            )
+        _check_complete(len(answer.offsets), len(offsets))
         return {
             tp: error_from_message(one.error) if one.HasField("error") else None
             for tp, one in zip(offsets, answer.offsets, strict=True)
         }
+
+
+def _check_complete(answered: int, asked: int) -> None:
+    if answered != asked:
+        raise InternalError(
+            f"the gateway answered for {answered} of {asked} partitions; look before you repeat it"
+        )
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
