@@ -34,8 +34,9 @@ SCHEDULER_KEYS: Final[dict[str, ConfigKey]] = {
         ConfigKey(
             "max.running.jobs",
             "int",
-            2,
-            "Jobs that may run at a time, all on one Spark session. A job never overlaps itself.",
+            4,
+            "Jobs that may run at a time, all on one Spark session, so that one that takes long does "
+            "not hold up the others. A job never overlaps itself.",
             minimum=1,
             maximum=16,
         ),
@@ -90,7 +91,8 @@ _DEFAULT_TIMES: Final = {
     "keyed-compaction": "*/10 * * * *",
     "log-cleanup": "7,37 * * * *",
     "retention": "*/5 * * * *",
-    "vacuum": "17 * * * *",
+    # The log forgets a removal an hour after vacuum may see it.
+    "vacuum": "2,17,32,47 * * * *",
     "vacuum-orphans": "47 3 * * SUN",
 }
 _HOURLY: Final = "27 * * * *"
