@@ -24,7 +24,12 @@ from mainstem.consumers import (
     Partition,
     TopicInfo,
 )
-from mainstem.errors import InstanceFencedError, StaleMemberEpochError, UnknownMemberError
+from mainstem.errors import (
+    InstanceFencedError,
+    NotAssignedError,
+    StaleMemberEpochError,
+    UnknownMemberError,
+)
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
@@ -89,6 +94,8 @@ class Groups(RuleBasedStateMachine):
             CoordinatorRules(), lambda: self.now_ms, lambda: f"new-{next(self.numbers)}"
         )
         self.alive: dict[str, Process] = {}
+        #: Every epoch that was ever answered, and to whom; dead or alive.
+        self.answered: dict[int, str] = {}
         self.topics: dict[str, TopicInfo] = {}
 
     @initialize(counts=st.tuples(*[st.integers(0, 7)] * 3))
@@ -115,11 +122,17 @@ class Groups(RuleBasedStateMachine):
         self.alive[process.member_id] = process
         self.send(process)
 
+    def ask(self, beat: Heartbeat) -> Beat:
+        answer = self.coordinator.heartbeat(beat)
+        known = self.answered.setdefault(answer.member_epoch, answer.member_id)
+        assert known == answer.member_id, "two members have one epoch"
+        return answer
+
     def send(self, process: Process, *, lose_answer: bool = False) -> None:
         beat = process.beat()
         process.late = [*process.late[-3:], beat]
         try:
-            answer = self.coordinator.heartbeat(beat)
+            answer = self.ask(beat)
         except UnknownMemberError:
             # Evicted: it gives everything up, as it must have done by its own clock.
             del self.alive[process.member_id]
@@ -143,7 +156,7 @@ class Groups(RuleBasedStateMachine):
         process = data.draw(self.members())
         if process.late:
             try:
-                self.coordinator.heartbeat(data.draw(st.sampled_from(process.late)))
+                self.ask(data.draw(st.sampled_from(process.late)))
             except (StaleMemberEpochError, InstanceFencedError):
                 pass
             except UnknownMemberError:
@@ -202,6 +215,26 @@ class Groups(RuleBasedStateMachine):
                     f"{process.member_id} and {held[partition]} hold {partition}"
                 )
                 held[partition] = process.member_id
+
+    @invariant()
+    def one_member_with_one_epoch_may_commit_a_partition(self) -> None:
+        """Of all who were ever told anything: late commits of the dead, and of other epochs too."""
+        places = [
+            (name, info.topic_id, number)
+            for name, info in self.topics.items()
+            for number in range(info.partition_count)
+        ]
+        allowed: dict[Partition, tuple[str, int]] = {}
+        for epoch, member_id in self.answered.items():
+            try:
+                self.coordinator.check_commit("g", member_id, epoch)
+            except (InstanceFencedError, StaleMemberEpochError, UnknownMemberError):
+                continue
+            for place in places:
+                with contextlib.suppress(NotAssignedError):
+                    partition = self.coordinator.committable("g", member_id, *place)
+                    assert partition not in allowed, f"{member_id} {epoch} {allowed[partition]}"
+                    allowed[partition] = member_id, epoch
 
     @invariant()
     def epochs_never_go_back(self) -> None:
