@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 from tests.unit.jobs.topic_tables import (
     NOW_MS,
@@ -15,10 +16,18 @@ from tests.unit.jobs.topic_tables import (
     file_count,
 )
 
-from mainstem.delta_log import LocalStore, OpenTopic, Topics, load_table
-from mainstem.delta_log.actions import DataFile, Remove
+from mainstem.delta_log import (
+    LocalStore,
+    OpenTopic,
+    Topics,
+    load_table,
+    read_data_file,
+    registers,
+)
+from mainstem.delta_log.actions import DataFile, Register, Remove
 from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
 from mainstem.delta_log.committer import TableCommit
+from mainstem.delta_log.data_file_writer import write_data_files
 from mainstem.delta_log.snapshot import read_commit
 from mainstem.delta_log.topics import TOPICS
 from mainstem.errors import LogDamagedError
@@ -257,3 +266,33 @@ def test_settings_of_the_topic_hold_unless_an_option_says_otherwise(topics: Topi
     assert _plan(Compaction(), table.opened, NOW_MS + 4_999).nothing
     assert not _plan(Compaction(), table.opened, NOW_MS + 5_000).nothing
     assert not _plan(Compaction.of({"compaction.min.age.ms": 0}), table.opened, NOW_MS).nothing
+
+
+def test_a_log_with_holes_is_merged_and_keeps_them(topics: Topics) -> None:
+    table = _mixed(topics)
+    store = table.opened.store
+    state = load_table(store)
+    first, last = state.files(0).sorted()[0], state.files(0).sorted()[-1]
+    kept = [
+        write_data_files(
+            store,
+            0,
+            [batch.take(pa.array(rows)) for batch in read_data_file(store, file, 0, 100)],
+            target_bytes=MIB,
+            compression_type="zstd",
+            now_ms=NOW_MS,
+        )[0]
+        for file, rows in ((first, [1, 3]), (last, [0, 3]))
+    ]
+    actions = replace_files(state, [first, last], kept, now_ms=NOW_MS, data_change=True)
+    actions.append(Register(registers.cleaned(0), last.last_offset + 1))
+    commit_beside_leader(table.opened, lambda _: TableCommit.of("X", actions, timestamp_ms=1))
+    before = all_records(store)
+    assert [record.offset for record in before[0]][:3] == [1, 3, 4]
+    job = Compaction()
+    outcome = _run(job, table.opened, _plan(job, table.opened))
+    assert (outcome.kind, outcome.after.files) == (OutcomeKind.OK, 2)
+    merged = load_table(store).files(0).sorted()
+    assert [(one.base_offset, one.last_offset, one.record_count) for one in merged] == [(1, 15, 12)]
+    assert all_records(store) == before
+    check_verified(store)
