@@ -35,4 +35,8 @@ class BatchReader(DataSourceReader):
         # Spark makes up an empty partition where there is none to read.
         if not isinstance(partition, RangePartition):
             return iter(())
-        return read_range(partition.plan, self._options.columns)
+        return read_range(
+            partition.plan,
+            self._options.columns,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )

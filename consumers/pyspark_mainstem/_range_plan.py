@@ -26,6 +26,7 @@ class RangePlan:
     """
 
     table_uri: str
+    topic_id: str
     topic: str
     partition: int
     start: int
@@ -72,6 +73,7 @@ def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
         )
     return RangePlan(
         table_uri=state.table,
+        topic_id=state.topic_id,
         topic=topic,
         partition=partition,
         start=start,

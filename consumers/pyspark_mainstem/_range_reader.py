@@ -1,5 +1,5 @@
 """Reading a planned range on an executor: data files to Arrow batches, with nothing of the log
-loaded.
+loaded, unless a file has gone since the range was planned.
 
 A range is read in full or not at all: what is missing is an error, never a shorter answer.
 """
@@ -12,16 +12,22 @@ from typing import Final
 
 import pyarrow as pa
 
-from mainstem.delta_log import read_data_file
+from mainstem.delta_log import Store, read_data_file
 from mainstem.delta_log.actions import DataFile
+from mainstem.delta_log.data_file import DataFileMissing
 from mainstem.delta_log.store_uri import open_store
 from mainstem.errors import LogDamagedError
 from mainstem.records import HEADERS_TYPE
 from pyspark_mainstem._range_plan import FilePart, RangePlan
+from pyspark_mainstem._range_rest import plan_rest
 
 #: Rows that small files are gathered into before they go to Spark: a batch costs the same whatever
 #: is in it.
 _BATCH_ROWS: Final = 16 * 1024
+
+#: Plans of one range, the first included. Compaction and vacuum would have to overtake the same
+#: task again each time.
+_PLANS_MAX: Final = 8
 
 #: The column of the data file behind each column of the source; the others are the same for a whole
 #: range.
@@ -51,17 +57,24 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, _ARROW_TYPES[name]) for name in columns])
 
 
-def read_range(plan: RangePlan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_range(
+    plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool = True
+) -> Iterator[pa.RecordBatch]:
     """The records of the range in offset order.
 
+    Args:
+        fail_on_data_loss: False: of a range that retention has overtaken, read what is left.
+
     Raises:
+        OffsetOutOfRangeError: Retention has removed records of the range since it was planned.
+        UnknownTopicError: The topic was deleted since.
         LogDamagedError: A file is missing, damaged, or does not hold what the table's log says.
         StoreUnavailableError: The table's directory is gone, or cannot be read.
     """
     schema = arrow_schema(columns)
     gathered: list[pa.RecordBatch] = []
     rows = 0
-    for batch in _read_files(plan, columns):
+    for batch in _read_files(plan, columns, fail_on_data_loss):
         if batch.num_rows >= _BATCH_ROWS and not gathered:
             yield _shape(batch, plan, schema)
             continue
@@ -74,26 +87,46 @@ def read_range(plan: RangePlan, columns: Sequence[str]) -> Iterator[pa.RecordBat
         yield _shape(pa.concat_batches(gathered), plan, schema)
 
 
-def _read_files(plan: RangePlan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read_files(
+    plan: RangePlan, columns: Sequence[str], fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
     wanted = [_FILE_COLUMNS[name] for name in columns if name in _FILE_COLUMNS]
     store = open_store(plan.table_uri)
+    next_offset = plan.start
     try:
-        for part in plan.files:
-            start = max(plan.start, part.base_offset)
-            end = min(plan.end, part.last_offset + 1)
-            expected = start
-            for batch in read_data_file(store, _data_file(plan, part), start, end, wanted):
-                if part.dense:
-                    offsets = batch.column("offset")
-                    first, last = offsets[0].as_py(), offsets[-1].as_py()
-                    if first != expected or last - first + 1 != batch.num_rows:
-                        raise _short(plan, part, expected)
-                    expected = last + 1
-                yield batch
-            if part.dense and expected != end:
-                raise _short(plan, part, expected)
+        for plans_left in reversed(range(_PLANS_MAX)):
+            try:
+                for part in plan.files:
+                    for batch in _read_part(store, plan, part, wanted):
+                        next_offset = batch.column("offset")[-1].as_py() + 1
+                        yield batch
+                return
+            except DataFileMissing as missing:
+                if not plans_left:
+                    raise
+                plan = plan_rest(
+                    store, plan, next_offset, missing, fail_on_data_loss=fail_on_data_loss
+                )
     finally:
         store.close()
+
+
+def _read_part(
+    store: Store, plan: RangePlan, part: FilePart, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    start = max(plan.start, part.base_offset)
+    end = min(plan.end, part.last_offset + 1)
+    expected = start
+    for batch in read_data_file(store, _data_file(plan, part), start, end, columns):
+        if part.dense:
+            offsets = batch.column("offset")
+            first, last = offsets[0].as_py(), offsets[-1].as_py()
+            if first != expected or last - first + 1 != batch.num_rows:
+                raise _short(plan, part, expected)
+            expected = last + 1
+        yield batch
+    if part.dense and expected != end:
+        raise _short(plan, part, expected)
 
 
 def _short(plan: RangePlan, part: FilePart, offset: int) -> LogDamagedError:

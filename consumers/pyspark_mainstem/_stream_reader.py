@@ -74,7 +74,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from pyspark_mainstem._range_reader import read_range
 
         assert isinstance(partition, RangePartition)
-        return read_range(partition.plan, self._options.columns)
+        return read_range(
+            partition.plan,
+            self._options.columns,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
 
     def stop(self) -> None:
         if self._planner_made is not None:

@@ -11,7 +11,12 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
-from mainstem.errors import LogDamagedError, StoreUnavailableError
+from mainstem.errors import (
+    LogDamagedError,
+    OffsetOutOfRangeError,
+    StoreUnavailableError,
+    UnknownTopicError,
+)
 from pyspark_mainstem import _range_reader
 from pyspark_mainstem._columns import spark_schema
 from pyspark_mainstem._offsets import OffsetRange, TopicPartition
@@ -128,7 +133,7 @@ def test_a_table_that_was_deleted_after_planning_is_an_error(topic_log: TopicLog
         _read(plan, "value")
     topic_log.create("a")
     topic_log.count_up("a", 0, 3)
-    with pytest.raises(LogDamagedError, match="is missing"):
+    with pytest.raises(UnknownTopicError, match="'a' was deleted while"):
         _read(plan, "value")
 
 
@@ -150,3 +155,79 @@ def test_an_open_file_is_closed_again(topic_log: TopicLog, tmp_path: Path) -> No
     next(batches)
     close = getattr(batches, "close")  # noqa: B009
     close()
+
+
+def _vacuum(topic_log: TopicLog, paths: list[Path]) -> None:
+    """Deletes what the table does not have any more."""
+    for path in set(paths).difference(topic_log.data_files("a", 0)):
+        path.unlink(missing_ok=True)
+
+
+def test_a_range_that_retention_overtakes_before_it_is_read_is_out_of_range(
+    topic_log: TopicLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic_log.create("a")
+    topic_log.count_up("a", 0, 9, file_count=3)
+    plan, files = _plan(topic_log, 1, 8), topic_log.data_files("a", 0)
+    topic_log.trim("a", 0, 4)
+    assert _read(plan, "offset").num_rows == 7, "what is still there is read"
+    _vacuum(topic_log, files)
+    with pytest.raises(
+        OffsetOutOfRangeError, match=r"offset 1 .* the log now starts at 4"
+    ) as caught:
+        _read(plan, "value")
+    assert caught.value.facts["log_start_offset"] == "4"
+    left = list(read_range(plan, ["offset"], fail_on_data_loss=False))
+    assert [row for batch in left for row in batch.column("offset").to_pylist()] == [4, 5, 6, 7]
+    assert "failOnDataLoss is false" in caplog.text
+    topic_log.trim("a", 0, 9)
+    _vacuum(topic_log, files)
+    assert list(read_range(plan, ["offset"], fail_on_data_loss=False)) == []
+
+
+def test_a_range_that_retention_overtakes_in_the_middle_gives_no_offset_twice(
+    topic_log: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_range_reader, "_BATCH_ROWS", 1)
+    topic_log.create("a")
+    topic_log.count_up("a", 0, 12, file_count=4)
+    files = topic_log.data_files("a", 0)
+    batches = read_range(_plan(topic_log, 0, 12), ["offset"])
+    assert next(batches).column("offset").to_pylist() == [0, 1, 2]
+    more = read_range(_plan(topic_log, 0, 12), ["offset"], fail_on_data_loss=False)
+    assert next(more).column("offset").to_pylist() == [0, 1, 2]
+    topic_log.trim("a", 0, 7)
+    _vacuum(topic_log, files)
+    with pytest.raises(OffsetOutOfRangeError, match="offset 3 "):
+        list(batches)
+    left = [row for batch in more for row in batch.column("offset").to_pylist()]
+    assert left == [7, 8, 9, 10, 11]
+
+
+def test_a_range_whose_files_are_merged_and_vacuumed_while_it_is_read_is_read_in_full(
+    topic_log: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_range_reader, "_BATCH_ROWS", 1)
+    topic_log.create("a")
+    topic_log.count_up("a", 0, 12, file_count=4)
+    files = topic_log.data_files("a", 0)
+    batches = read_range(_plan(topic_log, 1, 11), ["offset", "value"])
+    read = next(batches).column("offset").to_pylist()
+    topic_log.merge("a", 0)
+    _vacuum(topic_log, files)
+    for batch in batches:
+        read += batch.column("offset").to_pylist()
+    assert read == list(range(1, 11))
+
+
+def test_a_file_that_the_table_still_has_and_is_not_there_is_damage_after_another_look(
+    topic_log: TopicLog,
+) -> None:
+    topic_log.create("a")
+    topic_log.count_up("a", 0, 9, file_count=3)
+    plan, files = _plan(topic_log, 0, 9), topic_log.data_files("a", 0)
+    topic_log.trim("a", 0, 3)
+    _vacuum(topic_log, files)
+    files[2].unlink()
+    with pytest.raises(LogDamagedError, match="offsets 6 to 8"):
+        list(read_range(plan, ["value"], fail_on_data_loss=False))

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from mainstem.delta_log import Appender, ByteBudget, LocalStore, OpenTopic, Slice, Topics, registers
 from mainstem.delta_log.actions import Action, DataFile, Register, Remove
+from mainstem.delta_log.beside_leader import replace_files
 from mainstem.delta_log.committer import Committer, TableCommit, commit_until_decided, wall_clock_ms
+from mainstem.delta_log.data_file import read_data_file
+from mainstem.delta_log.data_file_writer import write_data_files
 from mainstem.delta_log.topics import added_partitions
 from mainstem.records import records_to_wire_batch
 
@@ -91,6 +94,27 @@ class TopicLog:
                 *(_remove(file) for file in gone if file.last_offset < log_start_offset),
             ],
         )
+
+    def merge(self, topic: str, partition: int) -> None:
+        """Makes one file of all of a partition, as compaction does."""
+        opened = self.topics.open(topic)
+        files = opened.state.files(partition).sorted()
+        (merged,) = write_data_files(
+            opened.store,
+            partition,
+            (
+                batch
+                for file in files
+                for batch in read_data_file(opened.store, file, 0, file.last_offset + 1)
+            ),
+            target_bytes=1 << 30,
+            compression_type="zstd",
+            now_ms=wall_clock_ms(),
+        )
+        actions = replace_files(
+            opened.state, files, [merged], now_ms=wall_clock_ms(), data_change=False
+        )
+        self._commit(opened, "COMPACT", actions)
 
     def forget_file(self, topic: str, partition: int, index: int) -> None:
         """Takes a file out of the table without telling anyone: damage."""
