@@ -207,6 +207,20 @@ def test_an_ordered_compaction_passes(table: Table) -> None:
     assert table.verify().findings == []
 
 
+def test_swaps_of_several_ranges_inside_a_commit_of_records_pass(table: Table) -> None:
+    """As a leader rolls up, which does not swap neighbours only."""
+    for _ in range(4):
+        table.append(0, 2)
+    files = table.state.files(0).sorted()
+    swaps = [*swap(files[:2], merge(table, files[:2])), *swap(files[4:6], merge(table, files[4:6]))]
+    new = table.file(0, 23, 3)
+    batches = [Batch(0, 23, 3)]
+    table.commit([new, Register(registers.leo(0), 26), *swaps], batches=batches)
+    report = table.verify()
+    assert report.findings == []
+    assert (report.file_count, report.record_count) == (1 + 6, 29)
+
+
 def test_a_new_epoch_of_a_producer_may_begin_at_sequence_0_again(table: Table) -> None:
     table.append(0, 2, ProducerBatch(ALICE, 1, 0))
     assert table.verify().findings == []
@@ -421,6 +435,24 @@ def maintenance_drops_a_record(table: Table) -> None:
     table.commit(swap(old, replace(merged, record_count=9, last_offset=8)), "COMPACT")
 
 
+def a_swap_beside_records_brings_one_of_them(table: Table) -> None:
+    """So that whoever passes over maintenance never sees it."""
+    old = table.state.files(0).sorted()[2:]
+    new = table.file(0, 15, 1)
+    merged = merge(table, [*old, new])
+    actions = [*swap(old, merged), Register(registers.leo(0), 16)]
+    table.commit(actions, batches=[Batch(0, 15, 1)])
+
+
+def a_swap_beside_records_leaves_a_range_out(table: Table) -> None:
+    old = table.state.files(0).sorted()
+    removes = [action for action in swap(old, merge(table, old)) if isinstance(action, Remove)]
+    merged = merge(table, old[1:])
+    new = table.file(0, 15, 1)
+    actions = [new, Register(registers.leo(0), 16), *removes, merged]
+    table.commit(actions, batches=[Batch(0, 15, 1)])
+
+
 def a_commit_file_is_missing(table: Table) -> None:
     write_checkpoint(table.store)
     (table.root / commit_path(2)).unlink()
@@ -523,6 +555,8 @@ FAULTS: list[tuple[Callable[[Table], None], str, str]] = [
     (a_commit_adds_records_and_leaves_the_end_alone, "commits", "COMMIT_WRONG"),
     (maintenance_drops_a_record, "commits", "COMMIT_WRONG"),
     (maintenance_drops_a_record, "statistics", "STATISTICS_WRONG"),
+    (a_swap_beside_records_brings_one_of_them, "commits", "COMMIT_WRONG"),
+    (a_swap_beside_records_leaves_a_range_out, "commits", "COMMIT_WRONG"),
     (a_commit_file_is_missing, "commits", "COMMIT_WRONG"),
     (a_commit_file_is_torn_behind_a_checkpoint, "commits", "LOG_DAMAGED"),
     (the_checkpoint_lacks_a_file, "commits", "CHECKPOINT_WRONG"),
