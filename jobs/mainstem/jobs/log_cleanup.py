@@ -17,6 +17,7 @@ from mainstem.delta_log.maintenance import clean_log, create_checkpoint
 from mainstem.delta_log.snapshot import LOG
 from mainstem.delta_log.topics import OpenTopic
 from mainstem.jobs.job import (
+    NOTHING,
     Counts,
     Job,
     Outcome,
@@ -112,11 +113,14 @@ class LogCleanup(Job[Task, TaskResult]):
         store = opened.store
         before = self.look(opened, now_ms)
         state = opened.state
-        if state.version - state.checkpoint_version >= self._min_commits:
+        due = state.version - state.checkpoint_version >= self._min_commits
+        if due:
             create_checkpoint(store, LiveTable.of(state)).cleanup_metadata()
         else:
             clean_log(store)
         after = self.look(opened, now_ms)
+        if not due and len(after) >= len(before):
+            return NOTHING  # delta-rs keeps them for now, or another was first
         return Outcome(OutcomeKind.OK, _counts(before), _counts(after))
 
 
