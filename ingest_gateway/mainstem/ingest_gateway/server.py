@@ -33,6 +33,7 @@ from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.group_coordination import GroupCoordination
 from mainstem.ingest_gateway.group_metrics import GroupMetrics
 from mainstem.ingest_gateway.group_service import GroupService
+from mainstem.ingest_gateway.group_watch import watch_groups
 from mainstem.ingest_gateway.identity import Identity
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.log_service import LogService
@@ -91,6 +92,7 @@ class Gateway:
             lambda: self.address,
         )
         self._metrics.registry.register(GroupMetrics(self._groups, self._registry))
+        self._watching: asyncio.Task[None] | None = None
         self._identity: Identity | None = None
         self._leases: Leases | None = None
         self._telling: set[asyncio.Task[None]] = set()
@@ -156,6 +158,7 @@ class Gateway:
         await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self._watching = loop.create_task(watch_groups(self._groups, self._store, self._pool))
         log.info(
             "gateway ready",
             address=self.address,
@@ -209,6 +212,10 @@ class Gateway:
     async def _close(self) -> None:
         self._close_metrics()
         await self._fetches.close()
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
         await self._groups.close(0.0)
         if self._leases is not None:
             await self._leases.stop()

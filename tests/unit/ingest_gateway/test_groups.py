@@ -27,7 +27,8 @@ from tests.unit.ingest_gateway.harness import (
 from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log import LocalStore, load_table, read_data_file
-from mainstem.ingest_gateway import group_coordination
+from mainstem.delta_log.topics import Topics
+from mainstem.ingest_gateway import group_coordination, group_watch
 from mainstem.ingest_gateway.group_metrics import GroupMetrics
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import admin_pb2, groups_pb2, groups_pb2_grpc, log_pb2
@@ -603,3 +604,43 @@ def test_the_age_of_lag_is_that_of_the_data_file_with_the_first_record_that_was_
             assert ages == [16, 16, 11, 13, 0]
 
     run(test())
+
+
+def test_after_a_restart_the_lag_of_a_group_that_nobody_asks_for_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_watch, "WATCH_EVERY_S", 0.02)
+
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 1)
+            await client.produce(values_request(b"a", b"b", b"c"))
+            await commit(groups(client), "g", [(0, 1)])
+        async with running(tmp_path) as (gateway, _):
+            sample = gateway._metrics.registry.get_sample_value
+            where = {"group": "g", "topic": "t", "partition": "0"}
+            await until(lambda: sample("mainstem_consumer_group_committed_offset", where) == 1)
+
+    run(test())
+
+
+def test_a_gateway_that_knows_of_no_group_makes_no_table_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_watch, "WATCH_EVERY_S", 0.001)
+    looked: list[str] = []
+
+    class Looking(Topics):
+        def exists(self, topic: str) -> bool:
+            looked.append(topic)
+            return super().exists(topic)
+
+    monkeypatch.setattr(group_watch, "Topics", Looking)
+
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, _):
+            await until(lambda: len(looked) > 2)
+            assert gateway._groups.running is None
+
+    run(test())
+    assert not (tmp_path / "system" / "consumer_offsets").exists()
