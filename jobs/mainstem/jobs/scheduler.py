@@ -272,7 +272,8 @@ class Scheduler:
         except MainstemError as error:
             end = RunEnd(OutcomeKind.FAILED, f"{error.code}: {error.message}")
         except Exception as error:
-            log.exception("job failed", job=name)
+            # Cancelled work fails in any of many ways.
+            log.warning("job failed", job=name, exc_info=not self._abandoning)
             end = RunEnd(OutcomeKind.FAILED, f"{type(error).__name__}: {error}")
         self._events.put(_Ended(name, end, self._monotonic() - started))
 

@@ -29,6 +29,7 @@ _OTHER_VARIABLES: Final = frozenset(
         "MAINSTEM_FORMAT",
         "MAINSTEM_TIMEOUT",
         "MAINSTEM_BOOTSTRAP_SERVERS",
+        "MAINSTEM_JOBS",
         "MAINSTEM_TEST_SEED",
     }
 )

@@ -105,8 +105,9 @@ def test_config_show_refuses_a_wrong_setting_with_the_reason_and_exit_code_1(
     assert message in errors
 
 
-def test_the_variable_of_bootstrap_servers_is_no_unknown_setting_of_the_gateway() -> None:
-    code, _, errors = invoke("config", "show", MAINSTEM_BOOTSTRAP_SERVERS="127.0.0.1:1")
+@pytest.mark.parametrize("variable", ["MAINSTEM_BOOTSTRAP_SERVERS", "MAINSTEM_JOBS"])
+def test_the_variable_of_an_option_is_no_unknown_setting_of_the_gateway(variable: str) -> None:
+    code, _, errors = invoke("config", "show", **{variable: "127.0.0.1:1"})
     assert (code, errors) == (0, "")
 
 

@@ -27,7 +27,7 @@ def test_every_job_has_default_times() -> None:
     assert default_jobs().keys() == JOBS.keys()
     config = load_jobs_config(None)
     assert all(job.enabled and job.takes("orders") for job in config.jobs.values())
-    assert config.number("max.running.jobs") == 2
+    assert config.number("max.running.jobs") == 4
 
 
 def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:
