@@ -133,7 +133,24 @@ class Output:
     runs: tuple[Run, ...]
 
 
-Operation = Send | Read | Ownership | OffsetCommit | OffsetRow | Output
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The records at these offsets may have gone by a policy of the topic: nobody has to see them.
+
+    Work it out from what was sent and the topic's settings, not from what is left: a job that
+    removes too much would be excused.
+
+    Attributes:
+        end_offset: Exclusive.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+Operation = Send | Read | Ownership | OffsetCommit | OffsetRow | Output | Removed
 
 _NAMES: Final[dict[type[Operation], str]] = {
     Send: "send",
@@ -142,6 +159,7 @@ _NAMES: Final[dict[type[Operation], str]] = {
     OffsetCommit: "offset commit",
     OffsetRow: "offset row",
     Output: "output",
+    Removed: "removed",
 }
 _CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem.testing._group_judge import GroupHistory, Ints, Place
-from mainstem.testing._history import Operation, Ownership, Read, Send
+from mainstem.testing._history import Operation, Ownership, Read, Removed, Send
 from mainstem.testing._verdict import Verdict
 
 
@@ -24,21 +24,23 @@ def check_history(operations: Iterable[Operation]) -> Verdict:
     Duplicates, lost and unseen records are judged by what all reads together saw: give the whole
     content of the log as reads with `whole` where none of them may be missed.
     """
-    by_place: dict[Place, tuple[list[Send], list[Read | Ownership]]]
-    by_place = defaultdict(lambda: ([], []))
+    by_place: dict[Place, tuple[list[Send], list[Read | Ownership], list[Removed]]]
+    by_place = defaultdict(lambda: ([], [], []))
     groups = GroupHistory()
     for operation in operations:
-        sends, reads = by_place[operation.topic, operation.partition]
+        sends, reads, removals = by_place[operation.topic, operation.partition]
         match operation:
             case Send():
                 sends.append(operation)
             case Read() | Ownership():
                 reads.append(operation)
+            case Removed():
+                removals.append(operation)
         groups.add(operation)
     verdict = Verdict()
     known: dict[Place, Ints] = {}
-    for place, (sends, reads) in sorted(by_place.items()):
-        known[place] = _Judge(place, sends, reads, verdict).run()
+    for place, (sends, reads, removals) in sorted(by_place.items()):
+        known[place] = _Judge(place, sends, reads, removals, verdict).run()
     groups.judge(known, verdict)
     return verdict
 
@@ -66,12 +68,14 @@ class _Judge:
         place: Place,
         sends: Sequence[Send],
         events: Sequence[Read | Ownership],
+        removals: Sequence[Removed],
         verdict: Verdict,
     ) -> None:
         self._place = place
         self._sends = sends
         self._events = events
         self._reads = reads = [event for event in events if isinstance(event, Read)]
+        self._removals = removals
         self._verdict = verdict
         names = {send.producer for send in sends}
         names |= {run.producer for read in reads for run in read.runs}
@@ -80,7 +84,7 @@ class _Judge:
         self._idempotent = {send.producer for send in sends if send.idempotent}
 
     def run(self) -> Ints:
-        """Returns every offset at which somebody saw a record."""
+        """Returns every offset at which somebody saw a record that nobody may have removed."""
         seen = self._seen()
         oks = [send for send in self._sends if send.outcome == "ok"]
         acknowledged = self._expand_sends(oks)
@@ -96,6 +100,7 @@ class _Judge:
         self._check_order(seen, "in the log")
         self._check_order(acknowledged.where(acknowledged.offsets >= 0), "as answered")
         known = np.unique(seen.offsets)
+        known = known[~self._removed(known)]
         self._check_polls(known)
         return known
 
@@ -186,6 +191,7 @@ class _Judge:
 
     def _check_promised(self, seen: _Records, promised: _Records) -> None:
         missing = promised.where(~np.isin(_keys(promised), _keys(seen)))
+        missing = missing.where(~self._removed(missing.offsets))
         if any(read.whole for read in self._reads):
             end = np.int64(2**62)
         else:
@@ -272,6 +278,13 @@ class _Judge:
                 position = run.offset + run.count
             if position is not None:
                 positions[read.consumer] = position
+
+    def _removed(self, offsets: Ints) -> npt.NDArray[np.bool_]:
+        """For each offset, whether a policy may have taken its record."""
+        gone = np.zeros(len(offsets), dtype=np.bool_)
+        for one in self._removals:
+            gone |= (offsets >= one.start_offset) & (offsets < one.end_offset)
+        return gone
 
     def _found(self, kind: str, message: str, count: int = 1) -> None:
         topic, partition = self._place

@@ -12,6 +12,7 @@ from mainstem.testing import (
     HistoryWriter,
     Operation,
     Read,
+    Removed,
     Run,
     Send,
     Verdict,
@@ -175,6 +176,22 @@ def test_a_hole_of_the_log_is_no_skip() -> None:
     assert check_history(
         [sent(0, 1, 0), sent(1, 1, 9), poll((0, "alice", 0, 1)), poll((9, "alice", 1, 1))]
     ).ok
+
+
+def test_what_a_policy_may_have_removed_is_neither_lost_nor_skipped_and_the_rest_is() -> None:
+    history: list[Operation] = [
+        sent(0, 6, 0),
+        poll((0, "alice", 0, 4)),
+        Read("dave", "t", 0, (Run(0, "alice", 0, 1), Run(3, "alice", 3, 1))),
+        whole((3, "alice", 3, 1)),
+    ]
+    removed = [Removed("t", 0, 0, 1), Removed("t", 0, 1, 3), Removed("t", 1, 0, 9)]
+    verdict = check_history([*history, *removed])
+    # Nobody ever saw 4 and 5, and nothing says that they may be gone.
+    assert (verdict.counts["lost write"], verdict.counts["poll skip"]) == (2, 0)
+    assert check_history([*history, *removed, Removed("t", 0, 4, 6)]).ok
+    verdict = check_history([*history, removed[0], Removed("t", 0, 4, 6)])
+    assert (verdict.counts["lost write"], verdict.counts["poll skip"]) == (0, 1)
 
 
 def test_a_new_position_counts_even_if_its_first_poll_gave_nothing() -> None:
