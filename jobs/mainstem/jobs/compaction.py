@@ -9,14 +9,14 @@ is several times smaller than the one before, and a record is written again some
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 import pyarrow as pa
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
 from mainstem.delta_log.actions import Action, DataFile
-from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
+from mainstem.delta_log.beside_leader import Landed, commit_beside_leader, replace_files
 from mainstem.delta_log.committer import TableCommit
 from mainstem.delta_log.data_file import DataFileMissing, read_data_file
 from mainstem.delta_log.data_file_writer import write_data_files
@@ -50,6 +50,10 @@ _FILE_OVERHEAD_BYTES: Final = 2 * KIB
 
 #: A file that is no larger costs nothing to rewrite.
 _CHEAP_BYTES: Final = MIB
+
+#: Files that one table commit removes, and so one task merges: a commit file of 2.5 MB, which the
+#: leader reads between two of its own.
+_COMMIT_FILES_MAX: Final = 10_000
 
 #: What opening a file costs, in bytes of reading.
 _OPEN_WEIGHT_BYTES: Final = 64 * KIB
@@ -138,41 +142,91 @@ class Compaction(Job[Merge, Merged]):
     def commit(
         self, opened: OpenTopic, plan: Plan[Merge], results: Sequence[Merged], now_ms: int
     ) -> Outcome:
-        merges = list(zip(plan.tasks, results, strict=True))
-        kept: set[int] = set()
-
-        def build(state: TableState) -> TableCommit | None:
-            kept.clear()
-            actions: list[Action] = []
-            for index, (task, result) in enumerate(merges):
-                if all(state.is_active(file.path) for file in task.files):
-                    if result.missing is not None:
-                        raise LogDamagedError(
-                            f"the data file {opened.store.uri}/{result.missing} is missing",
-                            file=result.missing,
-                        )
-                    check_present(opened.store, result.files)
-                    kept.add(index)
-                    actions += replace_files(
-                        state, task.files, result.files, now_ms=now_ms, data_change=False
-                    )
-            return TableCommit.of("COMPACT", actions, timestamp_ms=now_ms) if actions else None
-
-        landed = commit_beside_leader(opened, build)
-        left = [index for index in range(len(merges)) if index not in kept]
-        delete_files(opened.store, [file for index in left for file in results[index].files])
-        if landed is None:
+        landed: list[Landed] = []
+        kept: list[tuple[Merge, Merged]] = []
+        for group in _commit_groups(plan.tasks, results):
+            found = _Swap(opened.store, group, now_ms)
+            one = commit_beside_leader(opened, found.build)
+            if one is not None:
+                landed.append(one)
+                opened = replace(opened, state=one.state)
+            kept += found.kept
+            found.delete_rest()
+        left = len(results) - len(kept)
+        if not landed:
             return Outcome(
                 OutcomeKind.SUPERSEDED, error="another writer removed the files of every run first"
             )
         return Outcome(
             OutcomeKind.OK,
-            Counts.of(file for index in kept for file in plan.tasks[index].files),
-            Counts.of(file for index in kept for file in results[index].files),
-            landed.attempts,
-            landed.version,
-            f"another writer removed the files of {len(left)} runs first" if left else "",
+            Counts.of(file for task, _ in kept for file in task.files),
+            Counts.of(file for _, result in kept for file in result.files),
+            max(one.attempts for one in landed),
+            landed[-1].version,
+            f"another writer removed the files of {left} runs first" if left else "",
         )
+
+
+class _Swap:
+    """One table commit: the merges whose files are all still active; the others are left out."""
+
+    def __init__(self, store: Store, merges: Sequence[tuple[Merge, Merged]], now_ms: int) -> None:
+        self._store = store
+        self._merges = merges
+        self._now_ms = now_ms
+        self._kept: set[int] = set()
+
+    @property
+    def kept(self) -> list[tuple[Merge, Merged]]:
+        """What the last commit that was built has."""
+        return [self._merges[index] for index in sorted(self._kept)]
+
+    def build(self, state: TableState) -> TableCommit | None:
+        """The commit; None: all were superseded.
+
+        Raises:
+            LogDamagedError: A file that is to be swapped, or one that was made, is not there.
+        """
+        self._kept.clear()
+        actions: list[Action] = []
+        for index, (task, result) in enumerate(self._merges):
+            if not all(state.is_active(file.path) for file in task.files):
+                continue
+            if result.missing is not None:
+                raise LogDamagedError(
+                    f"the data file {self._store.uri}/{result.missing} is missing",
+                    file=result.missing,
+                )
+            check_present(self._store, result.files)
+            self._kept.add(index)
+            actions += replace_files(
+                state, task.files, result.files, now_ms=self._now_ms, data_change=False
+            )
+        if not actions:
+            return None
+        return TableCommit.of("COMPACT", actions, timestamp_ms=self._now_ms)
+
+    def delete_rest(self) -> None:
+        """Deletes what was made of files that others removed first."""
+        for index, (_, result) in enumerate(self._merges):
+            if index not in self._kept:
+                delete_files(self._store, result.files)
+
+
+def _commit_groups(
+    tasks: Sequence[Merge], results: Sequence[Merged]
+) -> Iterator[list[tuple[Merge, Merged]]]:
+    """Merges in groups for a table commit each."""
+    group: list[tuple[Merge, Merged]] = []
+    count = 0
+    for task, result in zip(tasks, results, strict=True):
+        if group and count + len(task.files) > _COMMIT_FILES_MAX:
+            yield group
+            group, count = [], 0
+        group.append((task, result))
+        count += len(task.files)
+    if group:
+        yield group
 
 
 def plan_runs(
@@ -180,7 +234,8 @@ def plan_runs(
 ) -> list[list[DataFile]]:
     """Which files of a partition are to be merged, as runs for one task each. Pure.
 
-    A second plan after the first was carried out finds nothing.
+    A second plan after the first was carried out finds nothing, unless a run was cut for its
+    number of files.
 
     Args:
         files: All of the partition, by offset.
@@ -216,13 +271,15 @@ def _worthwhile(run: Sequence[DataFile]) -> Iterator[list[DataFile]]:
 
 
 def _cut(run: Sequence[DataFile], task_bytes: int) -> Iterator[list[DataFile]]:
-    """A run as parts of about `task_bytes` of records, each with two files at least."""
+    """A run as parts of about `task_bytes` of records, each with two files at least, and with no
+    more than a table commit may remove."""
     part: list[DataFile] = []
     size = 0
     for index, file in enumerate(run):
         part.append(file)
         size += max(file.size_bytes - _FILE_OVERHEAD_BYTES, 0)
-        if size >= task_bytes and index < len(run) - 2:
+        is_full = size >= task_bytes or len(part) >= _COMMIT_FILES_MAX
+        if is_full and index < len(run) - 2:
             yield part
             part, size = [], 0
     if part:

@@ -160,7 +160,7 @@ class Outcome:
 
     Attributes:
         before, after: What it replaced or removed, and what is there instead.
-        attempts: Of the commits, those included that other writers were ahead of.
+        attempts: Of the table commit that took most, those included that others were ahead of.
         version: The last table version that it made; None: none.
         error: Why it failed, or what was left out; empty: nothing of the kind.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -27,6 +27,8 @@ from mainstem.jobs.job import (
 from mainstem.jobs.job_history import JobHistory, JobRun
 from mainstem.jobs.task_pool import Answer, Share, TableTask, TaskFailure, TaskPool
 from mainstem.limits import MIB
+
+log = logging.getLogger(__name__)
 
 #: Tables that are opened and planned at once: mostly waiting for the store.
 _OPEN_THREADS: Final = 8
@@ -86,7 +88,8 @@ def plan_job(
     """What `job` would do now. Writes nothing.
 
     Args:
-        topics: Only these. Default: all, and the system tables that the job cares for.
+        topics: Only these, or `system/<name>` for a system table that the job cares for. Default:
+            all topics, and all of those.
 
     Returns:
         The plans, by table name; and why a table could not be planned, by its name.
@@ -120,7 +123,8 @@ def run_job(
     A table that fails does not stop the others. Each is committed as soon as its tasks are done.
 
     Args:
-        topics: Only these. Default: all, and the system tables that the job cares for.
+        topics: Only these, or `system/<name>` for a system table that the job cares for. Default:
+            all topics, and all of those.
         pool: Called if there is at least one task.
         on_progress: Called in this thread.
 
@@ -149,11 +153,18 @@ def run_job(
         for table in tables:
             table.close()
         if rows:
-            # What was done is done: a history that cannot be written is no failure of the job.
-            with contextlib.suppress(MainstemError), JobHistory(store) as history:
-                history.append(rows)
+            _write_history(store, rows)
         store.close()
     return sorted(rows, key=lambda row: row.topic)
+
+
+def _write_history(store: Store, rows: Sequence[JobRun]) -> None:
+    # What was done is done: a history that cannot be written is no failure of the job.
+    try:
+        with JobHistory(store) as history:
+            history.append(rows)
+    except MainstemError as error:
+        log.warning("system/job_history lacks the run %s: %s", rows[0].run_id, error.message)
 
 
 class _Run:
@@ -283,7 +294,8 @@ def _plan_tables(
 ) -> list[_Table]:
     """Opens and plans. A table with something to do stays open; one that fails has its outcome."""
     named = sorted(set(topics))
-    tables = [_Table(TOPICS, name) for name in named]
+    own = {table_name(SYSTEM, name): name for name in job.system_tables}
+    tables = [_Table(SYSTEM, own[name]) if name in own else _Table(TOPICS, name) for name in named]
     if not named:
         if job.on_topics:
             tables += [_Table(TOPICS, name) for name in Topics(store).names()]

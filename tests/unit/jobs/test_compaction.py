@@ -89,6 +89,13 @@ def test_a_long_run_is_cut_into_tasks_and_no_task_has_a_single_file() -> None:
     assert [name for run in runs for name in run] == [str(n) for n in range(100)]
 
 
+def test_a_run_of_very_many_files_is_cut_to_what_a_commit_may_remove(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mainstem.jobs.compaction._COMMIT_FILES_MAX", 10)
+    assert [len(run) for run in _runs(_files(*[0.001] * 31))] == [10, 10, 11]
+
+
 def _plan(job: Compaction, opened: OpenTopic, now_ms: int = NOW_MS + 60_000) -> Plan[Merge]:
     return job.plan(TableView("t", TOPICS, load_table(opened.store)), now_ms)
 
@@ -149,6 +156,26 @@ def test_its_commit_is_no_new_data_and_its_statistics_are_exact(topics: Topics) 
     assert (added[0].base_offset, added[0].last_offset, added[0].record_count) == (0, 15, 16)
     assert (added[0].timestamp_ms_min, added[0].timestamp_ms_max) == (0, NOW_MS + 3)
     assert (added[1].timestamp_ms_min, added[1].timestamp_ms_max) == (NOW_MS, NOW_MS)
+
+
+def test_a_large_backlog_is_committed_in_parts_and_a_part_that_lost_is_left_out(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.jobs.compaction._COMMIT_FILES_MAX", 10)
+    table = appends(topics, partitions=3)
+    for n in range(24):
+        table.append(n % 3, [b"%d" % n])
+    job = Compaction()
+    plan = _plan(job, table.opened)
+    other = topics.open("t")
+    gone = other.state.files(1).sorted()[:1]
+    actions = replace_files(other.state, gone, now_ms=1, data_change=True)
+    commit_beside_leader(other, lambda _: TableCommit.of("RETENTION", actions, timestamp_ms=1))
+    outcome = _run(job, table.opened, plan)
+    assert (outcome.kind, outcome.version, outcome.before.files) == (OutcomeKind.OK, 27, 16)
+    assert "files of 1 runs" in outcome.error
+    state = load_table(table.opened.store)
+    assert [len(state.files(n).files) for n in range(3)] == [1, 7, 1]
 
 
 def test_it_leaves_what_came_after_its_plan_alone(topics: Topics) -> None:

@@ -205,9 +205,28 @@ def test_compaction_runs_over_topics_and_the_history_itself(
         opened = topics.open(name)
         assert all_records(opened.store) == records
         check_verified(opened.store, name)
+    (named,) = run_job(store.uri, job, ["system/job_history"], pool=InProcessPool)
+    assert (named.topic, named.outcome.kind) == ("system/job_history", OutcomeKind.NOTHING)
     assert len(read_history(store, topic="a")) == 3
     assert len(read_history(store, job="compaction", limit=4)) == 4
     assert read_history(store, job="other") == []
+
+
+def test_a_history_that_cannot_be_written_is_told_and_the_job_is_done(
+    store: LocalStore,
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreUnavailableError("injected: no store")
+
+    monkeypatch.setattr(JobHistory, "append", fail)
+    topics.create("a", 1)
+    (row,) = run_job(store.uri, _EchoJob(), pool=InProcessPool)
+    assert row.outcome.kind == OutcomeKind.OK
+    assert "system/job_history lacks the run" in caplog.text
+    assert "injected: no store" in caplog.text
 
 
 def test_histories_of_two_runners_do_not_overwrite_each_other(store: LocalStore) -> None:
