@@ -76,6 +76,7 @@ def run_kill_loop(
             for topic, partitions in TOPICS.items():
                 config = {
                     "commit.interval.ms": 25,
+                    "rollup.files": 3,  # many in a short life
                     "delta.logRetentionDuration": LOG_RETENTION.get(topic, "interval 1 hours"),
                 }
                 admin.create_topic(topic, partitions, config)

@@ -55,7 +55,7 @@ class RollUpMemory:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        #: Held while files are merged: all roll-ups of a gateway take one thread.
+        #: Held while files are merged, and for a pause after it.
         self.turn = asyncio.Semaphore(1)
         #: What may go, the oldest first, and the topic that keeps it.
         self._age: dict[KeptFile, KeptFiles] = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -30,6 +31,11 @@ from mainstem.delta_log.topics import OpenTopic
 from mainstem.errors import StoreUnavailableError
 
 log = logging.getLogger(__name__)
+
+#: After a merging nothing is merged for so many times the processor time that it took: all roll-ups
+#: of a gateway take a fifth of one thread at most. Files of a topic's partitions are often complete
+#: at the same moment, and acknowledgements would wait for all of them.
+_PAUSE_FACTOR: Final = 4.0
 
 #: A swap that no commit of records has taken along for this long gets a commit of its own.
 _ALONE_AFTER_S: Final = 1.0
@@ -86,7 +92,7 @@ class Roller:
         self._ready: deque[Swap] = deque()
         #: Merged files that will not become part of the table.
         self._unwanted: list[str] = []
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -155,13 +161,13 @@ class Roller:
 
     async def finish(self) -> None:
         """Begins nothing more, and waits for what is under way."""
-        self._stopping = True
+        self._stopping.set()
         if self._task is not None:
             await asyncio.shield(self._task)
 
     def close(self) -> None:
         """Gives everything up."""
-        self._stopping = True
+        self._stopping.set()
         if self._task is not None:
             self._task.cancel()
         self._ready.clear()
@@ -171,24 +177,24 @@ class Roller:
 
     def _begin(self) -> None:
         idle = self._task is None or self._task.done()
-        if idle and not self._stopping and (self._kept.has_changed or self._unwanted):
+        if idle and not self._stopping.is_set() and (self._kept.has_changed or self._unwanted):
             self._task = asyncio.get_running_loop().create_task(
                 self._work(), name=f"roll-up {self._opened.topic}"
             )
 
     async def _work(self) -> None:
         try:
-            while not self._stopping and (self._kept.has_changed or self._unwanted):
+            while not self._stopping.is_set() and (self._kept.has_changed or self._unwanted):
                 await self._clean_up()
                 async with self._memory.turn:
                     run = self._next_run()
                     if run:
-                        await self._merge(run)
+                        await self._pause(_PAUSE_FACTOR * await self._merge(run))
         except StoreGone:
-            self._stopping = True  # the topic was deleted, as the next append finds out
+            self._stopping.set()  # the topic was deleted, as the next append finds out
         except Exception:
             # A fault of ours, which the next files would only meet again.
-            self._stopping = True
+            self._stopping.set()
             self._kept.clear()
             log.exception("topic %s: its files are rolled up no more", self._opened.topic)
 
@@ -201,7 +207,8 @@ class Roller:
             state.is_active, config.rollup_files, config.compaction_min_age_ms, self._clock_ms()
         )
 
-    async def _merge(self, run: Sequence[KeptFile]) -> None:
+    async def _merge(self, run: Sequence[KeptFile]) -> float:
+        """Makes a swap of a run; returns the processor time that it took."""
         merge = partial(
             _write_merged,
             self._opened.store,
@@ -212,16 +219,22 @@ class Roller:
         )
         loop = asyncio.get_running_loop()
         try:
-            merged = await loop.run_in_executor(self._pool, merge)
+            merged, cpu_s = await loop.run_in_executor(self._pool, merge)
         except StoreGone:
             raise
         except StoreUnavailableError as error:
             log.warning("topic %s: small files stay as they are: %s", self._opened.topic, error)
             self._metrics.roll_up("failed", len(run))
             self._kept.free(run)
-            return
+            return 0.0
         self._ready.append(Swap(run, merged, self._monotonic()))
         self._on_ready()
+        return cpu_s
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     async def _clean_up(self) -> None:
         loop = asyncio.get_running_loop()
@@ -245,8 +258,13 @@ def _write_merged(
     compression_type: str,
     now_ms: int,
     content_bytes_max: int,
-) -> KeptFile:
-    """The file that replaces `run`, with its bytes if it may be rolled up once more."""
+) -> tuple[KeptFile, float]:
+    """Writes the file that replaces `run`.
+
+    Returns:
+        The file, with its bytes if it may be rolled up once more, and the processor time of it.
+    """
+    began_at = time.thread_time()
     merged, data = merge_data_files(
         run[0].file.partition,
         (kept.content for kept in run),
@@ -262,4 +280,5 @@ def _write_merged(
     store.put(merged.path, data)
     level = run[0].level + 1
     again = level < LEVELS and data.size <= content_bytes_max
-    return KeptFile(merged, data.to_pybytes() if again else b"", level)
+    kept = KeptFile(merged, data.to_pybytes() if again else b"", level)
+    return kept, time.thread_time() - began_at

@@ -285,4 +285,5 @@ def installed(disk: Disk) -> Iterator[None]:
         patch.setattr("mainstem.delta_log.local_store.os", disk)
         patch.setattr("mainstem.delta_log.wal_files.os", disk)
         patch.setattr("mainstem.delta_log.wal.ThreadPoolExecutor", InlineExecutor)
+        patch.setattr("mainstem.delta_log.roller._PAUSE_FACTOR", 0.0)
         yield
