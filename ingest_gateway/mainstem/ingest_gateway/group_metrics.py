@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mainstem.consumers.offsets_table import StoredOffset
-from mainstem.delta_log import TableState
+from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.committer import wall_clock_ms
+from mainstem.errors import MainstemError
 from mainstem.ingest_gateway.group_coordination import GroupCoordination
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 
 #: Look-ups in one step of the event loop, some microseconds each.
 _AT_ONCE = 500
 
-#: A loop that does not come to it within this has worse to do: there are no ages this time.
-_LOOP_WAIT_S = 1.0
+#: What was not found within this is left out. Prometheus itself gives up after 10 s.
+_WAIT_S = 2.0
+
+#: Group, topic and partition.
+_Labels = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Unread:
-    """A partition of a topic led here, of which a group has not committed all."""
+class _Lag:
+    """How far a group is behind in a partition.
 
-    labels: tuple[str, str, str]
-    state: TableState
-    partition: int
-    offset: int
+    Attributes:
+        records: Offsets between the committed one and the high watermark; never negative.
+        since_ms: The lowest timestamp in the data file with the first of them; None: no record.
+    """
+
+    labels: _Labels
+    records: int
+    since_ms: int | None
 
 
 class GroupMetrics(Collector):
     """Members, rebalances, committed offsets and lag of the groups coordinated here, when asked.
+
+    Ask in another thread than the event loop's: lag is looked for there.
 
     Args:
         clock_ms: Wall clock.
@@ -51,7 +61,7 @@ class GroupMetrics(Collector):
         self._clock_ms = clock_ms
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """In another thread, or on the event loop: copies what changes."""
+        """Copies what changes while it looks."""
         members = GaugeMetricFamily(
             "mainstem_consumer_group_members", "Members of a group.", labels=["group"]
         )
@@ -64,17 +74,17 @@ class GroupMetrics(Collector):
         )
         lag = GaugeMetricFamily(
             "mainstem_consumer_group_lag_records",
-            "Records after the committed offset, of topics led here.",
+            "Records after the committed offset.",
             labels=labels,
         )
         age = GaugeMetricFamily(
             "mainstem_consumer_group_lag_seconds",
-            "Age of the first record after the committed offset, at most, of topics led here.",
+            "Age of the first record after the committed offset, at most.",
             labels=labels,
         )
         running = self._coordination.running
         if running is not None:
-            unread: list[_Unread] = []
+            wanted: dict[str, list[tuple[_Labels, StoredOffset]]] = {}
             for name, group in list(running.coordinator.groups.items()):
                 members.add_metric([name], len(group.members))
                 rebalances.add_metric([name], group.rebalance_count)
@@ -82,76 +92,78 @@ class GroupMetrics(Collector):
                 for one in list(running.table.offsets(name).values()):
                     values = (name, one.topic, str(one.partition))
                     committed.add_metric(values, one.offset)
-                    state = self._state(one)
-                    if state is None:
-                        continue
-                    behind = max(state.log_end_offset(one.partition) - one.offset, 0)
-                    lag.add_metric(values, behind)
-                    if behind:
-                        unread.append(_Unread(values, state, one.partition, one.offset))
-                    else:
-                        age.add_metric(values, 0)
-            for each, timestamp_ms in zip(
-                unread, _first_timestamps(running.loop, unread), strict=False
-            ):
-                if timestamp_ms is not None:
-                    age.add_metric(each.labels, max(self._clock_ms() - timestamp_ms, 0) / 1000)
+                    wanted.setdefault(one.topic, []).append((values, one))
+            for found in self._lags(running.loop, wanted):
+                lag.add_metric(found.labels, found.records)
+                if found.records == 0:
+                    age.add_metric(found.labels, 0)
+                elif found.since_ms is not None:
+                    age_ms = max(self._clock_ms() - found.since_ms, 0)
+                    age.add_metric(found.labels, age_ms / 1000)
         yield from (members, rebalances, committed, lag, age)
 
-    def _state(self, offset: StoredOffset) -> TableState | None:
-        """The topic's state, if it is led here and the one that the offset is of."""
-        known = self._registry.leading(offset.topic)
-        if known is None or known.appender is None:
-            return None
-        state = known.appender.state
-        return state if state.topic_id == offset.topic_id else None
-
-
-def _first_timestamps(
-    loop: asyncio.AbstractEventLoop, unread: Sequence[_Unread]
-) -> Iterator[int | None]:
-    """The lowest timestamp of each one's data file; ends early if the event loop is too busy.
-
-    The index of files changes on the event loop and is sorted when it is asked: it is asked there.
-    """
-    for start in range(0, len(unread), _AT_ONCE):
-        some = unread[start : start + _AT_ONCE]
-        if _runs_here(loop):
-            yield from map(_first_timestamp_ms, some)
-            continue
-        found: Future[list[int | None]] = Future()
-
-        def look(some: Sequence[_Unread] = some, found: Future[list[int | None]] = found) -> None:
-            if found.set_running_or_notify_cancel():
-                try:
-                    found.set_result(list(map(_first_timestamp_ms, some)))
-                except BaseException as error:
-                    found.set_exception(error)
-
+    def _lags(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        wanted: Mapping[str, Sequence[tuple[_Labels, StoredOffset]]],
+    ) -> list[_Lag]:
+        """What can be found in time: a busy loop or a slow store leaves the rest out."""
+        found: list[_Lag] = []
+        if not wanted:
+            return found
+        looking = self._look(wanted, found)
         try:
-            loop.call_soon_threadsafe(look)
-            yield from found.result(_LOOP_WAIT_S)
-        except (TimeoutError, CancelledError, RuntimeError):  # RuntimeError: the loop has ended
-            found.cancel()
-            return
+            future = asyncio.run_coroutine_threadsafe(looking, loop)
+        except RuntimeError:  # the loop has ended
+            looking.close()
+            return found
+        try:
+            future.result(_WAIT_S)
+        except (TimeoutError, CancelledError):
+            future.cancel()
+        return list(found)
+
+    async def _look(
+        self, wanted: Mapping[str, Sequence[tuple[_Labels, StoredOffset]]], found: list[_Lag]
+    ) -> None:
+        """On the event loop, where states change. Topics that are led here, which need no store,
+        come first."""
+        for topic in sorted(wanted, key=lambda topic: self._registry.leading(topic) is None):
+            for start in range(0, len(wanted[topic]), _AT_ONCE):
+                some = wanted[topic][start : start + _AT_ONCE]
+
+                def view(
+                    state: TableState,
+                    _: Appender | None,
+                    some: Sequence[tuple[_Labels, StoredOffset]] = some,
+                ) -> list[_Lag]:
+                    return _lags_in(state, some)
+
+                try:
+                    found += await self._registry.describe(topic, view)
+                except MainstemError:
+                    break  # it is gone, or cannot be read now
+                await asyncio.sleep(0)
 
 
-def _first_timestamp_ms(one: _Unread) -> int | None:
-    """The lowest timestamp in the data file with the first record that was not read.
+def _lags_in(state: TableState, offsets: Sequence[tuple[_Labels, StoredOffset]]) -> list[_Lag]:
+    """The lags of offsets that are of this topic, and not of one of the same name before it."""
+    found = []
+    for labels, one in offsets:
+        if one.topic_id == state.topic_id:
+            behind = max(state.log_end_offset(one.partition) - one.offset, 0)
+            since_ms = _since_ms(state, one.partition, one.offset) if behind else None
+            found.append(_Lag(labels, behind, since_ms))
+    return found
+
+
+def _since_ms(state: TableState, partition: int, offset: int) -> int | None:
+    """The lowest timestamp in the data file with the first record at `offset` or later.
 
     The record's own is not lower. Both are of one commit, until compaction merges files.
     """
-    start = max(one.offset, one.state.log_start_offset(one.partition))
-    files = one.state.files(one.partition)
+    start = max(offset, state.log_start_offset(partition))
+    files = state.files(partition)
     # The record itself may have gone in a compaction: then the next one is meant.
-    found = files.between(start, start + 1) or files.between(
-        start, one.state.log_end_offset(one.partition)
-    )
+    found = files.between(start, start + 1) or files.between(start, state.log_end_offset(partition))
     return found[0].timestamp_ms_min if found else None
-
-
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False

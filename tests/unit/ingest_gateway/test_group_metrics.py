@@ -1,16 +1,21 @@
-"""How old a group's lag is: found in the index of files, on the event loop, or left out."""
+"""How far behind a group is, as a state of the table says it; and what is left out in time."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
+from tests.unit.ingest_gateway.harness import run, running
+from tests.unit.ingest_gateway.payloads import values_request
 
+from mainstem.client import AdminClient, TopicPartition
+from mainstem.consumers.offsets_table import StoredOffset
 from mainstem.delta_log import TableState
 from mainstem.delta_log.actions import DataFile, Metadata, Protocol, Register
 from mainstem.ingest_gateway import group_metrics
-from mainstem.ingest_gateway.group_metrics import _first_timestamps, _Unread
+from mainstem.ingest_gateway.group_metrics import _lags_in
 
 
 def file(base_offset: int, record_count: int, timestamp_ms_min: int) -> DataFile:
@@ -36,57 +41,62 @@ def state_of(*files: DataFile, log_start_offset: int = 0, end: int) -> TableStat
     return state
 
 
-def ages(state: TableState, *offsets: int) -> list[int | None]:
-    """As a scrape finds them, in another thread than the loop's."""
-
-    async def scrape() -> list[int | None]:
-        loop = asyncio.get_running_loop()
-        unread = [_Unread(("g", "t", "0"), state, 0, offset) for offset in offsets]
-        return await asyncio.to_thread(lambda: list(_first_timestamps(loop, unread)))
-
-    return asyncio.run(scrape())
+def lags(state: TableState, *offsets: int, topic_id: str = "id") -> list[tuple[int, int | None]]:
+    """Records and since when, for groups at these offsets of partition 0."""
+    stored = [StoredOffset("t", topic_id, 0, offset) for offset in offsets]
+    found = _lags_in(state, [(("g", "t", "0"), one) for one in stored])
+    return [(one.records, one.since_ms) for one in found]
 
 
 def test_the_file_with_the_first_record_that_was_not_read_counts() -> None:
     state = state_of(file(0, 5, 100), file(5, 5, 200), end=10)
-    assert ages(state, 0, 4, 5, 9) == [100, 100, 200, 200]
+    assert lags(state, 0, 4, 5, 9) == [(10, 100), (6, 100), (5, 200), (1, 200)]
+
+
+def test_lag_is_never_negative_and_at_the_end_there_is_no_age() -> None:
+    assert lags(state_of(file(0, 10, 100), end=10), 10, 99) == [(0, None), (0, None)]
 
 
 def test_where_records_are_gone_the_next_ones_count() -> None:
     state = state_of(file(0, 2, 100), file(8, 2, 300), end=10)
-    assert ages(state, 3) == [300], "compaction took 2 to 7"
+    assert lags(state, 3) == [(7, 300)], "compaction took 2 to 7"
     trimmed = state_of(file(5, 5, 200), log_start_offset=7, end=10)
-    assert ages(trimmed, 0) == [200], "the log begins at 7 now"
+    assert lags(trimmed, 0) == [(10, 200)], "the log begins at 7 now"
+    assert lags(state_of(file(0, 2, 100), end=10), 5) == [(5, None)], "all of them are gone"
 
 
-def test_a_log_without_a_file_after_the_offset_has_no_age() -> None:
-    assert ages(state_of(file(0, 2, 100), end=10), 5) == [None]
+def test_offsets_of_a_topic_of_the_same_name_before_this_one_have_no_lag() -> None:
+    assert lags(state_of(file(0, 5, 100), end=5), 1, topic_id="older") == []
 
 
-def test_more_than_fit_into_one_step_are_all_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_metrics, "_AT_ONCE", 2)
-    state = state_of(*(file(number, 1, 100 + number) for number in range(5)), end=5)
-    assert ages(state, *range(5)) == [100, 101, 102, 103, 104]
-
-
-def test_a_loop_that_is_too_busy_leaves_the_ages_out_and_stops_nobody(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_loop_that_is_too_busy_leaves_lag_out_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_metrics, "_LOOP_WAIT_S", 0.05)
-    state = state_of(file(0, 5, 100), end=5)
+    monkeypatch.setattr(group_metrics, "_WAIT_S", 0.05)
+    monkeypatch.setattr(group_metrics, "_AT_ONCE", 1)
 
-    async def scrape() -> list[int | None]:
-        loop = asyncio.get_running_loop()
-        unread = [_Unread(("g", "t", "0"), state, 0, 0)]
-        found = loop.run_in_executor(None, lambda: list(_first_timestamps(loop, unread)))
-        time.sleep(0.5)  # noqa: ASYNC251 the loop is busy, that is the point
-        return await found
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", 2)
+            await client.produce(values_request(b"a"))
+            admin = AdminClient({"bootstrap.servers": gateway.address})
+            offsets = [TopicPartition("t", 0, 0), TopicPartition("t", 1, 0)]
+            await asyncio.to_thread(admin.alter_consumer_group_offsets, "g", offsets)
+            loop = asyncio.get_running_loop()
 
-    assert asyncio.run(scrape()) == []
+            async def names(busy_s: float) -> set[str]:
+                scrape = loop.run_in_executor(
+                    None, lambda: list(gateway._metrics.registry.collect())
+                )
+                time.sleep(busy_s)  # noqa: ASYNC251 the loop is busy, that is the point
+                return {family.name for family in await scrape if family.samples}
 
+            lag, committed = (
+                f"mainstem_consumer_group_{name}" for name in ("lag_records", "committed_offset")
+            )
+            assert {lag, committed} & await names(0.5) == {committed}
+            monkeypatch.setattr(group_metrics, "_WAIT_S", 30.0)
+            assert {lag, committed} <= await names(0.0)
+            admin.close()
 
-def test_a_loop_that_has_ended_leaves_the_ages_out() -> None:
-    loop = asyncio.new_event_loop()
-    loop.close()
-    unread = [_Unread(("g", "t", "0"), state_of(file(0, 5, 100), end=5), 0, 0)]
-    assert list(_first_timestamps(loop, unread)) == []
+    run(test())

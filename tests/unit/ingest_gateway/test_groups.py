@@ -554,6 +554,17 @@ def coordination_of(gateway: Gateway) -> Any:
     return gateway._groups
 
 
+async def sample(gateway: Gateway, name: str, **labels: str) -> float | None:
+    """A figure as Prometheus gets it: in another thread than the one where everything changes."""
+    registry = gateway._metrics.registry
+    return await asyncio.to_thread(
+        registry.get_sample_value, f"mainstem_consumer_group_{name}", labels
+    )
+
+
+PLACE: Any = {"group": "g", "topic": "t", "partition": "0"}
+
+
 def test_members_rebalances_offsets_and_lag_are_measured(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as (gateway, client):
@@ -562,15 +573,15 @@ def test_members_rebalances_offsets_and_lag_are_measured(tmp_path: Path) -> None
             member = Member(client)
             await member.beat()
             await member.commit((0, 1))
-            sample = gateway._metrics.registry.get_sample_value
-            where = {"group": "g", "topic": "t", "partition": "0"}
-            assert sample("mainstem_consumer_group_members", {"group": "g"}) == 1
-            assert sample("mainstem_consumer_group_rebalances_total", {"group": "g"}) == 1
-            assert sample("mainstem_consumer_group_committed_offset", where) == 1
-            assert sample("mainstem_consumer_group_lag_records", where) == 2
+            assert await sample(gateway, "members", group="g") == 1
+            assert await sample(gateway, "rebalances_total", group="g") == 1
+            assert await sample(gateway, "committed_offset", **PLACE) == 1
+            assert await sample(gateway, "lag_records", **PLACE) == 2
             await member.commit((0, 3))
-            assert sample("mainstem_consumer_group_lag_records", where) == 0
-            assert sample("mainstem_consumer_group_lag_seconds", where) == 0
+            assert await sample(gateway, "lag_records", **PLACE) == 0
+            assert await sample(gateway, "lag_seconds", **PLACE) == 0
+            await client.delete("t")
+            assert await sample(gateway, "lag_records", **PLACE) is None
 
     run(test())
 
@@ -589,12 +600,10 @@ def test_the_age_of_lag_is_that_of_the_data_file_with_the_first_record_that_was_
             registry.register(
                 GroupMetrics(gateway._groups, gateway._registry, clock_ms=lambda: 20_000)
             )
-            where = {"group": "g", "topic": "t", "partition": "0"}
 
             async def age() -> float | None:
-                # As Prometheus asks: in another thread than the one that changes everything.
                 return await asyncio.to_thread(
-                    registry.get_sample_value, "mainstem_consumer_group_lag_seconds", where
+                    registry.get_sample_value, "mainstem_consumer_group_lag_seconds", PLACE
                 )
 
             ages = []
@@ -617,9 +626,12 @@ def test_after_a_restart_the_lag_of_a_group_that_nobody_asks_for_is_measured(
             await client.produce(values_request(b"a", b"b", b"c"))
             await commit(groups(client), "g", [(0, 1)])
         async with running(tmp_path) as (gateway, _):
-            sample = gateway._metrics.registry.get_sample_value
-            where = {"group": "g", "topic": "t", "partition": "0"}
-            await until(lambda: sample("mainstem_consumer_group_committed_offset", where) == 1)
+            await until(lambda: gateway._groups.running is not None)
+            assert await sample(gateway, "committed_offset", **PLACE) == 1
+            # Nobody produces: the topic is led nowhere, and its lag is seen all the same.
+            assert gateway._registry.leading("t") is None
+            assert await sample(gateway, "lag_records", **PLACE) == 2
+            assert 0 < (await sample(gateway, "lag_seconds", **PLACE) or 0) < WAIT_S
 
     run(test())
 
