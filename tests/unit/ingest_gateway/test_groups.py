@@ -615,6 +615,25 @@ def test_the_age_of_lag_is_that_of_the_data_file_with_the_first_record_that_was_
     run(test())
 
 
+def test_lag_of_a_topic_that_another_gateway_leads_is_measured(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            running(tmp_path, gateway_id="one") as (leader, client),
+            running(tmp_path, gateway_id="two") as (coordinator, other),
+        ):
+            await client.create("t", 1)
+            await client.produce(values_request(b"a", b"b", b"c"))
+            await commit(groups(other), "g", [(0, 1)])
+            assert leader._registry.leading("t") is not None
+            assert leader._groups.running is None
+            assert await sample(coordinator, "lag_records", **PLACE) == 2
+            await client.produce(values_request(b"d"))
+            assert await sample(coordinator, "lag_records", **PLACE) == 3
+            assert await sample(leader, "lag_records", **PLACE) is None
+
+    run(test())
+
+
 def test_after_a_restart_the_lag_of_a_group_that_nobody_asks_for_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
