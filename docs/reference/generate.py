@@ -76,6 +76,13 @@ _TOML_HEAD = """# The settings of a gateway, each with its default: `mainstem --
 # Written by docs/reference/generate.py from the same table that the gateway reads; copy it, then edit the copy.
 """
 
+_SCHEDULER = ConfigScope(
+    "scheduler",
+    "The section `[scheduler]` of the file for `mainstem job scheduler --jobs FILE`; "
+    "[conf/jobs.toml](../../conf/jobs.toml) has all of them, and the times of the jobs.",
+    SCHEDULER_KEYS,
+)
+
 _JOBS_HEAD = """# What the scheduler runs, and when, each setting with its default: `mainstem job scheduler --jobs conf/jobs.toml`.
 # What a file does not name is as it is here. docs/guides/operate.md explains the jobs.
 # Written by docs/reference/generate.py from the tables that the scheduler reads; copy it, then edit the copy.
@@ -101,7 +108,7 @@ _JOBS_SPARK = """# Settings of the Spark session, without `spark.` in front, for
 
 def config_page() -> str:
     """docs/reference/config.md."""
-    sections = [_section(scope) for scope in config_scopes().values()]
+    sections = [_section(scope) for scope in (*config_scopes().values(), _SCHEDULER)]
     return "\n".join([_NOTE, _CONFIG_HEAD, *sections])
 
 
