@@ -59,7 +59,7 @@ class Desk:
                 }
                 headers = [(f"dlt-{name}", str(fact).encode()) for name, fact in facts.items()]
                 value = b"%d" % number
-                producer.produce(self.letters, value, partition=number % 2, headers=headers)
+                producer.produce(self.letters, value, b"k", partition=number % 2, headers=headers)
 
     def arguments(self, *more: str) -> list[str]:
         return ["topic", "redrive", self.letters, "-b", self.gateway.address, *more]
@@ -156,6 +156,25 @@ def test_a_record_that_its_topic_would_remove_at_once_is_refused_unless_now_is_s
     assert "retention.ms" in refused.stderr
     assert desk.values() == Counter()
     assert desk("--now").exit_code == 0
+    assert desk.values() == Counter(range(2))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"message.timestamp.type": "LogAppendTime"},
+        {"retention.ms": -1},
+        {"cleanup.policy": "compact"},
+    ],
+)
+def test_an_old_record_goes_back_where_its_time_does_not_make_it_go(
+    desk: Desk, config: dict[str, object]
+) -> None:
+    with AdminClient({"bootstrap.servers": desk.gateway.address}) as admin:
+        admin.alter_config(desk.topic, config)
+    desk.add(2, at_ms=1_000)
+    result = desk()
+    assert result.exit_code == 0, result.output
     assert desk.values() == Counter(range(2))
 
 

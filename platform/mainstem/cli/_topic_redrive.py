@@ -146,7 +146,9 @@ class _Retention:
             config = self._admin.describe_topic(topic, timeout=self._timeout_s).config
             values = {one.name: one.value for one in config}
             removes = "delete" in values["cleanup.policy"].split(",")
-            retention_ms = int(values["retention.ms"]) if removes else -1
+            # With LogAppendTime every record is new when it comes.
+            by_record = values["message.timestamp.type"] == "CreateTime"
+            retention_ms = int(values["retention.ms"]) if removes and by_record else -1
             self._retention_ms[topic] = retention_ms
         return 0 if retention_ms < 0 else max(0, time.time_ns() // 1_000_000 - retention_ms)
 
