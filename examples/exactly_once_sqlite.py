@@ -21,8 +21,7 @@ class Sink:
     """The database: records, and where to go on."""
 
     def __init__(self, path: str) -> None:
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=30.0)
-        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=60.0)
         self._database.execute(
             "CREATE TABLE IF NOT EXISTS record (topic, partition, offset, key, value)"
         )

@@ -14,6 +14,7 @@ import faulthandler
 import json
 import runpy
 import select
+import sqlite3
 import sys
 import time
 from collections import deque
@@ -28,6 +29,9 @@ from mainstem.errors import InstanceFencedError, MainstemError
 from mainstem.testing import HistoryWriter, OffsetCommit, Ownership, Read, runs_of
 
 FENCED = 3
+
+#: How long a database may be locked.
+PATIENCE_S = 300.0
 
 #: The example's own class stores records and offsets.
 SINK = Path(__file__).resolve().parents[2] / "examples" / "exactly_once_sqlite.py"
@@ -262,7 +266,19 @@ class Sqlite(Member):
         records = self.consumer.consume(200, 0.1)
         if records:
             self.note_records(records)
-            self._sink.store(records)
+            self._store(records)
+
+    def _store(self, records: Sequence[ConsumerRecord]) -> None:
+        """Again and again: the process that has the database's lock may be paused for long."""
+        ends_at = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._sink.store(records)
+            except sqlite3.OperationalError:
+                if time.monotonic() >= ends_at:
+                    raise
+            else:
+                return
 
     def taken(self, partitions: list[TopicPartition]) -> None:
         for tp in partitions:
