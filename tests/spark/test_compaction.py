@@ -81,7 +81,8 @@ def test_many_topics_are_compacted_in_one_run_and_streams_sql_and_time_travel_se
     }
     assert (told[-1].bytes_done, told[-1].tables_done) == (told[-1].bytes_total, 3)
     assert (runs["orders"].outcome.before.files, runs["orders"].outcome.after.files) == (24, 2)
-    assert {row.topic: row for row in read_history(topic_log.store)} == runs
+    history = {row.topic: row for row in read_history(topic_log.store)}
+    assert history == {topic: runs[topic] for topic in ("a", "b", "orders")}
     for topic, expected in records.items():
         assert _records(topic_log, topic) == expected
         store = topic_log.store.bind(f"{TOPICS}/{topic}")
@@ -100,8 +101,8 @@ def test_many_topics_are_compacted_in_one_run_and_streams_sql_and_time_travel_se
     assert sorted((row.partition, row.offset) for row in now.collect()) == expected_rows
     then = spark.read.format("delta").option("versionAsOf", before_version).load(uri)
     assert then.count() == 120
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{uri}`").where("operation = 'COMPACT'")
-    assert history.count() == 2
+    commits = spark.sql(f"DESCRIBE HISTORY delta.`{uri}`").where("operation = 'COMPACT'")
+    assert commits.count() == 2
     batch = spark.read.format("mainstem").option("mainstem.warehouse", topic_log.uri)
     assert batch.option("subscribe", "orders").load().count() == len(expected_rows)
 

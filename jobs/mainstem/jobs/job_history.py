@@ -1,4 +1,5 @@
-"""The table `system/job_history`: what each run of a job did to each table.
+"""The table `system/job_history`: what each run of a job did to each table. Where it found nothing
+to do there is no row: a schedule that checks all topics every minute must not fill a table.
 
 It has the columns of a topic table, one partition, and is appended to by whoever ran a job. A row's
 `key` is the job's name; its `value` is JSON, see `JobRun`.
@@ -170,12 +171,7 @@ class JobHistory:
 
 
 def read_history(
-    store: Store,
-    *,
-    job: str | None = None,
-    topic: str | None = None,
-    limit: int = 100,
-    idle: bool = True,
+    store: Store, *, job: str | None = None, topic: str | None = None, limit: int = 100
 ) -> list[JobRun]:
     """The newest runs first.
 
@@ -183,15 +179,13 @@ def read_history(
         store: The warehouse.
         job, topic: Only theirs.
         limit: At most so many; 0: all.
-        idle: Also runs that had nothing to do.
     """
     found: list[JobRun] = []
     if not Topics(store, folder=SYSTEM).exists(NAME):
         return found
     with JobHistory(store) as history:
         for run in history.newest_first():
-            wanted = idle or run.outcome.kind is not OutcomeKind.NOTHING
-            if wanted and job in (None, run.job) and topic in (None, run.topic):
+            if job in (None, run.job) and topic in (None, run.topic):
                 found.append(run)
                 if len(found) == limit:
                     break

@@ -129,7 +129,7 @@ def run_job(
         on_progress: Called in this thread.
 
     Returns:
-        A row for each table, by name, as in the history.
+        A row for each table, by name; the history has those with something to do.
 
     Raises:
         StoreUnavailableError: There is no such warehouse.
@@ -152,8 +152,9 @@ def run_job(
     finally:
         for table in tables:
             table.close()
-        if rows:
-            _write_history(store, rows)
+        done = [row for row in rows if row.outcome.kind is not OutcomeKind.NOTHING]
+        if done:
+            _write_history(store, done)
         store.close()
     return sorted(rows, key=lambda row: row.topic)
 

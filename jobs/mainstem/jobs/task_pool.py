@@ -6,13 +6,14 @@ known at once, and a Python worker that dies takes its share along and nothing e
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mainstem.delta_log.store import NotFound
+from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.store_uri import open_store
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import Job, Task, TaskResult
@@ -67,7 +68,7 @@ class Share:
         finally:
             store.close()
 
-    def _run_task(self, store: Any, one: TableTask) -> TaskResult | TaskFailure:
+    def _run_task(self, store: Store, one: TableTask) -> TaskResult | TaskFailure:
         try:
             bound = store.bind(f"{one.folder}/{one.topic}")
         except NotFound:
@@ -136,7 +137,8 @@ class SparkPool:
 
     def close(self) -> None:
         self._closing.set()
-        self._spark.sparkContext.cancelJobsWithTag(self._tag)
+        with contextlib.suppress(Exception):  # the session may be lost, and so is the work
+            self._spark.sparkContext.cancelJobsWithTag(self._tag)
         self._threads.shutdown(cancel_futures=True)
 
     def _run_on_spark(self, share: Share) -> list[Answer]:

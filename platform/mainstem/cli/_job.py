@@ -184,27 +184,22 @@ def run(
     show_default=True,
     help="Print at most so many rows; 0: all.",
 )
-@click.option("-a", "--all", "idle", is_flag=True, help="Also runs that had nothing to do.")
 @_warehouse
 @pass_settings
 @reports_errors
 def history(
-    settings: Settings,
-    name: str | None,
-    topic: str | None,
-    limit: int,
-    idle: bool,
-    warehouse: str | None,
+    settings: Settings, name: str | None, topic: str | None, limit: int, warehouse: str | None
 ) -> None:
     """Print what jobs did to each table, the newest first.
 
-    The rows are those of the Delta table `system/job_history`.
+    The rows are those of the Delta table `system/job_history`. A run that found nothing to do with
+    a table has no row for it.
 
     \b
     EXAMPLES
       mainstem job history
       mainstem job history --job compaction -T orders -n 5
-      mainstem --format json job history --all -n 0 > history.ndjson
+      mainstem --format json job history -n 0 > history.ndjson
     """
     from mainstem.delta_log.store_uri import open_store
     from mainstem.jobs.job_history import read_history
@@ -212,7 +207,7 @@ def history(
 
     store = open_store(warehouse or settings.gateway_config().text("warehouse"))
     try:
-        rows = read_history(store, job=name, topic=topic, limit=limit, idle=idle)
+        rows = read_history(store, job=name, topic=topic, limit=limit)
     finally:
         store.close()
     bodies = [row.to_json() for row in rows]
