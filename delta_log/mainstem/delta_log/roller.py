@@ -29,6 +29,7 @@ from mainstem.delta_log.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory
 from mainstem.delta_log.store import Store, StoreGone
 from mainstem.delta_log.topics import OpenTopic
 from mainstem.errors import StoreUnavailableError
+from mainstem.limits import UNCOMMITTED_FILE_MS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +41,17 @@ _PAUSE_FACTOR: Final = 4.0
 #: A swap that no commit of records has taken along for this long gets a commit of its own.
 _ALONE_AFTER_S: Final = 1.0
 
-#: A swap that is older is given up. Its file is no part of the table yet, and whoever looks for
-#: files that no table has may take it for one that was left behind, after an hour at the soonest.
-#: Only a process that was stopped, or a store that failed for long, makes a swap wait.
+#: A swap that is older is given up: only a process that was stopped, or a store that failed for
+#: long, makes one wait. Its file is no part of the table yet, and vacuum takes it some time for one
+#: that was left behind.
 _SWAP_AGE_S_MAX: Final = 600.0
 
 #: Swaps in a commit: at least so many, or one for every two new files. Each costs some 30 lines of
 #: the commit file, and the records of the commit wait for these.
 _SWAPS_MIN: Final = 4
 _FILES_PER_SWAP: Final = 2
+
+assert _SWAP_AGE_S_MAX * 1000 < UNCOMMITTED_FILE_MS_MAX, "vacuum would take the file of a swap"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -440,7 +440,7 @@ def a_swap_beside_records_brings_one_of_them(table: Table) -> None:
     old = table.state.files(0).sorted()[2:]
     new = table.file(0, 15, 1)
     merged = merge(table, [*old, new])
-    actions = [*swap(old, merged), Register(registers.leo(0), 16)]
+    actions: list[Action] = [*swap(old, merged), Register(registers.leo(0), 16)]
     table.commit(actions, batches=[Batch(0, 15, 1)])
 
 
@@ -449,7 +449,7 @@ def a_swap_beside_records_leaves_a_range_out(table: Table) -> None:
     removes = [action for action in swap(old, merge(table, old)) if isinstance(action, Remove)]
     merged = merge(table, old[1:])
     new = table.file(0, 15, 1)
-    actions = [new, Register(registers.leo(0), 16), *removes, merged]
+    actions: list[Action] = [new, Register(registers.leo(0), 16), *removes, merged]
     table.commit(actions, batches=[Batch(0, 15, 1)])
 
 
