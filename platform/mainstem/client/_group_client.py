@@ -16,7 +16,13 @@ from mainstem.client._consumer_records import TopicPartition
 from mainstem.client._consumer_settings import ConsumerSettings
 from mainstem.client._coordinator_calls import CoordinatorCalls
 from mainstem.client._group_membership import Membership, MemberState, Plan
-from mainstem.errors import InstanceFencedError, MainstemError, UnknownMemberError
+from mainstem.errors import (
+    GatewayUnavailableError,
+    InstanceFencedError,
+    MainstemError,
+    UnknownMemberError,
+)
+from mainstem.limits import COMMITS_WAITING_MAX
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import groups_pb2
 
@@ -281,11 +287,23 @@ class GroupClient:
     def commit(
         self, offsets: Offsets, topic_ids: dict[TopicPartition, str], timeout_s: float
     ) -> Future[None]:
-        """Queues a commit. Commits take effect in the order of these calls, one after the other."""
+        """Queues a commit. Commits take effect in the order of these calls, one after the other.
+
+        Returns:
+            Fails with GatewayUnavailableError at once while COMMITS_WAITING_MAX wait already.
+        """
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
             membership = self._membership
+            if len(self._commits) >= COMMITS_WAITING_MAX:
+                future.set_exception(
+                    GatewayUnavailableError(
+                        f"{len(self._commits)} offset commits wait for the coordinator, as many as "
+                        "may; commit less often, or wait for each with asynchronous=False"
+                    )
+                )
+                return future
             self._commit_count += 1
             commit = _Commit(
                 offsets,

@@ -85,4 +85,8 @@ SESSION_TIMEOUT_MS_MAX: Final = 86_400_000
 #: Offsets of one commit: all partitions of a large subscription.
 OFFSETS_PER_COMMIT_MAX: Final = 20_000
 
+#: Commits that wait in a consumer: each says all that those before it said, and a coordinator that
+#: does not answer takes none of them.
+COMMITS_WAITING_MAX: Final = 1_000
+
 assert ROW_GROUP_BYTES_MAX <= COMMIT_BYTES_MAX

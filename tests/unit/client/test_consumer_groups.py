@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from mainstem.client import OFFSET_INVALID, Consumer, ConsumerRecord, TopicParti
 from mainstem.errors import (
     BackPressureError,
     ConfigError,
+    GatewayUnavailableError,
     InstanceFencedError,
     MainstemError,
     UnknownMemberError,
@@ -237,6 +239,31 @@ def test_asynchronous_commits_take_effect_in_order_and_tell_their_end_in_poll(
     assert stored == [1, 1, 1, 2, 3, 4, 5]
     # One that is sent again keeps its number.
     assert [commit.sequence for commit in gateway.groups.commits] == [1, 1, 1, 2, 3, 4, 5]
+
+
+def test_commits_that_a_coordinator_does_not_take_are_refused_when_too_many_wait(
+    gateway: FakeLogGateway, make: MakeConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.client._group_client.COMMITS_WAITING_MAX", 3)
+    ends: list[MainstemError | None] = []
+    release = threading.Event()
+
+    def wait(_: object) -> None:
+        release.wait(DEADLINE_S)
+
+    gateway.groups.on_commit = wait
+    consumer = make(enable_auto_commit=False, on_commit=lambda e, _: ends.append(e))
+    consumer.subscribe(["one"])
+    poll_until(lambda: counts(consumer) == [1], consumer)
+    for offset in range(1, 9):
+        consumer.commit(offsets=[TopicPartition("one", 0, offset)])
+    poll_until(lambda: ends, consumer)
+    assert all(isinstance(end, GatewayUnavailableError) for end in ends)
+    refused = len(ends)
+    assert refused in (4, 5), "one may be under way already"
+    release.set()
+    poll_until(lambda: len(ends) == 8, consumer)
+    assert ends[refused:] == [None] * (8 - refused)
 
 
 def test_only_stored_offsets_are_committed_when_the_application_stores_them(
