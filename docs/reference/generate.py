@@ -51,7 +51,7 @@ Nouns, then verbs: `mainstem topic create`. `mainstem NOUN VERB --help` prints w
   `json` is an object a line, with the same names for the columns in every version. In a pipe a row is always one line.
 - **Rows that say how it went.** A command that does something to several targets prints a row for each: `OK`, or `CODE: reason; what to do`. In JSON,
   `status` is `OK` or the code, and `message` has the rest. [All codes](errors.md).
-- **Exit codes.** 0: all went well; 1: something failed; 2: wrong usage; 130: interrupted.
+- **Exit codes.** 0: all went well; 1: something failed; 2: wrong usage; 130: interrupted, by Ctrl-C or SIGTERM.
 - **Safety.** What destroys something asks first, unless `--no-confirm`. `--dry-run` checks everything and changes nothing.
 - **Time.** `--timeout SECONDS` (before the noun) bounds each call to a gateway, and the delivery of each record.
 - **Which gateway.** `-b HOST:PORT,...`, or `MAINSTEM_BOOTSTRAP_SERVERS`; the default is 127.0.0.1:9490.

@@ -383,17 +383,30 @@ def test_a_record_is_sent_while_the_input_stays_open(shell: Shell, topic: str) -
         assert process.wait(TIMEOUT_S) == 0
 
 
-def test_ctrl_c_ends_with_130_and_what_was_read_is_delivered(shell: Shell, topic: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_with_130_and_what_was_read_is_delivered(
+    shell: Shell, topic: str, number: signal.Signals
+) -> None:
     with ended(shell.start("topic", "produce", topic, "-v", "-p", "0")) as process:
         assert process.stdin is not None
         process.stdin.write(b"a\n")
         process.stdin.flush()
         read_line(process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.wait(TIMEOUT_S) == 130
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
     assert [row["value"] for row in shell.rows(topic)] == [b"a"]
+
+
+def test_a_consumer_that_is_told_to_end_leaves_its_group(shell: Shell, topic: str) -> None:
+    shell("topic", "produce", topic, "-p", "0", stdin=b"a\n")
+    with ended(shell.start("topic", "consume", topic, "-g", "leavers")) as process:
+        read_line(process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 130
+    (group,) = shell("--format", "json", "group", "list").objects
+    assert (group["group"], group["members"]) == ("leavers", 0)
 
 
 def test_status_of_a_gateway_that_serves_is_ok(shell: Shell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -18,6 +19,9 @@ def main() -> None:
             f"the command line needs the package {error.name}, which the client alone does not "
             "install: pip install 'mainstem[gateway]'"
         )
+    # A command that is told to end leaves its group and delivers what it has, as after Ctrl-C.
+    # Services replace this by their own way to end.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(cli.main(prog_name="mainstem", standalone_mode=False) or 0)
     except click.ClickException as error:

@@ -25,8 +25,8 @@ from mainstem.cli._context import (
 from mainstem.cli._help import ExampleGroup
 from mainstem.cli._topic_consume import consume
 from mainstem.cli._topic_produce import produce
-from mainstem.cli._topic_trim import trim_prefix
 from mainstem.cli._topic_redrive import redrive
+from mainstem.cli._topic_trim import trim_prefix
 
 if TYPE_CHECKING:
     from mainstem.client import TopicDescription

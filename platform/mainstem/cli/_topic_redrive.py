@@ -327,16 +327,20 @@ def _consumer(settings: Settings, servers: str, group: str) -> Consumer:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; the second one is an exception as always."""
+    """Whether Ctrl-C was pressed or SIGTERM came; the second one is an exception as always."""
     pressed: list[int] = []
 
     def note(number: int, _: object) -> None:
         pressed.append(number)
-        signal.signal(signal.SIGINT, before)
+        restore()
         say("ends after the records that are on their way; press Ctrl-C again to end now")
 
-    before = signal.signal(signal.SIGINT, note)
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: bool(pressed)
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
