@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 from mainstem.delta_log import registers
@@ -34,11 +33,10 @@ from mainstem.delta_log.appender_metrics import AppenderMetrics, NoMetrics
 from mainstem.delta_log.committer import TableCommit, wall_clock_ms
 from mainstem.delta_log.group_commit import GroupCommitter
 from mainstem.delta_log.leader_log import LeaderLog
-from mainstem.delta_log.leadership import claim_epoch, forget_producers, restore_producers
+from mainstem.delta_log.leadership import forget_producers, take_lead
 from mainstem.delta_log.producer_states import ProducerStates
 from mainstem.delta_log.roll_up import RollUpMemory
 from mainstem.delta_log.roller import Roller
-from mainstem.delta_log.snapshot import LOG
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topic_wal import Recovered, TopicWal, recover_topic
 from mainstem.delta_log.topics import OpenTopic
@@ -63,9 +61,6 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 #: kept: jobs commit, write checkpoints and clean the log while nobody produces, and a leader that
 #: the clean-up has overtaken has to open the topic anew.
 IDLE_LOOK_INTERVAL_S = 300.0
-
-#: A temporary file of a commit that is this old belongs to nobody any more.
-_TEMPORARY_MS_MIN = 3_600_000
 
 #: Commits between two looks for producers to forget.
 _EXPIRE_INTERVAL_COMMITS = 1_000
@@ -186,16 +181,10 @@ class Appender:
             LogDamagedError: The write-ahead log is damaged.
         """
         state = opened.state
-        loop = asyncio.get_running_loop()
-        epoch = await loop.run_in_executor(pool, partial(claim_epoch, opened, clock_ms=clock_ms))
         producers: ProducerStates[Waiter] = ProducerStates(producer_expiration_ms)
-        await loop.run_in_executor(
-            pool, restore_producers, opened.store, state, producers, clock_ms()
+        epoch = await asyncio.get_running_loop().run_in_executor(
+            pool, take_lead, opened, producers, clock_ms
         )
-        with contextlib.suppress(StoreUnavailableError):  # the next start may have more luck
-            # By the store's own clock, which stamps the files.
-            old = wall_clock_ms() - _TEMPORARY_MS_MIN
-            await loop.run_in_executor(pool, opened.store.sweep, LOG, old)
         recovered = None
         if wal is not None:
             folded = state.register_value(registers.wal(wal.gateway_id))

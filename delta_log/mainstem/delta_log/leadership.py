@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +19,16 @@ from mainstem.delta_log.committer import (
     wall_clock_ms,
 )
 from mainstem.delta_log.producer_states import ProducerStates
-from mainstem.delta_log.snapshot import commit_path
+from mainstem.delta_log.snapshot import LOG, commit_path
 from mainstem.delta_log.store import NotFound, Store, StoreGone
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topics import OpenTopic
 from mainstem.errors import StoreUnavailableError, UnknownTopicError
 
 Token = TypeVar("Token")
+
+#: A temporary file of a commit that is this old belongs to nobody any more.
+_TEMPORARY_MS_MIN = 3_600_000
 
 #: Attempts to commit a leader epoch; each loss means that another writer got on.
 _ATTEMPTS_MAX = 20
@@ -36,6 +40,27 @@ REPEAT_WINDOW_MS = 300_000
 #: time of a start to about a second. What is older is known by its sequence, not by its offset.
 REPEAT_COMMITS_MAX = 5_000
 REPEAT_BATCHES_MAX = 50_000
+
+
+def take_lead(
+    opened: OpenTopic, producers: ProducerStates[Token], clock_ms: Callable[[], int]
+) -> int:
+    """Claims the next leader epoch, reads what idempotent producers have sent into `producers`, and
+    clears away what interrupted commits left. Blocks.
+
+    Returns:
+        The epoch.
+
+    Raises:
+        StoreUnavailableError: The store failed.
+        UnknownTopicError: The topic was deleted meanwhile.
+    """
+    epoch = claim_epoch(opened, clock_ms=clock_ms)
+    restore_producers(opened.store, opened.state, producers, clock_ms())
+    with contextlib.suppress(StoreUnavailableError):  # the next start may have more luck
+        # By the store's own clock, which stamps the files.
+        opened.store.sweep(LOG, wall_clock_ms() - _TEMPORARY_MS_MIN)
+    return epoch
 
 
 def claim_epoch(
