@@ -14,7 +14,8 @@ from mainstem.client._consumer_partitions import Partition, Partitions
 from mainstem.client._consumer_reader import Reader
 from mainstem.client._consumer_records import OFFSET_INVALID, TopicPartition
 from mainstem.client._consumer_settings import ConsumerSettings
-from mainstem.client._group_client import GroupClient, Offsets
+from mainstem.client._group_client import GroupClient
+from mainstem.client._group_commits import Offsets
 from mainstem.errors import ConfigError, GatewayUnavailableError, MainstemError
 
 _log = logging.getLogger("mainstem.client")
@@ -78,7 +79,7 @@ class Commits:
         if not wanted:
             return None if asynchronous else []
         timeout_s = self.settings.api_timeout_ms / 1000
-        future = group.commit(wanted, self._topic_ids(wanted), timeout_s)
+        future = group.commits.add(wanted, self._topic_ids(wanted), timeout_s)
         if asynchronous:
             future.add_done_callback(partial(self._commit_ended, wanted))
             return None
@@ -124,7 +125,7 @@ class Commits:
         """Commits what was handed out before this poll; `begin` has settled the positions."""
         assert self._group is not None
         self._next_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
-        if self._group.pending_commits():
+        if self._group.commits.pending():
             return  # a slow coordinator: the next one says it all
         self._commit_new(self.done_offsets(list(self.partitions.assigned), done=True))
 
@@ -135,10 +136,12 @@ class Commits:
             for tp, value in offsets.items()
             if tp in assigned and assigned[tp].committed != value[0]
         }
-        if not new:
-            return None
         assert self._group is not None
-        future = self._group.commit(new, self._topic_ids(new), self.settings.api_timeout_ms / 1000)
+        if not new or not self._group.commits.may_commit:
+            return None  # what was lost is told soon, and was logged
+        future = self._group.commits.add(
+            new, self._topic_ids(new), self.settings.api_timeout_ms / 1000
+        )
         future.add_done_callback(partial(self._auto_commit_ended, new))
         return future
 
@@ -198,7 +201,7 @@ class Commits:
         deadline = time.monotonic() + LAST_COMMIT_S
         while (
             self._group is not None
-            and self._group.pending_commits()
+            and self._group.commits.pending()
             and time.monotonic() < deadline
         ):
             time.sleep(0.005)

@@ -1,28 +1,23 @@
-"""A group over the wire: heartbeats in a thread, commits in order, committed offsets."""
+"""A group over the wire: heartbeats in a thread, and committed offsets."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Final
 
 from mainstem.client._channels import Channels
 from mainstem.client._consumer_records import TopicPartition
 from mainstem.client._consumer_settings import ConsumerSettings
 from mainstem.client._coordinator_calls import CoordinatorCalls
+from mainstem.client._group_commits import GroupCommits
 from mainstem.client._group_membership import Membership, MemberState, Plan
 from mainstem.errors import (
-    GatewayUnavailableError,
     InstanceFencedError,
     MainstemError,
-    UnknownMemberError,
 )
-from mainstem.limits import COMMITS_WAITING_MAX
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import groups_pb2
 
@@ -31,30 +26,12 @@ _log = logging.getLogger("mainstem.client")
 #: Codes that say that the coordinator does not count this member any more.
 _PUT_OUT: Final = ("UNKNOWN_MEMBER", "STALE_MEMBER_EPOCH", "INSTANCE_FENCED")
 
-#: Offset and metadata by partition.
-Offsets = dict[TopicPartition, tuple[int, str]]
-
-Finished = Callable[[MainstemError | None, Offsets], None]
-
-
-@dataclass(slots=True)
-class _Commit:
-    """A commit that waits.
-
-    Attributes:
-        joins: Of the membership that it is made in; None: from outside the group.
-    """
-
-    offsets: Offsets
-    topic_ids: dict[TopicPartition, str]
-    deadline: float
-    joins: int | None
-    sequence: int
-    future: Future[None]
-
 
 class GroupClient:
     """The group of one consumer. Thread-safe.
+
+    Attributes:
+        commits: Sends offset commits.
 
     Args:
         on_plan: Called, without a lock, when `take_plan` has something.
@@ -76,16 +53,15 @@ class GroupClient:
         self._membership = Membership(settings.group_id, settings.group_instance_id)
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
-        self._commits: deque[_Commit] = deque()
-        self._committing = False
-        self._commit_count = 0
+        self.commits = GroupCommits(
+            settings, self._calls, self._membership, self._wake, self._beat_now
+        )
         self._due_now = False
         self._closed = False
         self._told = False
         self._fatal: MainstemError | None = None
         self._interval_s = settings.heartbeat_interval_ms / 1000
         self._heart: threading.Thread | None = None
-        self._committer: threading.Thread | None = None
 
     # ---------------------------------------------------------------------------------- membership
 
@@ -152,13 +128,13 @@ class GroupClient:
         self._send_leave(request)
 
     def close(self, timeout_s: float) -> None:
-        """Ends the threads. Commits that were not sent fail."""
+        """Ends the threads; waits so long for each."""
         with self._lock:
             self._closed = True
             self._wake.notify_all()
-        for thread in (self._heart, self._committer):
-            if thread is not None:
-                thread.join(timeout_s)
+        self.commits.close(timeout_s)
+        if self._heart is not None:
+            self._heart.join(timeout_s)
 
     def _beat_now(self) -> None:
         self._due_now = True
@@ -284,126 +260,6 @@ class GroupClient:
 
     # ------------------------------------------------------------------------------------- offsets
 
-    def commit(
-        self, offsets: Offsets, topic_ids: dict[TopicPartition, str], timeout_s: float
-    ) -> Future[None]:
-        """Queues a commit. Commits take effect in the order of these calls, one after the other.
-
-        Returns:
-            Fails with GatewayUnavailableError at once while COMMITS_WAITING_MAX wait already.
-        """
-        future: Future[None] = Future()
-        future.set_running_or_notify_cancel()
-        with self._lock:
-            membership = self._membership
-            if len(self._commits) >= COMMITS_WAITING_MAX:
-                future.set_exception(
-                    GatewayUnavailableError(
-                        f"{len(self._commits)} offset commits wait for the coordinator, as many as "
-                        "may; commit less often, or wait for each with asynchronous=False"
-                    )
-                )
-                return future
-            self._commit_count += 1
-            commit = _Commit(
-                offsets,
-                topic_ids,
-                time.monotonic() + timeout_s,
-                None if membership.state is MemberState.OUT else membership.told_joins,
-                self._commit_count,
-                future,
-            )
-            self._commits.append(commit)
-            if self._committer is None:
-                self._committer = threading.Thread(
-                    target=self._commit_all, name="mainstem-commit", daemon=True
-                )
-                self._committer.start()
-            self._wake.notify_all()
-        return future
-
-    def pending_commits(self) -> int:
-        """Commits that have not ended."""
-        with self._lock:
-            return len(self._commits) + self._committing
-
-    def _commit_all(self) -> None:
-        while True:
-            with self._lock:
-                self._committing = False
-                while not self._commits and not self._closed:
-                    self._wake.wait()
-                if not self._commits:
-                    return
-                commit = self._commits.popleft()
-                self._committing = True
-            try:
-                self._commit_one(commit)
-            except MainstemError as error:
-                commit.future.set_exception(error)
-            except Exception as error:
-                _log.exception("a commit failed")
-                commit.future.set_exception(error)
-            else:
-                commit.future.set_result(None)
-
-    def _commit_one(self, commit: _Commit) -> None:
-        """Sends a commit until it is taken, refused, or out of time."""
-        while True:
-            with self._lock:
-                membership = self._membership
-                member_id, epoch = "", -1
-                if commit.joins is not None:
-                    # 0: the membership had ended when the commit was made.
-                    if commit.joins != membership.told_joins or not commit.joins:
-                        raise _void(membership.group)
-                    member_id, epoch = membership.member_id, membership.epoch
-            request = groups_pb2.CommitOffsetsRequest(
-                group=self._settings.group_id,
-                member_id=member_id,
-                member_epoch=epoch,
-                sequence=commit.sequence,
-                offsets=[
-                    groups_pb2.CommittedOffset(
-                        topic=tp.topic,
-                        topic_id=commit.topic_ids.get(tp, ""),
-                        partition=tp.partition,
-                        offset=offset,
-                        metadata=metadata,
-                    )
-                    for tp, (offset, metadata) in commit.offsets.items()
-                ],
-            )
-            left_s = commit.deadline - time.monotonic()
-            try:
-                self._commit_request(request, max(0.001, left_s))
-                return
-            except MainstemError as error:
-                failure = error
-            with self._lock:
-                # The epoch may have gone up without this member having heard of it: it is a member
-                # still. A heartbeat tells; if it is none any more, that ends its membership.
-                again = failure.code == "STALE_MEMBER_EPOCH" and commit.joins is not None
-                newer = self._membership.epoch > epoch
-                if again and not newer:
-                    self._beat_now()
-                closed = self._closed
-            pause_s = max(self._settings.retry_backoff_ms, failure.retry_delay_ms) / 1000
-            out_of_time = time.monotonic() + pause_s >= commit.deadline
-            if not (again or failure.retriable) or out_of_time or closed:
-                raise failure
-            if not (again and newer):
-                time.sleep(pause_s)
-
-    def _commit_request(self, request: groups_pb2.CommitOffsetsRequest, timeout_s: float) -> None:
-        timeout_s = min(timeout_s, self._settings.request_timeout_ms / 1000)
-        answer: groups_pb2.CommitOffsetsResponse = self._calls.call(
-            "CommitOffsets", request, timeout_s
-        )
-        for one in answer.offsets:
-            if one.HasField("error"):
-                raise error_from_message(one.error)
-
     def committed(
         self, partitions: Sequence[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, int | MainstemError]:
@@ -442,13 +298,3 @@ class GroupClient:
                 else (one.offset, one.metadata)
             )
         return found
-
-
-def _void(group: str) -> MainstemError:
-    """The error for a commit of a membership that ended."""
-    return UnknownMemberError(
-        f"this consumer is no member of group {group}, or none any more, so that nothing was "
-        "committed: others may read its partitions now, from the last committed offsets. poll() "
-        "tells what was lost, and joins again",
-        group=group,
-    )

@@ -244,7 +244,7 @@ def test_asynchronous_commits_take_effect_in_order_and_tell_their_end_in_poll(
 def test_commits_that_a_coordinator_does_not_take_are_refused_when_too_many_wait(
     gateway: FakeLogGateway, make: MakeConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.client._group_client.COMMITS_WAITING_MAX", 3)
+    monkeypatch.setattr("mainstem.client._group_commits.COMMITS_WAITING_MAX", 3)
     ends: list[MainstemError | None] = []
     release = threading.Event()
 
