@@ -78,7 +78,7 @@ class PartitionPlan:
                 file.size_bytes * max(wanted, 0) // max(file.last_offset + 1 - file.base_offset, 1)
             )
         for run in self.runs:
-            wanted = run.end_offset - max(run.base_offset, self.offset)
+            wanted = run.end_offset - max(run.base_offset, self.offset, self.tail_offset)
             size += run.record_bytes * max(wanted, 0) // (run.end_offset - run.base_offset)
         return size
 
@@ -237,6 +237,8 @@ def _take(
             history.keep(cursor)
             return
         taken.next_offset = max(taken.next_offset, min(file.last_offset + 1, plan.tail_offset))
+    # The files need not have a record right before the tail, which may begin inside a run.
+    taken.next_offset = max(taken.next_offset, plan.tail_offset)
     for run in plan.runs:
         batch = run.batch()
         begin = max(taken.next_offset - run.base_offset, 0)

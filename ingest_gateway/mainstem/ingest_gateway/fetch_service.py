@@ -351,6 +351,8 @@ class FetchService:
         tail = end
         if led:
             tail = self._cache.start_offset(topic, state.topic_id, partition, end)
+            # What keyed compaction removed is gone, although it may still be in memory.
+            tail = max(tail, min(state.cleaned_offset(partition), end))
         if offset >= tail:
             tail = offset
             files = []

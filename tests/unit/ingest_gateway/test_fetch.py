@@ -419,7 +419,7 @@ def test_the_gateways_limit_holds_whatever_is_asked_for(tmp_path: Path) -> None:
 def test_many_small_files_are_read_a_bounded_number_at_a_time(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as (_, client):
-            await client.create("t", commit_interval_ms="0")
+            await client.create("t", commit_interval_ms="0", rollup_files="0")
             for number in range(70):
                 await client.produce(values_request(b"%d" % number))
         async with running(tmp_path) as (_, client):
@@ -485,6 +485,34 @@ def test_a_compacted_file_that_reaches_into_the_cached_tail_repeats_nothing(
                     came += [int(record.value) for record in found.records]
                     at = found.next_offset
                 assert came == list(range(30))
+
+    run(test())
+
+
+def test_what_keyed_compaction_removed_does_not_come_from_memory_either(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", commit_interval_ms="0")
+            for first in (0, 10):
+                values = [b"%d" % number for number in range(first, first + 10)]
+                await client.produce(values_request(*values))
+            state = table(tmp_path, "t")
+            # Of the second commit, which is one run in memory, compaction has seen a part.
+            kept = [3, 12, *range(15, 20)]
+            cleaned = Register(registers.cleaned(0), 15)
+            commit(tmp_path, "t", *compacted(tmp_path, "t", state, kept), cleaned)
+            await client.produce(values_request(b"20"))  # the gateway learns of it
+            assert gateway._fetches._cache.start_offset("t", state.topic_id, 0, 21) == 0
+            for start in range(22):
+                for limit in (1, 2**20):
+                    at, came = start, []
+                    while at < 21:
+                        (found,) = await fetch(
+                            client, ("t", 0, at), partition_bytes=limit, format=RECORDS
+                        )
+                        came += offsets(found)
+                        at = found.next_offset
+                    assert came == [one for one in [*kept, 20] if one >= start]
 
     run(test())
 
