@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mainstem.delta_log import registers
-from mainstem.delta_log.actions import Action, Register, Remove
+from mainstem.delta_log.actions import Action, DataFile, Register, Remove
 from mainstem.delta_log.table_state import TableState
 from mainstem.errors import OffsetOutOfRangeError, PolicyViolationError, UnknownPartitionError
 
@@ -20,6 +20,16 @@ HIGH_WATERMARK: Final = -1
 #: Files that one commit removes. A leader takes each commit into its state in one step of its event
 #: loop: a tenth of a second with a partition of 100,000 files.
 FILES_PER_COMMIT_MAX: Final = 2_000
+
+
+def file_time_ms(file: DataFile) -> int:
+    """When a file's retention begins: at its newest record, or when its records were written if a
+    record is dated later than that.
+
+    So a record that is dated in the future does not keep what follows it in its partition: it
+    expires as if it had been dated when it came.
+    """
+    return min(file.timestamp_ms_max, file.modified_ms)
 
 
 def trim_targets(state: TableState, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:

@@ -23,6 +23,7 @@ from mainstem.delta_log.data_file_writer import write_data_files
 from mainstem.delta_log.store import Store
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topics import OpenTopic
+from mainstem.delta_log.trimming import file_time_ms
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import (
     Counts,
@@ -44,6 +45,13 @@ _MIN_AGE: Final = "compaction.min.age.ms"
 #: Files that one task makes, about: a long run is cut, so that a backlog is spread over tasks. What
 #: the cut leaves too small at a task's end stays so, one file in eight at most.
 _OUTPUTS_EACH: Final = 8
+
+#: What retention keeps is in so many files or more: it removes whole files, and one that held all
+#: of a slow topic would keep all of it for as long as something is added.
+_RETENTION_PARTS: Final = 8
+
+#: Files of fewer bytes are not worth a rule.
+_TARGET_BYTES_MIN: Final = 64 * KIB
 
 #: What a small file is beside its records: the footer, page headers, and a bad compression ratio.
 _FILE_OVERHEAD_BYTES: Final = 2 * KIB
@@ -105,6 +113,12 @@ class Compaction(Job[Merge, Merged]):
         min_age_ms = self._min_age_ms
         if min_age_ms is None:
             min_age_ms = int(config.get(_MIN_AGE))
+        window_ms = None
+        if config.deletes and config.retention_ms > 0:
+            window_ms = max(config.retention_ms // _RETENTION_PARTS, 1)
+        if config.deletes and config.retention_bytes > 0:
+            part_bytes = max(config.retention_bytes // _RETENTION_PARTS, _TARGET_BYTES_MIN)
+            target_bytes = min(target_bytes, part_bytes)
         compression_type = str(config.get("compression.type"))
         tasks: list[Merge] = []
         lines: list[PlanLine] = []
@@ -113,6 +127,7 @@ class Compaction(Job[Merge, Merged]):
                 state.files(partition).sorted(),
                 target_bytes=target_bytes,
                 not_after_ms=now_ms - min_age_ms,
+                window_ms=window_ms,
             )
             for run in runs:
                 counts = Counts.of(run)
@@ -230,7 +245,11 @@ def _commit_groups(
 
 
 def plan_runs(
-    files: Sequence[DataFile], *, target_bytes: int, not_after_ms: int
+    files: Sequence[DataFile],
+    *,
+    target_bytes: int,
+    not_after_ms: int,
+    window_ms: int | None = None,
 ) -> list[list[DataFile]]:
     """Which files of a partition are to be merged, as runs for one task each. Pure.
 
@@ -241,15 +260,19 @@ def plan_runs(
         files: All of the partition, by offset.
         target_bytes: Of the files that they become.
         not_after_ms: Files that were written later are left alone.
+        window_ms: Files whose times are not in the same window of this length stay apart.
     """
     runs: list[list[DataFile]] = []
     run: list[DataFile] = []
+    window = 0
     for file in files:
-        if file.size_bytes * 2 < target_bytes and file.modified_ms <= not_after_ms:
-            run.append(file)
-        elif run:
+        small = file.size_bytes * 2 < target_bytes and file.modified_ms <= not_after_ms
+        before, window = window, file_time_ms(file) // window_ms if window_ms else 0
+        if run and (not small or window != before):
             runs += _worthwhile(run)
             run = []
+        if small:
+            run.append(file)
     runs += _worthwhile(run)
     return [part for run in runs for part in _cut(run, target_bytes * _OUTPUTS_EACH)]
 

@@ -17,7 +17,7 @@ from mainstem.delta_log.beside_leader import commit_beside_leader
 from mainstem.delta_log.committer import TableCommit
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topics import SYSTEM, OpenTopic
-from mainstem.delta_log.trimming import trim_step
+from mainstem.delta_log.trimming import file_time_ms, trim_step
 from mainstem.jobs.job import (
     Counts,
     Job,
@@ -49,16 +49,6 @@ class Expired:
     @property
     def files(self) -> tuple[DataFile, ...]:
         return self.by_time + self.by_size
-
-
-def file_time_ms(file: DataFile) -> int:
-    """When a file's retention begins: at its newest record, or when its records were written if a
-    record is dated later than that.
-
-    So a record that is dated in the future does not keep what follows it in its partition: it
-    expires as if it had been dated when it came.
-    """
-    return min(file.timestamp_ms_max, file.modified_ms)
 
 
 def expired(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -33,7 +34,7 @@ from mainstem.delta_log.topics import TOPICS
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.compaction import Compaction, Merge, Merged, plan_runs
 from mainstem.jobs.job import Counts, Outcome, OutcomeKind, Plan, TableView
-from mainstem.limits import MIB
+from mainstem.limits import KIB, MIB
 
 TARGET = 128 * MIB
 
@@ -94,6 +95,41 @@ def test_a_run_of_very_many_files_is_cut_to_what_a_commit_may_remove(
 ) -> None:
     monkeypatch.setattr("mainstem.jobs.compaction._COMMIT_FILES_MAX", 10)
     assert [len(run) for run in _runs(_files(*[0.001] * 31))] == [10, 10, 11]
+
+
+def test_files_of_different_windows_of_time_stay_apart_and_a_second_plan_finds_nothing() -> None:
+    files = [
+        replace(file, timestamp_ms_max=time_ms, modified_ms=50)
+        for file, time_ms in zip(_files(1, 1, 1, 1, 1, 1), (3, 9, 10, 19, 99, 60), strict=True)
+    ]
+    runs = plan_runs(files, target_bytes=TARGET, not_after_ms=100, window_ms=10)
+    # The last two count from when they were written, 50.
+    names = [[file.path[0] for file in run] for run in runs]
+    assert names == [["0", "1"], ["2", "3"], ["4", "5"]]
+    merged = [replace(run[0], timestamp_ms_max=run[-1].timestamp_ms_max) for run in runs]
+    assert plan_runs(merged, target_bytes=TARGET, not_after_ms=100, window_ms=10) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "runs"),
+    [
+        ({}, 1),
+        ({"retention_ms": 8 * 3_600_000}, 2),
+        ({"retention_ms": 8 * 3_600_000, "cleanup_policy": "compact"}, 1),
+        ({"retention_bytes": 8 * 4096 * KIB}, 1),
+    ],
+)
+def test_what_retention_keeps_stays_in_parts_that_it_can_remove(
+    topics: Topics, settings: dict[str, object], runs: int
+) -> None:
+    log = appends(topics, "t", 1, **settings)
+    for hour in (9, 9, 7, 7):
+        time_ms = NOW_MS - hour * 3_600_000
+        log.append(0, [b"v"], timestamps_ms=[time_ms], modified_ms=time_ms)
+    plan = _plan(Compaction(), log.opened)
+    assert len(plan.tasks) == runs
+    limit = int(str(settings.get("retention_bytes", 8 * TARGET)))
+    assert {task.target_bytes for task in plan.tasks} == {limit // 8}
 
 
 def _plan(job: Compaction, opened: OpenTopic, now_ms: int = NOW_MS + 60_000) -> Plan[Merge]:

@@ -14,7 +14,7 @@ from mainstem.delta_log import trimming as trimming_module
 from mainstem.delta_log.actions import DataFile, Register
 from mainstem.delta_log.beside_leader import commit_beside_leader
 from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.topics import SYSTEM, TOPICS
+from mainstem.delta_log.topics import SYSTEM, TOPICS, altered_config
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, TableView
 from mainstem.jobs.job_history import JobRun
@@ -215,10 +215,7 @@ def test_a_run_by_what_was_true_at_the_plan_keeps_what_a_setting_keeps_now(
     job, opened = Retention(), topics.open("t")
     plan = job.plan(TableView("t", TOPICS, opened.state), NOW_MS)
     assert not plan.nothing
-    metadata = opened.state.metadata
-    assert metadata is not None
-    longer = {**metadata.configuration, "mainstem.retention.ms": str(9 * HOUR)}
-    _commit(log, type(metadata)(metadata.id, metadata.created_ms, longer, name=metadata.name))
+    _set_retention(log, 9 * HOUR)
     assert job.commit(opened, plan, (), NOW_MS) == Outcome(
         OutcomeKind.SUPERSEDED, error="what was to go is gone, or is to stay by now"
     )
@@ -231,8 +228,10 @@ def test_files_that_were_merged_after_the_plan_go_by_what_they_are_now(
     log = _aged(topics, 5, 4, 3, 1, retention_ms=2 * HOUR)
     job, opened = Retention(), topics.open("t")
     plan = job.plan(TableView("t", TOPICS, opened.state), NOW_MS)
+    _set_retention(log, -1)
     merge = Compaction(min_age_ms=0)
     run_job(store.uri, merge, ["t"], pool=lambda: InProcessPool(1), clock_ms=lambda: NOW_MS)
+    _set_retention(log, 2 * HOUR)
     assert load_table(log.opened.store).file_count == 1
     # The newest record of the merged file is an hour old.
     assert job.commit(opened, plan, (), NOW_MS).kind is OutcomeKind.SUPERSEDED
@@ -245,8 +244,8 @@ def test_a_compaction_does_not_make_a_record_from_the_future_young_again(
     store: LocalStore, topics: Topics
 ) -> None:
     log = appends(topics, retention_ms=2 * HOUR)
-    for age in (5, 4):
-        written_ms = NOW_MS - age * HOUR
+    written_ms = NOW_MS - 5 * HOUR
+    for _ in range(2):
         log.append(0, [b"v"], timestamps_ms=[NOW_MS + 900 * DAY], modified_ms=written_ms)
     run_job(
         store.uri,
@@ -257,6 +256,10 @@ def test_a_compaction_does_not_make_a_record_from_the_future_young_again(
     )
     assert load_table(log.opened.store).file_count == 1
     assert run(store).outcome.before.files == 1
+
+
+def _set_retention(log: Appends, retention_ms: int) -> None:
+    _commit(log, altered_config(log.opened.state, {"retention.ms": retention_ms}, []))
 
 
 def _commit(log: Appends, *actions: object) -> None:
