@@ -62,6 +62,10 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 #: the clean-up has overtaken has to open the topic anew.
 IDLE_LOOK_INTERVAL_S = 300.0
 
+#: The same for a topic that is compacted by keys: whoever reads it from its beginning wants to see
+#: soon that keyed compaction has taken records away.
+COMPACTED_LOOK_INTERVAL_S = 10.0
+
 #: Commits between two looks for producers to forget.
 _EXPIRE_INTERVAL_COMMITS = 1_000
 
@@ -410,12 +414,14 @@ class Appender:
         committed."""
         self._wake.clear()
         swap_in_s = self._swap_in_s()
+        look_in_s = COMPACTED_LOOK_INTERVAL_S if self.state.config.compacts else math.inf
+        look_in_s = min(look_in_s, IDLE_LOOK_INTERVAL_S)
         try:
             # Not `wait_for`: it loses a cancellation that comes together with the wake-up.
-            async with asyncio.timeout(min(swap_in_s, IDLE_LOOK_INTERVAL_S)):
+            async with asyncio.timeout(min(swap_in_s, look_in_s)):
                 await self._wake.wait()
         except TimeoutError:
-            if swap_in_s > IDLE_LOOK_INTERVAL_S:
+            if swap_in_s > look_in_s:
                 with contextlib.suppress(StoreUnavailableError):
                     await self.catch_up()
 

@@ -60,11 +60,19 @@ def test_a_leader_that_catches_up_has_the_log_start_that_another_process_set(
     assert values(topics, 0) == [(2, b"2"), (3, b"3")]
 
 
-def test_an_idle_leader_catches_up_by_itself(
-    topics: Topics, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("interval", "policy"),
+    [("IDLE_LOOK_INTERVAL_S", "delete"), ("COMPACTED_LOOK_INTERVAL_S", "compact,delete")],
+)
+def test_an_idle_leader_catches_up_by_itself_and_sooner_where_keys_are_compacted(
+    topics: Topics,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    interval: str,
+    policy: str,
 ) -> None:
-    monkeypatch.setattr(appender_module, "IDLE_LOOK_INTERVAL_S", 0.01)
-    create(topics)
+    monkeypatch.setattr(appender_module, interval, 0.01)
+    create(topics, **{"cleanup.policy": policy})
 
     async def work() -> None:
         leader = await lead(topics.open("t"), pool)
