@@ -43,6 +43,41 @@ class KeptFile:
         return len(self.content) + _OVERHEAD_BYTES
 
 
+class _Place:
+    """The kept files of one partition and level, by offset."""
+
+    __slots__ = ("files", "gap_count")
+
+    def __init__(self) -> None:
+        self.files: deque[KeptFile] = deque()
+        #: Where files do not follow each other.
+        self.gap_count = 0
+
+    def append(self, kept: KeptFile) -> None:
+        self.files.append(kept)
+        if len(self.files) > 1:
+            self.gap_count += _is_gap(self.files[-2].file, kept.file)
+
+    def pop(self) -> KeptFile:
+        """Takes the first file away."""
+        first = self.files.popleft()
+        if self.files:
+            self.gap_count -= _is_gap(first.file, self.files[0].file)
+        return first
+
+    def choose(self, files_max: int, age_ms_max: int, now_ms: int) -> tuple[int, int]:
+        """As the function of that name. After each commit it is asked for each partition, so it
+        says at once where nothing has happened yet."""
+        files = self.files
+        if not files or (
+            len(files) < files_max
+            and not self.gap_count
+            and now_ms - files[0].file.modified_ms <= age_ms_max // 2
+        ):
+            return 0, 0
+        return choose([kept.file for kept in files], files_max, age_ms_max, now_ms)
+
+
 class RollUpMemory:
     """What all topics of a gateway keep for roll-ups. On one event loop.
 
@@ -84,7 +119,7 @@ class KeptFiles:
     def __init__(self, memory: RollUpMemory) -> None:
         self._memory = memory
         #: By partition and level, each by offset.
-        self._files: dict[tuple[int, int], deque[KeptFile]] = {}
+        self._places: dict[tuple[int, int], _Place] = {}
         #: Where something came since `next_run` found nothing.
         self._changed: dict[tuple[int, int], None] = {}
         self._held: set[KeptFile] = set()
@@ -98,9 +133,9 @@ class KeptFiles:
         """Keeps a file that has just become part of the table, the newest of its level."""
         if kept.level >= LEVELS:
             return
-        place = (kept.file.partition, kept.level)
-        self._files.setdefault(place, deque()).append(kept)
-        self._changed[place] = None
+        where = (kept.file.partition, kept.level)
+        self._places.setdefault(where, _Place()).append(kept)
+        self._changed[where] = None
         self._memory.keep(kept, self)
 
     def next_run(
@@ -113,14 +148,14 @@ class KeptFiles:
             files_max, age_ms_max, now_ms: As for `choose`.
         """
         while self._changed:
-            place = next(iter(self._changed))
-            files = self._files.get(place, deque())
-            skipped, count = choose([kept.file for kept in files], files_max, age_ms_max, now_ms)
+            where = next(iter(self._changed))
+            place = self._places[where]
+            skipped, count = place.choose(files_max, age_ms_max, now_ms)
             for _ in range(skipped):
-                self._memory.free(files.popleft())
-            run = [files.popleft() for _ in range(count)]
+                self._memory.free(place.pop())
+            run = [place.pop() for _ in range(count)]
             if not run:
-                del self._changed[place]
+                del self._changed[where]
             elif all(is_active(kept.file.path) for kept in run):
                 for kept in run:
                     self._memory.hold(kept)
@@ -139,18 +174,18 @@ class KeptFiles:
 
     def drop_first(self, kept: KeptFile) -> None:
         """Lets go of the oldest file of its place, which is `kept`."""
-        first = self._files[kept.file.partition, kept.level].popleft()
+        first = self._places[kept.file.partition, kept.level].pop()
         assert first is kept, "the oldest of all is not the oldest of its place"
         self._memory.free(kept)
 
     def clear(self) -> None:
         """Lets go of everything."""
-        for files in self._files.values():
-            for kept in files:
+        for place in self._places.values():
+            for kept in place.files:
                 self._memory.free(kept)
         for kept in self._held:
             self._memory.free(kept)
-        self._files.clear()
+        self._places.clear()
         self._held.clear()
         self._changed.clear()
 
@@ -180,9 +215,7 @@ def choose(
             continue
         end = start + 1
         while (
-            end < len(files)
-            and end - start < files_max
-            and files[end].base_offset == files[end - 1].last_offset + 1
+            end < len(files) and end - start < files_max and not _is_gap(files[end - 1], files[end])
         ):
             end += 1
         count = end - start
@@ -193,3 +226,7 @@ def choose(
             return start, 0
         start = end
     return start, 0
+
+
+def _is_gap(first: DataFile, then: DataFile) -> bool:
+    return then.base_offset != first.last_offset + 1

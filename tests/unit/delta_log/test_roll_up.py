@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mainstem.delta_log.actions import DataFile
-from mainstem.delta_log.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory, choose
+from mainstem.delta_log.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory, _Place, choose
 
 NOW_MS = 1_000_000
 AGE_MS = 60_000
@@ -63,6 +65,35 @@ def test_so_many_files_that_follow_each_other_become_one(
     files: list[DataFile], expected: tuple[int, int]
 ) -> None:
     assert choose(files, 3, AGE_MS, NOW_MS) == expected
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.none(),  # the oldest goes
+            st.tuples(st.sampled_from([0, 0, 0, 7]), st.sampled_from([0, 0, 40_000, 70_000])),
+        ),
+        max_size=40,
+    ),
+    files_max=st.integers(2, 5),
+)
+def test_a_place_says_the_same_at_once(steps: list[tuple[int, int] | None], files_max: int) -> None:
+    place = _Place()
+    offset = 0
+    for step in steps:
+        if step is not None:
+            gap, age_ms = step
+            place.append(KeptFile(_file(offset + gap, age_ms=age_ms), b"", 0))
+            offset += gap + 10
+        elif place.files:
+            place.pop()
+        files = [kept.file for kept in place.files]
+        skipped, count = place.choose(files_max, AGE_MS, NOW_MS)
+        assert (skipped, count) == choose(files, files_max, AGE_MS, NOW_MS)
+        run = files[skipped : skipped + count]
+        assert [file.base_offset for file in run] == [
+            run[0].base_offset + 10 * index for index in range(count)
+        ]
 
 
 def test_runs_come_partition_by_partition_until_there_are_none() -> None:
