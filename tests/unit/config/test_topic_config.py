@@ -23,6 +23,8 @@ SAMPLES: dict[str, tuple[str, int | float | bool | str]] = {
     "cleanup.policy": ("delete, compact", "delete,compact"),
     "commit.bytes": ("1", 1),
     "commit.interval.ms": (" 0 ", 0),
+    "compaction.min.age.ms": ("0", 0),
+    "compaction.target.bytes": ("1048576", 1_048_576),
     "compression.type": ("lz4", "lz4"),
     "delete.retention.ms": ("0", 0),
     "delta.deletedFileRetentionDuration": ("interval 3 days", "interval 3 days"),
@@ -36,6 +38,8 @@ SAMPLES: dict[str, tuple[str, int | float | bool | str]] = {
     "min.compaction.lag.ms": ("60000", 60_000),
     "retention.ms": ("-1", -1),
     "retention.bytes": ("7", 7),
+    "rollup.files": ("0", 0),
+    "rollup.max.bytes": ("0", 0),
     "vacuum.min.age.ms": ("0", 0),
 }
 
