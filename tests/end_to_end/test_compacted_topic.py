@@ -106,6 +106,9 @@ def test_a_reader_goes_over_holes_and_arrives_at_the_end(
     produce(gateway, *rows, (b"0", None), (b"1", None), (b"9", b"x"), (b"9", None))
     assert compact(tmp_path / "warehouse") == OutcomeKind.OK
     gateway.restart()  # nothing comes from memory
+    with AdminClient({"bootstrap.servers": gateway.address}) as admin:
+        (partition,) = admin.describe_topic("t").partitions
+    assert (partition.record_count, partition.high_watermark) == (1, 13)
     with consumer(gateway) as reading:
         for start in range(13):
             reading.assign([TopicPartition("t", 0, start)])

@@ -31,6 +31,7 @@ class PartitionFiles:
 
     files: list[DataFile] = field(default_factory=list)
     size_bytes: int = 0
+    record_count: int = 0
     #: False: files arrived out of order, as from a checkpoint: sort before use.
     _sorted: bool = True
     #: The order was asked for once: it is kept from then on.
@@ -46,6 +47,7 @@ class PartitionFiles:
             self.files.append(file)
             self._sorted = False
         self.size_bytes += file.size_bytes
+        self.record_count += file.record_count
 
     def remove(self, file: DataFile) -> None:
         index = self._index(file.base_offset)
@@ -54,6 +56,7 @@ class PartitionFiles:
         if index >= 0:
             del self.files[index]
             self.size_bytes -= file.size_bytes
+            self.record_count -= file.record_count
 
     def sorted(self) -> list[DataFile]:
         """The files by base offset. The caller does not change the list."""

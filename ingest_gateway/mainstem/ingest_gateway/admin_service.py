@@ -181,14 +181,17 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         )
         for partition in range(state.partition_count):
             files = state.files(partition)
+            start = state.log_start_offset(partition)
             high_watermark = state.log_end_offset(partition)
             response.partitions.add(
                 partition=partition,
-                log_start_offset=state.log_start_offset(partition),
+                log_start_offset=start,
                 high_watermark=high_watermark,
                 log_end_offset=appender.log_end_offset(partition) if appender else high_watermark,
                 file_count=len(files.files),
                 size_bytes=files.size_bytes,
+                # The first file may have some from before the log start offset.
+                record_count=min(files.record_count, high_watermark - start),
             )
         for name, key in sorted(TOPIC_KEYS.items()):
             response.config.add(

@@ -304,7 +304,7 @@ def delete(
 
 
 def _record_count(described: TopicDescription) -> int:
-    return sum(one.high_watermark - one.log_start_offset for one in described.partitions)
+    return sum(one.record_count for one in described.partitions)
 
 
 def _size_bytes(described: TopicDescription) -> int:
@@ -351,7 +351,7 @@ def _print_description(settings: Settings, described: TopicDescription) -> None:
                 one.log_start_offset,
                 one.high_watermark,
                 one.log_end_offset,
-                one.high_watermark - one.log_start_offset,
+                one.record_count,
                 one.file_count,
                 one.size_bytes,
             ]

@@ -72,6 +72,7 @@ class PartitionDescription:
         high_watermark: One past the last committed offset.
         log_end_offset: One past the last accepted offset.
         file_count, size_bytes: Of its active data files.
+        record_count: That can be read. Fewer than offsets where keyed compaction removed some.
     """
 
     partition: int
@@ -80,6 +81,7 @@ class PartitionDescription:
     log_end_offset: int
     file_count: int
     size_bytes: int
+    record_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,7 @@ class AdminClient(GroupAdmin):
                     one.log_end_offset,
                     one.file_count,
                     one.size_bytes,
+                    one.record_count,
                 )
                 for one in answer.partitions
             ),

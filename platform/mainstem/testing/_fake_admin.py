@@ -75,7 +75,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         )
         for partition, log in enumerate(topic.records):
             answer.partitions.add(
-                partition=partition, high_watermark=len(log), log_end_offset=len(log)
+                partition=partition,
+                high_watermark=len(log),
+                log_end_offset=len(log),
+                record_count=len(log),
             )
         for key in TOPIC_KEYS.values():
             answer.config.add(

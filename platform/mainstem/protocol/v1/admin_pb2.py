@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mainstem/v1/admin.proto\x12\x0bmainstem.v1\"\xbf\x01\n\x12\x43reateTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x05\x12;\n\x06\x63onfig\x18\x03 \x03(\x0b\x32+.mainstem.v1.CreateTopicRequest.ConfigEntry\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\x1a-\n\x0b\x43onfigEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\x13\x43reateTopicResponse\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x05\"#\n\x12\x44\x65leteTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\'\n\x13\x44\x65leteTopicResponse\x12\x10\n\x08topic_id\x18\x01 \x01(\t\"\x13\n\x11ListTopicsRequest\"?\n\x12ListTopicsResponse\x12)\n\x06topics\x18\x01 \x03(\x0b\x32\x19.mainstem.v1.TopicListing\"H\n\x0cTopicListing\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\"%\n\x14\x44\x65scribeTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\xe9\x01\n\x15\x44\x65scribeTopicResponse\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x03 \x01(\t\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x03\x12\x15\n\rtable_version\x18\x05 \x01(\x03\x12\x11\n\ttable_uri\x18\x06 \x01(\t\x12\x35\n\npartitions\x18\x07 \x03(\x0b\x32!.mainstem.v1.PartitionDescription\x12(\n\x06\x63onfig\x18\x08 \x03(\x0b\x32\x18.mainstem.v1.ConfigEntry\"\x9b\x01\n\x14PartitionDescription\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x12\n\nfile_count\x18\x05 \x01(\x03\x12\x12\n\nsize_bytes\x18\x06 \x01(\x03\"Y\n\x0b\x43onfigEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x12\n\nis_default\x18\x03 \x01(\x08\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x0b\n\x03\x64oc\x18\x05 \x01(\t\"\xb6\x01\n\x17\x41lterTopicConfigRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12:\n\x03set\x18\x02 \x03(\x0b\x32-.mainstem.v1.AlterTopicConfigRequest.SetEntry\x12\r\n\x05reset\x18\x03 \x03(\t\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"1\n\x18\x41lterTopicConfigResponse\x12\x15\n\rtable_version\x18\x01 \x01(\x03\">\n\x14\x41\x64\x64PartitionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x05\".\n\x15\x41\x64\x64PartitionsResponse\x12\x15\n\rtable_version\x18\x01 \x01(\x03\"i\n\x11TrimPrefixRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12.\n\npartitions\x18\x02 \x03(\x0b\x32\x1a.mainstem.v1.PartitionTrim\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"2\n\rPartitionTrim\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"^\n\x12TrimPrefixResponse\x12\x15\n\rtable_version\x18\x01 \x01(\x03\x12\x31\n\npartitions\x18\x02 \x03(\x0b\x32\x1d.mainstem.v1.TrimmedPartition\"`\n\x10TrimmedPartition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x1f\n\x17log_start_offset_before\x18\x02 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\"\x18\n\x16\x44\x65scribeClusterRequest\"t\n\x17\x44\x65scribeClusterResponse\x12\x15\n\rwarehouse_uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x31\n\x08gateways\x18\x03 \x03(\x0b\x32\x1f.mainstem.v1.GatewayDescription\"M\n\x12GatewayDescription\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x12\n\ntopics_led\x18\x03 \x01(\x05\x32\xb8\x05\n\x05\x41\x64min\x12P\n\x0b\x43reateTopic\x12\x1f.mainstem.v1.CreateTopicRequest\x1a .mainstem.v1.CreateTopicResponse\x12P\n\x0b\x44\x65leteTopic\x12\x1f.mainstem.v1.DeleteTopicRequest\x1a .mainstem.v1.DeleteTopicResponse\x12M\n\nListTopics\x12\x1e.mainstem.v1.ListTopicsRequest\x1a\x1f.mainstem.v1.ListTopicsResponse\x12V\n\rDescribeTopic\x12!.mainstem.v1.DescribeTopicRequest\x1a\".mainstem.v1.DescribeTopicResponse\x12_\n\x10\x41lterTopicConfig\x12$.mainstem.v1.AlterTopicConfigRequest\x1a%.mainstem.v1.AlterTopicConfigResponse\x12V\n\rAddPartitions\x12!.mainstem.v1.AddPartitionsRequest\x1a\".mainstem.v1.AddPartitionsResponse\x12M\n\nTrimPrefix\x12\x1e.mainstem.v1.TrimPrefixRequest\x1a\x1f.mainstem.v1.TrimPrefixResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.mainstem.v1.DescribeClusterRequest\x1a$.mainstem.v1.DescribeClusterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17mainstem/v1/admin.proto\x12\x0bmainstem.v1\"\xbf\x01\n\x12\x43reateTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x05\x12;\n\x06\x63onfig\x18\x03 \x03(\x0b\x32+.mainstem.v1.CreateTopicRequest.ConfigEntry\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\x1a-\n\x0b\x43onfigEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\x13\x43reateTopicResponse\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x05\"#\n\x12\x44\x65leteTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\'\n\x13\x44\x65leteTopicResponse\x12\x10\n\x08topic_id\x18\x01 \x01(\t\"\x13\n\x11ListTopicsRequest\"?\n\x12ListTopicsResponse\x12)\n\x06topics\x18\x01 \x03(\x0b\x32\x19.mainstem.v1.TopicListing\"H\n\x0cTopicListing\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\"%\n\x14\x44\x65scribeTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\xe9\x01\n\x15\x44\x65scribeTopicResponse\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x03 \x01(\t\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x03\x12\x15\n\rtable_version\x18\x05 \x01(\x03\x12\x11\n\ttable_uri\x18\x06 \x01(\t\x12\x35\n\npartitions\x18\x07 \x03(\x0b\x32!.mainstem.v1.PartitionDescription\x12(\n\x06\x63onfig\x18\x08 \x03(\x0b\x32\x18.mainstem.v1.ConfigEntry\"\xb1\x01\n\x14PartitionDescription\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x12\n\nfile_count\x18\x05 \x01(\x03\x12\x12\n\nsize_bytes\x18\x06 \x01(\x03\x12\x14\n\x0crecord_count\x18\x07 \x01(\x03\"Y\n\x0b\x43onfigEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x12\n\nis_default\x18\x03 \x01(\x08\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x0b\n\x03\x64oc\x18\x05 \x01(\t\"\xb6\x01\n\x17\x41lterTopicConfigRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12:\n\x03set\x18\x02 \x03(\x0b\x32-.mainstem.v1.AlterTopicConfigRequest.SetEntry\x12\r\n\x05reset\x18\x03 \x03(\t\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"1\n\x18\x41lterTopicConfigResponse\x12\x15\n\rtable_version\x18\x01 \x01(\x03\">\n\x14\x41\x64\x64PartitionsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x17\n\x0fpartition_count\x18\x02 \x01(\x05\".\n\x15\x41\x64\x64PartitionsResponse\x12\x15\n\rtable_version\x18\x01 \x01(\x03\"i\n\x11TrimPrefixRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12.\n\npartitions\x18\x02 \x03(\x0b\x32\x1a.mainstem.v1.PartitionTrim\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"2\n\rPartitionTrim\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"^\n\x12TrimPrefixResponse\x12\x15\n\rtable_version\x18\x01 \x01(\x03\x12\x31\n\npartitions\x18\x02 \x03(\x0b\x32\x1d.mainstem.v1.TrimmedPartition\"`\n\x10TrimmedPartition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x1f\n\x17log_start_offset_before\x18\x02 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\"\x18\n\x16\x44\x65scribeClusterRequest\"t\n\x17\x44\x65scribeClusterResponse\x12\x15\n\rwarehouse_uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x31\n\x08gateways\x18\x03 \x03(\x0b\x32\x1f.mainstem.v1.GatewayDescription\"M\n\x12GatewayDescription\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x12\n\ntopics_led\x18\x03 \x01(\x05\x32\xb8\x05\n\x05\x41\x64min\x12P\n\x0b\x43reateTopic\x12\x1f.mainstem.v1.CreateTopicRequest\x1a .mainstem.v1.CreateTopicResponse\x12P\n\x0b\x44\x65leteTopic\x12\x1f.mainstem.v1.DeleteTopicRequest\x1a .mainstem.v1.DeleteTopicResponse\x12M\n\nListTopics\x12\x1e.mainstem.v1.ListTopicsRequest\x1a\x1f.mainstem.v1.ListTopicsResponse\x12V\n\rDescribeTopic\x12!.mainstem.v1.DescribeTopicRequest\x1a\".mainstem.v1.DescribeTopicResponse\x12_\n\x10\x41lterTopicConfig\x12$.mainstem.v1.AlterTopicConfigRequest\x1a%.mainstem.v1.AlterTopicConfigResponse\x12V\n\rAddPartitions\x12!.mainstem.v1.AddPartitionsRequest\x1a\".mainstem.v1.AddPartitionsResponse\x12M\n\nTrimPrefix\x12\x1e.mainstem.v1.TrimPrefixRequest\x1a\x1f.mainstem.v1.TrimPrefixResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.mainstem.v1.DescribeClusterRequest\x1a$.mainstem.v1.DescribeClusterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,33 +56,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBETOPICRESPONSE']._serialized_start=578
   _globals['_DESCRIBETOPICRESPONSE']._serialized_end=811
   _globals['_PARTITIONDESCRIPTION']._serialized_start=814
-  _globals['_PARTITIONDESCRIPTION']._serialized_end=969
-  _globals['_CONFIGENTRY']._serialized_start=971
-  _globals['_CONFIGENTRY']._serialized_end=1060
-  _globals['_ALTERTOPICCONFIGREQUEST']._serialized_start=1063
-  _globals['_ALTERTOPICCONFIGREQUEST']._serialized_end=1245
-  _globals['_ALTERTOPICCONFIGREQUEST_SETENTRY']._serialized_start=1203
-  _globals['_ALTERTOPICCONFIGREQUEST_SETENTRY']._serialized_end=1245
-  _globals['_ALTERTOPICCONFIGRESPONSE']._serialized_start=1247
-  _globals['_ALTERTOPICCONFIGRESPONSE']._serialized_end=1296
-  _globals['_ADDPARTITIONSREQUEST']._serialized_start=1298
-  _globals['_ADDPARTITIONSREQUEST']._serialized_end=1360
-  _globals['_ADDPARTITIONSRESPONSE']._serialized_start=1362
-  _globals['_ADDPARTITIONSRESPONSE']._serialized_end=1408
-  _globals['_TRIMPREFIXREQUEST']._serialized_start=1410
-  _globals['_TRIMPREFIXREQUEST']._serialized_end=1515
-  _globals['_PARTITIONTRIM']._serialized_start=1517
-  _globals['_PARTITIONTRIM']._serialized_end=1567
-  _globals['_TRIMPREFIXRESPONSE']._serialized_start=1569
-  _globals['_TRIMPREFIXRESPONSE']._serialized_end=1663
-  _globals['_TRIMMEDPARTITION']._serialized_start=1665
-  _globals['_TRIMMEDPARTITION']._serialized_end=1761
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=1763
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=1787
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=1789
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=1905
-  _globals['_GATEWAYDESCRIPTION']._serialized_start=1907
-  _globals['_GATEWAYDESCRIPTION']._serialized_end=1984
-  _globals['_ADMIN']._serialized_start=1987
-  _globals['_ADMIN']._serialized_end=2683
+  _globals['_PARTITIONDESCRIPTION']._serialized_end=991
+  _globals['_CONFIGENTRY']._serialized_start=993
+  _globals['_CONFIGENTRY']._serialized_end=1082
+  _globals['_ALTERTOPICCONFIGREQUEST']._serialized_start=1085
+  _globals['_ALTERTOPICCONFIGREQUEST']._serialized_end=1267
+  _globals['_ALTERTOPICCONFIGREQUEST_SETENTRY']._serialized_start=1225
+  _globals['_ALTERTOPICCONFIGREQUEST_SETENTRY']._serialized_end=1267
+  _globals['_ALTERTOPICCONFIGRESPONSE']._serialized_start=1269
+  _globals['_ALTERTOPICCONFIGRESPONSE']._serialized_end=1318
+  _globals['_ADDPARTITIONSREQUEST']._serialized_start=1320
+  _globals['_ADDPARTITIONSREQUEST']._serialized_end=1382
+  _globals['_ADDPARTITIONSRESPONSE']._serialized_start=1384
+  _globals['_ADDPARTITIONSRESPONSE']._serialized_end=1430
+  _globals['_TRIMPREFIXREQUEST']._serialized_start=1432
+  _globals['_TRIMPREFIXREQUEST']._serialized_end=1537
+  _globals['_PARTITIONTRIM']._serialized_start=1539
+  _globals['_PARTITIONTRIM']._serialized_end=1589
+  _globals['_TRIMPREFIXRESPONSE']._serialized_start=1591
+  _globals['_TRIMPREFIXRESPONSE']._serialized_end=1685
+  _globals['_TRIMMEDPARTITION']._serialized_start=1687
+  _globals['_TRIMMEDPARTITION']._serialized_end=1783
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=1785
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=1809
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=1811
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=1927
+  _globals['_GATEWAYDESCRIPTION']._serialized_start=1929
+  _globals['_GATEWAYDESCRIPTION']._serialized_end=2006
+  _globals['_ADMIN']._serialized_start=2009
+  _globals['_ADMIN']._serialized_end=2705
 # @@protoc_insertion_point(module_scope)

@@ -92,20 +92,22 @@ class DescribeTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., leader: _Optional[str] = ..., leader_epoch: _Optional[int] = ..., table_version: _Optional[int] = ..., table_uri: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., config: _Optional[_Iterable[_Union[ConfigEntry, _Mapping]]] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
-    __slots__ = ("partition", "log_start_offset", "high_watermark", "log_end_offset", "file_count", "size_bytes")
+    __slots__ = ("partition", "log_start_offset", "high_watermark", "log_end_offset", "file_count", "size_bytes", "record_count")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FILE_COUNT_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition: int
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
     file_count: int
     size_bytes: int
-    def __init__(self, partition: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., file_count: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    record_count: int
+    def __init__(self, partition: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., file_count: _Optional[int] = ..., size_bytes: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
 
 class ConfigEntry(_message.Message):
     __slots__ = ("name", "value", "is_default", "unit", "doc")
