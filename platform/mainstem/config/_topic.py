@@ -213,6 +213,7 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "gateway that wrote them, while it still has them in memory; of those that come of it "
             "as many once more. Fewer where half of compaction.min.age.ms has passed meanwhile. "
             "0 or 1: none.",
+            unit="files",
             minimum=0,
             maximum=1_000,
         ),
