@@ -21,7 +21,7 @@ from mainstem.delta_log import LocalStore, Topics, load_table
 from mainstem.delta_log.verify import verify_named
 from mainstem.testing import GatewayProcess
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOPIC = "orders"
 PARTITIONS = 12
