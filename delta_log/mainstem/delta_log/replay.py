@@ -22,7 +22,7 @@ _SHOWN: Final = 3
 
 def check_replay(store: Store, state: TableState) -> None:
     """Has delta-rs replay the log up to `state.version`, and compares. Blocks, for some 10 ms and
-    10 us a live file.
+    3 us a live file.
 
     Raises:
         LogDamagedError: The two do not have the same live files, or not the same log start and end

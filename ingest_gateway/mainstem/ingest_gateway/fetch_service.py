@@ -447,7 +447,8 @@ class FetchService:
                     self._waiters.changed(topic)
                 if led:
                     # Its commits tell of themselves. A delete through another gateway does not.
-                    found = self._topics.current(topic)
+                    await self._topics.refresh(topic)
+                    found = self._topics.current(topic, any_age=True)
                     if found is not None:
                         await self._in_thread([found[1]], found[1].look)
                         if found[1].gone:

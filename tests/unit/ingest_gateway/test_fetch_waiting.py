@@ -23,7 +23,7 @@ from tests.unit.ingest_gateway.payloads import records_request, values_request
 from mainstem.delta_log import registers
 from mainstem.delta_log.actions import Register
 from mainstem.delta_log.data_file import encode_data_file
-from mainstem.ingest_gateway import fetch_service
+from mainstem.ingest_gateway import fetch_service, read_topics
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import records_to_wire_batch
 
@@ -157,6 +157,7 @@ def test_a_topic_that_is_deleted_through_another_gateway_answers_who_waits_at_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_service, "LED_LOOK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(read_topics, "LED_LOOK_INTERVAL_S", 0.02)
 
     async def test() -> None:
         async with running(tmp_path) as (gateway, client), running(tmp_path) as (_, other):
