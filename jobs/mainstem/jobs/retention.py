@@ -50,6 +50,14 @@ class Expired:
     def files(self) -> tuple[DataFile, ...]:
         return self.by_time + self.by_size
 
+    def start_before(self, end_offset: int) -> int:
+        """The same for what lies before an end alone: whoever appends old records all the time
+        must not keep a run going."""
+        if self.log_start_offset <= end_offset:
+            return self.log_start_offset
+        reached = (file.last_offset + 1 for file in self.files if file.base_offset < end_offset)
+        return max(reached, default=0)
+
 
 def expired(
     files: Sequence[DataFile],
@@ -125,12 +133,18 @@ class Retention(Job[Task, TaskResult]):
         now_ms: int,
     ) -> Outcome:
         removed: list[DataFile] = []
+        ends: dict[int, int] = {}
 
         def build(state: TableState) -> TableCommit | None:
             # Planned anew: settings and files may have changed since, and files of the front that
             # compaction has merged meanwhile are other files now.
             found = _expired(state, plan.folder, now_ms)
-            starts = {partition: one.log_start_offset for partition, one in found.items()}
+            for partition in () if ends else range(state.partition_count):
+                ends[partition] = state.log_end_offset(partition)
+            starts = {
+                partition: one.start_before(ends.get(partition, 0))
+                for partition, one in found.items()
+            }
             actions = trim_step(state, starts, now_ms)
             gone = {action.path for action in actions if isinstance(action, Remove)}
             removed[:] = [file for file in state if file.path in gone] if gone else []

@@ -15,6 +15,7 @@ from mainstem.delta_log.actions import DataFile, Register
 from mainstem.delta_log.beside_leader import commit_beside_leader
 from mainstem.delta_log.committer import TableCommit
 from mainstem.delta_log.topics import SYSTEM, TOPICS, altered_config
+from mainstem.jobs import retention as retention_module
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, TableView
 from mainstem.jobs.job_history import JobRun
@@ -277,4 +278,24 @@ def test_files_that_lie_before_a_start_that_somebody_set_go(
     assert run(store).outcome.before.files == 1
     state = load_table(log.opened.store)
     assert (state.log_start_offset(0), state.file_count) == (3, 2)
+    check_verified(log.opened.store)
+
+
+def test_a_writer_of_old_records_does_not_keep_a_run_going(
+    store: LocalStore, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = _aged(topics, 5, 4, retention_ms=2 * HOUR)
+    commits = 0
+
+    def beside_a_writer(*arguments: Any) -> Any:
+        nonlocal commits
+        commits += 1
+        assert commits < 9
+        log.append(0, [b"old"], timestamps_ms=[NOW_MS - 9 * HOUR], modified_ms=NOW_MS)
+        return commit_beside_leader(*arguments)
+
+    monkeypatch.setattr(retention_module, "commit_beside_leader", beside_a_writer)
+    assert run(store).outcome.before.files == 3
+    state = load_table(log.opened.store)
+    assert (state.log_start_offset(0), state.log_end_offset(0)) == (5, 6)
     check_verified(log.opened.store)
