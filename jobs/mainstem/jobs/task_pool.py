@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Attempts at a share whose Python worker or executor died, as Spark itself has for a task.
 _SHARE_ATTEMPTS_MAX: Final = 3
+
+#: How long what was cancelled may take before it is cancelled once more.
+_CANCEL_AGAIN_S: Final = 0.5
 
 #: Threads that wait for Spark: no more shares than this are at work at once.
 _THREADS_MAX: Final = 256
@@ -97,7 +100,10 @@ class TaskPool(Protocol):
         ...
 
     def close(self) -> None:
-        """Stops what is at work, and waits until it has stopped."""
+        """Stops what is at work, and waits until it has stopped. From any thread, more than once.
+
+        Every future ends: whoever waits for one that did not run learns that it failed.
+        """
         ...
 
 
@@ -107,12 +113,19 @@ class InProcessPool:
     def __init__(self, parallelism: int = 2) -> None:
         self.parallelism = parallelism
         self._threads = ThreadPoolExecutor(parallelism, "mainstem-share")
+        self._closing = threading.Event()
 
     def submit(self, share: Share) -> Future[list[Answer]]:
-        return self._threads.submit(share.run)
+        return self._threads.submit(self._run, share)
 
     def close(self) -> None:
-        self._threads.shutdown(cancel_futures=True)
+        self._closing.set()
+        self._threads.shutdown()
+
+    def _run(self, share: Share) -> list[Answer]:
+        if self._closing.is_set():
+            raise _stopped()
+        return share.run()
 
 
 class SparkPool:
@@ -128,30 +141,45 @@ class SparkPool:
         self._threads = ThreadPoolExecutor(self.parallelism, "mainstem-share")
         self._closing = threading.Event()
         self._tag = f"mainstem-{id(self)}"
+        self._futures: list[Future[list[Answer]]] = []
 
     def submit(self, share: Share) -> Future[list[Answer]]:
         from pyspark import inheritable_thread_target
 
         run = inheritable_thread_target(self._spark)(self._run_on_spark)
-        return self._threads.submit(run, share)
+        future = self._threads.submit(run, share)
+        self._futures.append(future)
+        return future
 
     def close(self) -> None:
         self._closing.set()
-        with contextlib.suppress(Exception):  # the session may be lost, and so is the work
-            self._spark.sparkContext.cancelJobsWithTag(self._tag)
-        self._threads.shutdown(cancel_futures=True)
+        # Not `cancel_futures`: `wait` in another thread would not hear of those. They fail instead.
+        self._threads.shutdown(wait=False)
+        while True:
+            with contextlib.suppress(Exception):  # the session may be lost, and so is the work
+                self._spark.sparkContext.cancelJobsWithTag(self._tag)
+            # Again: a share may have begun between its look at `_closing` and our cancelling.
+            if not wait(self._futures, _CANCEL_AGAIN_S).not_done:
+                break
+        self._threads.shutdown()
 
     def _run_on_spark(self, share: Share) -> list[Answer]:
         context = self._spark.sparkContext
         context.addJobTag(self._tag)
         context.setInterruptOnCancel(True)
         for attempt in range(1, _SHARE_ATTEMPTS_MAX + 1):
+            if self._closing.is_set():
+                raise _stopped()
             try:
                 return _collect(context, share)
             except Exception:
-                if attempt == _SHARE_ATTEMPTS_MAX or self._closing.is_set():
+                if attempt == _SHARE_ATTEMPTS_MAX:
                     raise
         raise AssertionError("the last attempt neither returned nor raised")
+
+
+def _stopped() -> RuntimeError:
+    return RuntimeError("the run was stopped")
 
 
 def _collect(context: Any, share: Share) -> list[Answer]:
