@@ -66,6 +66,9 @@ WORK_S_MAX: Final = 180.0
 #: Jobs that find something to do in such a run.
 WORKING: Final = frozenset({"compaction", "keyed-compaction", "retention", "vacuum"})
 
+#: The value of the last record of each partition.
+END: Final = b"end"
+
 Place = tuple[str, int]
 
 
@@ -84,10 +87,14 @@ class Reader:
     records: dict[tuple[str, int, int], Record] = field(default_factory=dict)
     #: Partitions of which it was told that records are gone.
     told: set[Place] = field(default_factory=set)
+    #: Partitions that it has read to the end.
+    ended: set[Place] = field(default_factory=set)
 
     def take(self, topic: str, partition: int, offset: int, record: Record) -> None:
         self.offsets.setdefault((topic, partition), []).append(offset)
         self.records[topic, partition, offset] = record
+        if record.value == END:
+            self.ended.add((topic, partition))
 
 
 @dataclass
@@ -129,7 +136,7 @@ class Writer:
         """A last record in each partition, which no job removes any more."""
         for topic, (partitions, _) in TOPICS.items():
             for partition in range(partitions):
-                self._send(topic, partition, Record(b"end-%d" % partition, b"end"))
+                self._send(topic, partition, Record(b"end-%d" % partition, END))
         self._producer.flush(60)
         self._producer.close()
 
@@ -226,7 +233,7 @@ def run_jobs_loop(directory: Path, spark: SparkSession, seed: int, seconds: floa
         at_end.callback(group.stop)
         writer = Writer(gateway.address, seed)
         with _jobs(directory, store):
-            writer.write_while(_WorkLeft(store, seconds))
+            writer.write_while(_WorkLeft(store, seconds, streams))
         writer.write_ends()
         _wait_for_ends([group.reader, *(one.reader for one in streams)], streams)
 
@@ -284,19 +291,25 @@ def judge(
 class _WorkLeft:
     """Whether it is too early to stop: for so many seconds, and until each job has done something.
 
-    At most `WORK_S_MAX` longer.
+    At most `WORK_S_MAX` longer. Looks after the streams meanwhile.
     """
 
-    def __init__(self, store: LocalStore, seconds: float) -> None:
+    def __init__(self, store: LocalStore, seconds: float, streams: Sequence[StreamReader]) -> None:
         self._store = store
-        self._look_at = time.monotonic() + seconds
-        self._give_up_at = self._look_at + WORK_S_MAX
+        self._streams = streams
+        self._look_at = time.monotonic()
+        self._enough_at = self._look_at + seconds
+        self._give_up_at = self._enough_at + WORK_S_MAX
 
     def __call__(self) -> bool:
         now = time.monotonic()
         if now < self._look_at:
             return True
         self._look_at = now + 1.0
+        for stream in self._streams:
+            stream.check()
+        if now < self._enough_at:
+            return True
         done = {run.job for run in read_history(self._store, limit=0) if run.outcome.version}
         return not done >= WORKING and now < self._give_up_at
 
@@ -386,18 +399,10 @@ def _wait_for_ends(readers: Sequence[Reader], streams: Sequence[StreamReader]) -
         for topic in reader.topics
         for partition in range(TOPICS[topic][0])
     }
-    while True:
-        seen = {
-            (reader.name, topic, partition)
-            for reader in readers
-            for (topic, partition, _), record in list(reader.records.items())
-            if record.value == b"end"
-        }
-        if seen >= wanted:
-            return
+    while missing := wanted - {(one.name, *place) for one in readers for place in set(one.ended)}:
         for stream in streams:
             stream.check()
-        assert time.monotonic() < deadline, f"readers did not come to the end: {wanted - seen}"
+        assert time.monotonic() < deadline, f"readers did not come to the end: {missing}"
         time.sleep(0.2)
 
 
