@@ -57,10 +57,11 @@ T = TypeVar("T")
 #: A producer that sent nothing for this long is forgotten. Kafka: producer.id.expiration.ms.
 PRODUCER_EXPIRATION_MS = 86_400_000
 
-#: How often a leader without traffic looks at what others have committed. Much less than a log is
-#: kept: jobs commit, write checkpoints and clean the log while nobody produces, and a leader that
-#: the clean-up has overtaken has to open the topic anew.
+#: How often a leader without traffic looks at what others have committed, and how often at least in
+#: the time that a log is kept: jobs commit, write checkpoints and clean the log while nobody
+#: produces, and a leader that the clean-up has overtaken has to open the topic anew.
 IDLE_LOOK_INTERVAL_S = 300.0
+_LOOKS_PER_LOG = 4
 
 #: The same for a topic that is compacted by keys: whoever reads it from its beginning wants to see
 #: soon that keyed compaction has taken records away.
@@ -414,8 +415,10 @@ class Appender:
         committed."""
         self._wake.clear()
         swap_in_s = self._swap_in_s()
-        look_in_s = COMPACTED_LOOK_INTERVAL_S if self.state.config.compacts else math.inf
-        look_in_s = min(look_in_s, IDLE_LOOK_INTERVAL_S)
+        config = self.state.config
+        look_in_s = min(IDLE_LOOK_INTERVAL_S, config.log_retention_ms / 1000 / _LOOKS_PER_LOG)
+        if config.compacts:
+            look_in_s = min(look_in_s, COMPACTED_LOOK_INTERVAL_S)
         try:
             # Not `wait_for`: it loses a cancellation that comes together with the wake-up.
             async with asyncio.timeout(min(swap_in_s, look_in_s)):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from mainstem.config import ConfigKey, ConfigValue, interval_ms
+from mainstem.config import ConfigKey, ConfigValue
 from mainstem.delta_log.live_table import LiveTable
 from mainstem.delta_log.maintenance import clean_log, create_checkpoint
 from mainstem.delta_log.snapshot import LOG
@@ -31,7 +31,6 @@ from mainstem.jobs.job import (
 from mainstem.jobs.vacuum import SYSTEM_TABLES
 
 _MIN_COMMITS: Final = "checkpoint.min.commits"
-_LOG_RETENTION: Final = "delta.logRetentionDuration"
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 
@@ -95,8 +94,7 @@ class LogCleanup(Job[Task, TaskResult]):
                 )
             )
         covered = state.version if lines else state.checkpoint_version
-        kept_ms = interval_ms(str(state.config.get(_LOG_RETENTION)))
-        old = removable(files, covered, now_ms - kept_ms)
+        old = removable(files, covered, now_ms - state.config.log_retention_ms)
         if old:
             size = sum(file.size_bytes for file in old)
             what = f"remove commit files {old[0].version} to {old[-1].version}"

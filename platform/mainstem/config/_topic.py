@@ -15,6 +15,7 @@ PROPERTY_PREFIX: Final = "mainstem."
 _DELTA: Final = "delta."
 _LONG_MAX: Final = 2**63 - 1
 
+_LOG_RETENTION: Final = "delta.logRetentionDuration"
 _TOMBSTONE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 _VACUUM_MIN_AGE: Final = "vacuum.min.age.ms"
 
@@ -108,7 +109,7 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             pattern=INTERVAL_PATTERN,
         ),
         ConfigKey(
-            "delta.logRetentionDuration",
+            _LOG_RETENTION,
             "str",
             "interval 1 hours",
             "How long commit files that a checkpoint has made superfluous are kept, "
@@ -376,6 +377,11 @@ class TopicConfig:
     @property
     def vacuum_min_age_ms(self) -> int:
         return int(self.get(_VACUUM_MIN_AGE))
+
+    @property
+    def log_retention_ms(self) -> int:
+        """How long commit files are kept that a checkpoint has made superfluous."""
+        return interval_ms(str(self.get(_LOG_RETENTION)))
 
     @property
     def retention_ms(self) -> int:

@@ -156,3 +156,19 @@ def test_a_change_with_nothing_to_do_commits_nothing(
         await leader.close(10)
 
     run(work)
+
+
+def test_a_leader_of_a_log_that_is_kept_for_seconds_looks_more_often(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    topics.create("t", 1, {"delta.logRetentionDuration": "interval 1 seconds"})
+
+    async def work() -> None:
+        leader = await lead(topics.open("t"), pool)
+        _commit_elsewhere(topics, [Register(registers.lso(0), 0)])
+        version = leader.state.version
+        while leader.state.version == version:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await leader.close(10)
+
+    run(work)
