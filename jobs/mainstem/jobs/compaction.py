@@ -36,7 +36,13 @@ from mainstem.jobs.job import (
     Task,
     TaskResult,
 )
-from mainstem.jobs.task_files import check_present, delete_files
+from mainstem.jobs.task_files import (
+    COMMIT_FILES_MAX,
+    check_present,
+    commit_groups,
+    delete_files,
+    file_limits,
+)
 from mainstem.limits import KIB, MIB
 
 _TARGET: Final = "compaction.target.bytes"
@@ -46,22 +52,11 @@ _MIN_AGE: Final = "compaction.min.age.ms"
 #: the cut leaves too small at a task's end stays so, one file in eight at most.
 _OUTPUTS_EACH: Final = 8
 
-#: What retention keeps is in so many files or more: it removes whole files, and one that held all
-#: of a slow topic would keep all of it for as long as something is added.
-_RETENTION_PARTS: Final = 8
-
-#: Files of fewer bytes are not worth a rule.
-_TARGET_BYTES_MIN: Final = 64 * KIB
-
 #: What a small file is beside its records: the footer, page headers, and a bad compression ratio.
 _FILE_OVERHEAD_BYTES: Final = 2 * KIB
 
 #: A file that is no larger costs nothing to rewrite.
 _CHEAP_BYTES: Final = MIB
-
-#: Files that one table commit removes, and so one task merges: a commit file of 2.5 MB, which the
-#: leader reads between two of its own.
-_COMMIT_FILES_MAX: Final = 10_000
 
 #: What opening a file costs, in bytes of reading.
 _OPEN_WEIGHT_BYTES: Final = 64 * KIB
@@ -109,16 +104,12 @@ class Compaction(Job[Merge, Merged]):
     def plan(self, table: TableView, now_ms: int) -> Plan[Merge]:
         state = table.state
         config = state.config
-        target_bytes = self._target_bytes or int(config.get(_TARGET))
+        target_bytes, window_ms = file_limits(
+            config, self._target_bytes or int(config.get(_TARGET))
+        )
         min_age_ms = self._min_age_ms
         if min_age_ms is None:
             min_age_ms = int(config.get(_MIN_AGE))
-        window_ms = None
-        if config.deletes and config.retention_ms > 0:
-            window_ms = max(config.retention_ms // _RETENTION_PARTS, 1)
-        if config.deletes and config.retention_bytes > 0:
-            part_bytes = max(config.retention_bytes // _RETENTION_PARTS, _TARGET_BYTES_MIN)
-            target_bytes = min(target_bytes, part_bytes)
         compression_type = str(config.get("compression.type"))
         tasks: list[Merge] = []
         lines: list[PlanLine] = []
@@ -159,7 +150,8 @@ class Compaction(Job[Merge, Merged]):
     ) -> Outcome:
         landed: list[Landed] = []
         kept: list[tuple[Merge, Merged]] = []
-        for group in _commit_groups(plan.tasks, results):
+        merges = zip(plan.tasks, results, strict=True)
+        for group in commit_groups(merges, lambda merge: len(merge[0].files)):
             found = _Swap(opened.store, group, now_ms)
             one = commit_beside_leader(opened, found.build)
             if one is not None:
@@ -228,22 +220,6 @@ class _Swap:
                 delete_files(self._store, result.files)
 
 
-def _commit_groups(
-    tasks: Sequence[Merge], results: Sequence[Merged]
-) -> Iterator[list[tuple[Merge, Merged]]]:
-    """Merges in groups for a table commit each."""
-    group: list[tuple[Merge, Merged]] = []
-    count = 0
-    for task, result in zip(tasks, results, strict=True):
-        if group and count + len(task.files) > _COMMIT_FILES_MAX:
-            yield group
-            group, count = [], 0
-        group.append((task, result))
-        count += len(task.files)
-    if group:
-        yield group
-
-
 def plan_runs(
     files: Sequence[DataFile],
     *,
@@ -301,7 +277,7 @@ def _cut(run: Sequence[DataFile], task_bytes: int) -> Iterator[list[DataFile]]:
     for index, file in enumerate(run):
         part.append(file)
         size += max(file.size_bytes - _FILE_OVERHEAD_BYTES, 0)
-        is_full = size >= task_bytes or len(part) >= _COMMIT_FILES_MAX
+        is_full = size >= task_bytes or len(part) >= COMMIT_FILES_MAX
         if is_full and index < len(run) - 2:
             yield part
             part, size = [], 0

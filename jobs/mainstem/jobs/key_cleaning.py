@@ -19,6 +19,7 @@ from mainstem.delta_log.actions import DataFile
 from mainstem.delta_log.data_file import DataFileMissing, read_data_file
 from mainstem.delta_log.data_file_writer import write_data_files
 from mainstem.delta_log.store import Store
+from mainstem.delta_log.trimming import file_time_ms
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import Task, TaskResult
 from mainstem.jobs.offset_map import OffsetMap
@@ -48,6 +49,7 @@ class CleaningTask(Task):
         keeps_tombstones: False: a tombstone that is seen for the first time may go at once.
         map_bytes_max: Of the keys that are remembered. With more of them the rest of the records
             stays for the next time.
+        file_bytes_target, file_window_ms: Of new files, see `file_limits`.
     """
 
     partition: int
@@ -59,6 +61,7 @@ class CleaningTask(Task):
     keeps_tombstones: bool
     map_bytes_max: int
     file_bytes_target: int
+    file_window_ms: int | None
     compression_type: str
 
 
@@ -108,7 +111,7 @@ def _clean(store: Store, task: CleaningTask) -> CleaningResult:
     judged = _judge(store, task, keys)
     removed: list[DataFile] = []
     added: list[DataFile] = []
-    for group in _groups(judged, task.file_bytes_target):
+    for group in _groups(judged, task.file_bytes_target, task.file_window_ms):
         removed += [one.file for one in group]
         added += write_data_files(
             store,
@@ -255,18 +258,23 @@ def _column_batches(
         yield batch
 
 
-def _groups(judged: Sequence[_Judged], target_bytes: int) -> list[list[_Judged]]:
-    """The files to write anew, in runs that follow each other.
+def _groups(
+    judged: Sequence[_Judged], target_bytes: int, window_ms: int | None
+) -> list[list[_Judged]]:
+    """The files to write anew, in runs that follow each other, of one window of time each.
 
     Small files between those of which something goes are written with them; others are left as
     they are.
     """
     groups: list[list[_Judged]] = [[]]
+    window = 0
     for one in judged:
-        if one.kept is not None or one.file.size_bytes < target_bytes // 2:
-            groups[-1].append(one)
-        else:
+        before, window = window, file_time_ms(one.file) // window_ms if window_ms else 0
+        rewritten = one.kept is not None or one.file.size_bytes < target_bytes // 2
+        if not rewritten or window != before:
             groups.append([])
+        if rewritten:
+            groups[-1].append(one)
     return [group for group in groups if any(one.kept is not None for one in group)]
 
 

@@ -9,7 +9,7 @@ active segment, and those younger than `min.compaction.lag.ms`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue, TopicConfig
@@ -17,6 +17,7 @@ from mainstem.delta_log import registers
 from mainstem.delta_log.actions import Action, DataFile, Register
 from mainstem.delta_log.beside_leader import (
     FileSuperseded,
+    Landed,
     commit_beside_leader,
     replace_files,
 )
@@ -27,7 +28,7 @@ from mainstem.delta_log.topics import SYSTEM, OpenTopic
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, Plan, PlanLine, TableView
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask, clean_partition
-from mainstem.jobs.task_files import check_present, delete_files
+from mainstem.jobs.task_files import check_present, commit_groups, delete_files, file_limits
 from mainstem.jobs.tombstones import TombstoneRun, added, freed, tombstone_runs
 from mainstem.limits import MIB
 
@@ -87,6 +88,7 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
             for partition in range(state.partition_count if config.compacts else 0)
             if (plan := plan_partition(state, partition, config, now_ms)) is not None
         ]
+        target_bytes, window_ms = file_limits(config, int(config.get("compaction.target.bytes")))
         for one in found:
             counts = Counts.of(one.files)
             tasks.append(
@@ -100,7 +102,8 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
                     expired=one.expired,
                     keeps_tombstones=config.delete_retention_ms > 0,
                     map_bytes_max=self._map_bytes_max,
-                    file_bytes_target=int(config.get("compaction.target.bytes")),
+                    file_bytes_target=target_bytes,
+                    file_window_ms=window_ms,
                     compression_type=config.compression_type,
                 )
             )
@@ -117,40 +120,71 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
         results: Sequence[CleaningResult],
         now_ms: int,
     ) -> Outcome:
-        cleanings = list(zip(plan.tasks, results, strict=True))
-        taken: list[tuple[CleaningTask, CleaningResult]] = []
-
-        def build(state: TableState) -> TableCommit | None:
-            taken.clear()
-            actions: list[Action] = []
-            config = _config(plan.folder, state)
-            retention_ms = config.delete_retention_ms
-            for task, result in cleanings:
-                if not config.compacts or not is_current(state, task, result):
-                    continue
-                try:
-                    actions += cleaning_actions(state, task, result, now_ms, retention_ms)
-                except FileSuperseded:
-                    continue
-                check_present(opened.store, result.added)
-                taken.append((task, result))
-            if not actions:
-                return None
-            return TableCommit.of("KEYED COMPACTION", actions, timestamp_ms=now_ms)
-
-        landed = commit_beside_leader(opened, build)
-        left = [result for task, result in cleanings if (task, result) not in taken]
-        delete_files(opened.store, [file for result in left for file in result.added])
-        if landed is None:
+        landed: list[Landed] = []
+        taken: list[CleaningResult] = []
+        cleanings = zip(plan.tasks, results, strict=True)
+        for group in commit_groups(cleanings, lambda one: len(one[1].removed)):
+            found = _Commit(opened.store, plan.folder, group, now_ms)
+            one = commit_beside_leader(opened, found.build)
+            if one is not None:
+                landed.append(one)
+                opened = replace(opened, state=one.state)
+            taken += found.taken
+            found.delete_rest()
+        if not landed:
             return Outcome(OutcomeKind.SUPERSEDED, error=_LEFT_OUT)
+        left = len(results) - len(taken)
         return Outcome(
             OutcomeKind.OK,
-            Counts.of(file for _, result in taken for file in result.removed),
-            Counts.of(file for _, result in taken for file in result.added),
-            landed.attempts,
-            landed.version,
-            f"{len(left)} partitions: {_LEFT_OUT}" if left else "",
+            Counts.of(file for result in taken for file in result.removed),
+            Counts.of(file for result in taken for file in result.added),
+            max(one.attempts for one in landed),
+            landed[-1].version,
+            f"{left} partitions: {_LEFT_OUT}" if left else "",
         )
+
+
+class _Commit:
+    """One table commit: the partitions that still are as their tasks found them."""
+
+    def __init__(
+        self,
+        store: Store,
+        folder: str,
+        cleanings: Sequence[tuple[CleaningTask, CleaningResult]],
+        now_ms: int,
+    ) -> None:
+        self._store = store
+        self._folder = folder
+        self._cleanings = cleanings
+        self._now_ms = now_ms
+        #: What the last commit that was built has.
+        self.taken: list[CleaningResult] = []
+
+    def build(self, state: TableState) -> TableCommit | None:
+        """The commit; None: all were superseded, or the policy has changed."""
+        self.taken = []
+        actions: list[Action] = []
+        config = _config(self._folder, state)
+        for task, result in self._cleanings:
+            if not config.compacts or not is_current(state, task, result):
+                continue
+            try:
+                actions += cleaning_actions(
+                    state, task, result, self._now_ms, config.delete_retention_ms
+                )
+            except FileSuperseded:
+                continue
+            check_present(self._store, result.added)
+            self.taken.append(result)
+        if not actions:
+            return None
+        return TableCommit.of("KEYED COMPACTION", actions, timestamp_ms=self._now_ms)
+
+    def delete_rest(self) -> None:
+        """Removes the files of what was left out."""
+        left = [result for _, result in self._cleanings if result not in self.taken]
+        delete_files(self._store, [file for result in left for file in result.added])
 
 
 _LEFT_OUT: Final = (

@@ -3,11 +3,66 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
+from mainstem.config import TopicConfig
 from mainstem.delta_log.actions import DataFile
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.errors import LogDamagedError, MainstemError
+from mainstem.limits import KIB
+
+T = TypeVar("T")
+
+#: Files that one table commit removes, where that can be chosen: a commit file of 2.5 MB, which the
+#: leader reads between two of its own.
+COMMIT_FILES_MAX: Final = 10_000
+
+#: What retention keeps is in so many files or more: it removes whole files, and one that held all
+#: of a slow topic would keep all of it for as long as something is added.
+_RETENTION_PARTS: Final = 8
+
+#: Files of fewer bytes are not worth a rule.
+_TARGET_BYTES_MIN: Final = 64 * KIB
+
+
+def file_limits(config: TopicConfig, target_bytes: int) -> tuple[int, int | None]:
+    """How large files may become, and how long their times may reach, so that retention can remove
+    them one by one.
+
+    Args:
+        target_bytes: How large they should be otherwise.
+
+    Returns:
+        Bytes; and milliseconds: files whose times are not in the same window of this length are not
+        to become one. None: any may.
+    """
+    window_ms = None
+    if config.deletes and config.retention_ms > 0:
+        window_ms = max(config.retention_ms // _RETENTION_PARTS, 1)
+    if config.deletes and config.retention_bytes > 0:
+        part_bytes = max(config.retention_bytes // _RETENTION_PARTS, _TARGET_BYTES_MIN)
+        target_bytes = min(target_bytes, part_bytes)
+    return target_bytes, window_ms
+
+
+def commit_groups(results: Iterable[T], file_count: Callable[[T], int]) -> Iterator[list[T]]:
+    """Results of tasks, in their order, in groups for a table commit each.
+
+    Args:
+        file_count: How many files the commit of one removes.
+    """
+    group: list[T] = []
+    count = 0
+    for one in results:
+        files = file_count(one)
+        if group and count + files > COMMIT_FILES_MAX:
+            yield group
+            group, count = [], 0
+        group.append(one)
+        count += files
+    if group:
+        yield group
 
 
 def check_present(store: Store, files: Iterable[DataFile]) -> None:

@@ -93,7 +93,7 @@ def test_a_long_run_is_cut_into_tasks_and_no_task_has_a_single_file() -> None:
 def test_a_run_of_very_many_files_is_cut_to_what_a_commit_may_remove(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mainstem.jobs.compaction._COMMIT_FILES_MAX", 10)
+    monkeypatch.setattr("mainstem.jobs.compaction.COMMIT_FILES_MAX", 10)
     assert [len(run) for run in _runs(_files(*[0.001] * 31))] == [10, 10, 11]
 
 
@@ -197,7 +197,7 @@ def test_its_commit_is_no_new_data_and_its_statistics_are_exact(topics: Topics) 
 def test_a_large_backlog_is_committed_in_parts_and_a_part_that_lost_is_left_out(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.jobs.compaction._COMMIT_FILES_MAX", 10)
+    monkeypatch.setattr("mainstem.jobs.task_files.COMMIT_FILES_MAX", 10)
     table = appends(topics, partitions=3)
     for n in range(24):
         table.append(n % 3, [b"%d" % n])

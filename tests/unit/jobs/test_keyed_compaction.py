@@ -261,6 +261,40 @@ def test_partitions_are_compacted_each_by_itself(topics: Topics) -> None:
     assert [list(left(log, partition)) for partition in range(3)] == [[1], [], [1]]
 
 
+def test_partitions_with_many_files_are_committed_apart(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.jobs.task_files.COMMIT_FILES_MAX", 3)
+    log = compacted(topics, partitions=3)
+    for partition in range(3):
+        rows = [(b"a", b"1"), (b"a", b"2")]
+        append_rows(log, rows, each=1, modified_ms=NOW_MS, partition=partition)
+    version = load_table(log.opened.store).version
+    outcome = run(topics, NOW_MS)
+    assert (outcome.before.records, outcome.after.records) == (6, 3)
+    assert load_table(log.opened.store).version == outcome.version == version + 3
+    assert [list(left(log, partition)) for partition in range(3)] == [[1]] * 3
+
+
+def test_files_of_different_days_stay_apart_where_retention_is_to_remove_them(
+    topics: Topics,
+) -> None:
+    log = compacted(topics, cleanup_policy="compact,delete", retention_ms=8 * DAY_MS)
+    for day in range(4):
+        rows = [(b"%d-%d" % (day, number % 3), b"v") for number in range(6)]
+        append_rows(log, rows, modified_ms=NOW_MS - day * DAY_MS)
+    run(topics, NOW_MS)
+    files = load_table(log.opened.store).files(0).sorted()
+    assert [(one.base_offset, one.last_offset) for one in files] == [
+        (3, 5),
+        (9, 11),
+        (15, 17),
+        (21, 23),
+    ]
+    # Their times are what they were.
+    assert [one.modified_ms for one in files] == [NOW_MS - day * DAY_MS for day in range(4)]
+
+
 def test_producers_numbers_survive_and_gaps_in_them_verify(topics: Topics) -> None:
     log = compacted(topics)
     for key in (b"a", b"a", b"b", b"a"):
