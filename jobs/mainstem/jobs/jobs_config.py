@@ -85,10 +85,12 @@ _ASSIGNED: Final = re.compile(r"\s*([^=#\[]+?)\s*=")
 _SECTIONS: Final = ("scheduler", "spark", "jobs")
 _JOB_KEYS: Final = ("cron", "enabled", "topics", "options")
 
-#: When jobs run unless the file says otherwise, in UTC; those that are not named here, hourly.
+#: When jobs run unless the file says otherwise, in UTC; those that are not named here, hourly. Apart
+#: from each other: what one removes under another is work for nothing, most of all what retention
+#: removes, so that comes first.
 _DEFAULT_TIMES: Final = {
-    "compaction": "*/5 * * * *",
-    "keyed-compaction": "*/10 * * * *",
+    "compaction": "1-59/5 * * * *",
+    "keyed-compaction": "3-59/10 * * * *",
     "log-cleanup": "7,37 * * * *",
     "retention": "*/5 * * * *",
     # The log forgets a removal an hour after vacuum may see it.
