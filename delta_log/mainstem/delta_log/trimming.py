@@ -18,7 +18,7 @@ from mainstem.errors import OffsetOutOfRangeError, PolicyViolationError, Unknown
 HIGH_WATERMARK: Final = -1
 
 #: Files that one commit removes. A leader takes each commit into its state in one step of its event
-#: loop: a tenth of a second with a partition of 100,000 files.
+#: loop: 20 ms with a partition of 100,000 files.
 FILES_PER_COMMIT_MAX: Final = 2_000
 
 
