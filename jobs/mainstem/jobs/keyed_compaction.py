@@ -61,7 +61,8 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
             "Kafka: log.cleaner.dedupe.buffer.size.",
             unit="bytes",
             minimum=MIB,
-            maximum=64 * 1024 * MIB,
+            # One Arrow column has all keys, while they are merged half as many once more: 2 GiB.
+            maximum=1024 * MIB,
         ),
         TOPIC_KEYS["min.cleanable.dirty.ratio"],
     )
