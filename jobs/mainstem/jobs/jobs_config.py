@@ -35,8 +35,8 @@ SCHEDULER_KEYS: Final[dict[str, ConfigKey]] = {
             "max.running.jobs",
             "int",
             4,
-            "Jobs that may run at a time, all on one Spark session, so that one that takes long does "
-            "not hold up the others. A job never overlaps itself.",
+            "Jobs that may run at a time, all on one Spark session, so that one that takes long "
+            "does not hold up the others. A job never overlaps itself.",
             minimum=1,
             maximum=16,
         ),
@@ -85,9 +85,9 @@ _ASSIGNED: Final = re.compile(r"\s*([^=#\[]+?)\s*=")
 _SECTIONS: Final = ("scheduler", "spark", "jobs")
 _JOB_KEYS: Final = ("cron", "enabled", "topics", "options")
 
-#: When jobs run unless the file says otherwise, in UTC; those that are not named here, hourly. Apart
-#: from each other: what one removes under another is work for nothing, most of all what retention
-#: removes, so that comes first.
+#: When jobs run unless the file says otherwise, in UTC; those that are not named here, hourly.
+#: Apart from each other: what one removes under another is work for nothing, most of all what
+#: retention removes, so that comes first.
 _DEFAULT_TIMES: Final = {
     "compaction": "1-59/5 * * * *",
     "keyed-compaction": "3-59/10 * * * *",
