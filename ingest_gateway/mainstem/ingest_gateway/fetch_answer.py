@@ -73,10 +73,10 @@ class PartitionPlan:
         """About how many bytes an answer could have."""
         size = 0
         for file in self.files:
+            offsets = file.last_offset + 1 - file.base_offset
             wanted = file.last_offset + 1 - max(file.base_offset, self.offset)
-            size += (
-                file.size_bytes * max(wanted, 0) // max(file.last_offset + 1 - file.base_offset, 1)
-            )
+            # Rounded up: of a file with few records and many holes a part may be less than a byte.
+            size += -(-file.size_bytes * wanted // offsets)
         for run in self.runs:
             wanted = run.end_offset - max(run.base_offset, self.offset, self.tail_offset)
             size += run.record_bytes * max(wanted, 0) // (run.end_offset - run.base_offset)

@@ -288,6 +288,21 @@ def test_offsets_that_compaction_left_out_are_skipped_and_the_end_is_reached(
     run(test())
 
 
+def test_a_record_behind_a_long_hole_comes_at_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t")
+            await client.produce(values_request(*[b"v"] * 20_000))
+        commit(tmp_path, "t", *compacted(tmp_path, "t", table(tmp_path, "t"), [0, 19_999]))
+        async with running(tmp_path) as (_, client):
+            (file,) = table(tmp_path, "t").files(0).sorted()
+            assert file.size_bytes < 20_000, "less than a byte an offset"
+            (found,) = await fetch(client, ("t", 0, 19_998), min_bytes=1, max_wait_ms=60_000)
+            assert offsets(found) == [19_999]
+
+    run(test())
+
+
 def test_a_stretch_without_any_file_is_passed_at_once(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as (_, client):
