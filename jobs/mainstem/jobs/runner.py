@@ -41,6 +41,9 @@ _SHARE_BYTES_MAX: Final = 256 * MIB
 #: Shares for each that can be at work at once: what comes last is a small part of all.
 _SHARES_EACH: Final = 4
 
+#: When no share has ended for so long, the run gives up: one takes seconds, so Spark hangs.
+STALL_TIMEOUT_S: Final = 3_600.0
+
 #: What a task costs beside what it reads.
 _TASK_OVERHEAD_BYTES: Final = MIB // 4
 
@@ -117,6 +120,7 @@ def run_job(
     pool: Callable[[], TaskPool],
     clock_ms: Callable[[], int] = wall_clock_ms,
     on_progress: Callable[[Progress], None] = lambda _: None,
+    stall_timeout_s: float = STALL_TIMEOUT_S,
 ) -> list[JobRun]:
     """Runs `job` once over the tables of a warehouse, and writes what came of it to the history.
 
@@ -127,6 +131,7 @@ def run_job(
             all topics, and all of those.
         pool: Called if there is at least one task.
         on_progress: Called in this thread.
+        stall_timeout_s: When no task has ended for this long, what is left has failed.
 
     Returns:
         A row for each table, by name; the history has those with something to do.
@@ -142,7 +147,7 @@ def run_job(
     rows: list[JobRun] = []
     try:
         tables = _plan_tables(store, job, topics, started_ms)
-        run = _Run(warehouse, job, tables, clock_ms, on_progress)
+        run = _Run(warehouse, job, tables, clock_ms, on_progress, stall_timeout_s)
 
         def note(table: _Table) -> None:
             assert table.outcome is not None
@@ -178,7 +183,10 @@ class _Run:
         tables: Sequence[_Table],
         clock_ms: Callable[[], int],
         on_progress: Callable[[Progress], None],
+        stall_timeout_s: float,
     ) -> None:
+        self._stall_timeout_s = stall_timeout_s
+        self._stalled = False
         self._warehouse = warehouse
         self._job = job
         self._tables = tables
@@ -214,7 +222,10 @@ class _Run:
                 for share in spread(tasks, pool.parallelism)
             }
             while pending:
-                done, _ = wait(pending, return_when=FIRST_COMPLETED)
+                done, _ = wait(pending, self._stall_timeout_s, FIRST_COMPLETED)
+                if not done:
+                    self._stalled = True
+                    pool.close()  # ends every future
                 for future in done:
                     for table in self._take(future, pending.pop(future)):
                         self._finish(table, note)
@@ -229,7 +240,10 @@ class _Run:
         if failure is None:
             answers = future.result()
         else:
-            lost = TaskFailure(f"INTERNAL: the task was lost: {_first_line(failure)}")
+            why = _first_line(failure)
+            if self._stalled:
+                why = f"no task has ended for {self._stall_timeout_s:g} s: look at Spark's log"
+            lost = TaskFailure(f"INTERNAL: the task was lost: {why}")
             answers = [(one.number, lost) for one in share]
         complete = []
         for number, answer in answers:

@@ -145,6 +145,41 @@ def test_a_share_that_is_lost_fails_its_tables_and_no_other(
     assert rows[0].outcome.error == "INTERNAL: the task was lost: RuntimeError: the worker died"
 
 
+class _HangingPool:
+    """Runs the first share, and no other before it is closed."""
+
+    parallelism = 2
+
+    def __init__(self) -> None:
+        self.hanging: list[Future[list[Answer]]] = []
+
+    def submit(self, share: Share) -> Future[list[Answer]]:
+        future: Future[list[Answer]] = Future()
+        if share.tasks[0].topic == "a":
+            future.set_result(share.run())
+        else:
+            self.hanging.append(future)
+        return future
+
+    def close(self) -> None:
+        while self.hanging:
+            self.hanging.pop().set_exception(RuntimeError("the run was stopped"))
+
+
+@pytest.mark.timeout(60)
+def test_when_no_task_ends_any_more_the_run_ends_and_what_was_done_is_committed(
+    store: LocalStore, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.jobs.runner._SHARE_BYTES_MIN", 700_000)
+    for name in ("a", "b", "c"):
+        topics.create(name, 1)
+    rows = run_job(store.uri, _EchoJob(), pool=_HangingPool, stall_timeout_s=0.05)
+    assert [row.outcome.kind.value for row in rows] == ["ok", "failed", "failed"]
+    assert rows[1].outcome.error == (
+        "INTERNAL: the task was lost: no task has ended for 0.05 s: look at Spark's log"
+    )
+
+
 def test_with_nothing_to_do_no_pool_is_made(store: LocalStore, topics: Topics) -> None:
     topics.create("idle", 1)
     (row,) = run_job(store.uri, _EchoJob(), pool=_no_pool)
