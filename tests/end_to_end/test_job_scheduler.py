@@ -54,6 +54,11 @@ def write_jobs(directory: Path) -> Path:
     return file
 
 
+def is_ours(variable: str) -> bool:
+    """Whether it would be taken for a setting."""
+    return variable.startswith("MAINSTEM_")
+
+
 class SchedulerProcess:
     """`mainstem job scheduler` in a process, with its log."""
 
@@ -61,7 +66,9 @@ class SchedulerProcess:
         self._log = log
         place = ["--warehouse", str(warehouse), "--jobs", str(jobs)]
         self.process = subprocess.Popen(
-            [*MAINSTEM, "-X", "log.format=json", "job", "scheduler", *place], stderr=log
+            [*MAINSTEM, "-X", "log.format=json", "job", "scheduler", *place],
+            env={name: value for name, value in os.environ.items() if not is_ours(name)},
+            stderr=log,
         )
 
     @property
