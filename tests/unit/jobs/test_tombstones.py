@@ -68,6 +68,17 @@ def test_few_compactions_have_exact_times() -> None:
         assert partition.run_of(number).expiry_ms == NOW_MS + number + DAY_MS + 1
 
 
+def test_with_all_registers_in_use_what_is_new_shares_the_newest_and_shortens_nothing() -> None:
+    partition = Partition()
+    for number in range(SLOTS):
+        partition.compact(NOW_MS, (number + 1) * DAY_MS)
+    assert len(tombstone_runs(partition.state, 0)) == SLOTS
+    newest = partition.run_of(SLOTS - 1)
+    partition.compact(NOW_MS + 1, 10)
+    assert partition.run_of(SLOTS - 1).expiry_ms == newest.expiry_ms
+    assert partition.run_of(SLOTS) == newest._replace(end_offset=SLOTS + 1)
+
+
 def test_a_retention_for_ever_is_for_ever() -> None:
     partition = Partition()
     for number in range(SLOTS * 2):
