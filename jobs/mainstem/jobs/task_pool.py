@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ _SHARE_ATTEMPTS_MAX: Final = 3
 
 #: How long what was cancelled may take before it is cancelled once more.
 _CANCEL_AGAIN_S: Final = 0.5
+
+#: A Python worker is killed two seconds after its task was cancelled; a JVM that hangs does nothing.
+_CLOSE_S_MAX: Final = 30.0
 
 #: Threads that wait for Spark: no more shares than this are at work at once.
 _THREADS_MAX: Final = 256
@@ -100,9 +104,10 @@ class TaskPool(Protocol):
         ...
 
     def close(self) -> None:
-        """Stops what is at work, and waits until it has stopped. From any thread, more than once.
+        """Stops what is at work, and waits until it has stopped, but not for ever. From any thread,
+        more than once.
 
-        Every future ends: whoever waits for one that did not run learns that it failed.
+        Futures that did not begin fail, so that whoever waits for them hears of it.
         """
         ...
 
@@ -155,13 +160,14 @@ class SparkPool:
         self._closing.set()
         # Not `cancel_futures`: `wait` in another thread would not hear of those. They fail instead.
         self._threads.shutdown(wait=False)
-        while True:
+        deadline = time.monotonic() + _CLOSE_S_MAX
+        while time.monotonic() < deadline:
             with contextlib.suppress(Exception):  # the session may be lost, and so is the work
                 self._spark.sparkContext.cancelJobsWithTag(self._tag)
             # Again: a share may have begun between its look at `_closing` and our cancelling.
             if not wait(self._futures, _CANCEL_AGAIN_S).not_done:
-                break
-        self._threads.shutdown()
+                self._threads.shutdown()
+                return
 
     def _run_on_spark(self, share: Share) -> list[Answer]:
         context = self._spark.sparkContext
