@@ -28,7 +28,7 @@ _SHARE_ATTEMPTS_MAX: Final = 3
 #: How long what was cancelled may take before it is cancelled once more.
 _CANCEL_AGAIN_S: Final = 0.5
 
-#: A Python worker is killed two seconds after its task was cancelled; a JVM that hangs does nothing.
+#: A Python worker is killed two seconds after its task was cancelled; a JVM that hangs kills none.
 _CLOSE_S_MAX: Final = 30.0
 
 #: Threads that wait for Spark: no more shares than this are at work at once.
