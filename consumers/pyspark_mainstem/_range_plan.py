@@ -11,12 +11,17 @@ from pyspark_mainstem._offsets import OffsetRange
 
 
 class FilePart(NamedTuple):
-    """A data file that holds a part of a range. `dense`: it has every offset from base to last."""
+    """A data file that holds a part of a range."""
 
     path: str
     base_offset: int
     last_offset: int
-    dense: bool
+    record_count: int
+
+    @property
+    def dense(self) -> bool:
+        """Whether it has every offset from base to last."""
+        return self.record_count == self.last_offset - self.base_offset + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
                 file.path,
                 file.base_offset,
                 file.last_offset,
-                file.record_count == file.last_offset - file.base_offset + 1,
+                file.record_count,
             )
             for file in files
         ),

@@ -117,7 +117,9 @@ def _read_part(
     start = max(plan.start, part.base_offset)
     end = min(plan.end, part.last_offset + 1)
     expected = start
+    rows = 0
     for batch in read_data_file(store, _data_file(plan, part), start, end, columns):
+        rows += batch.num_rows
         if part.dense:
             offsets = batch.column("offset")
             first, last = offsets[0].as_py(), offsets[-1].as_py()
@@ -127,6 +129,15 @@ def _read_part(
         yield batch
     if part.dense and expected != end:
         raise _short(plan, part, expected)
+    whole = (start, end) == (part.base_offset, part.last_offset + 1)
+    if whole and rows != part.record_count:
+        raise LogDamagedError(
+            f"the data file {plan.table_uri}/{part.path} has {rows} records; the table's log says "
+            f"{part.record_count}",
+            file=part.path,
+            topic=plan.topic,
+            partition=plan.partition,
+        )
 
 
 def _short(plan: RangePlan, part: FilePart, offset: int) -> LogDamagedError:

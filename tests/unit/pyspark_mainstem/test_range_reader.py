@@ -141,11 +141,16 @@ def test_a_file_with_gaps_may_have_them_after_compaction(topic_log: TopicLog) ->
     topic_log.create("a")
     topic_log.count_up("a", 0, 9)
     plan = _plan(topic_log, 0, 9)
-    sparse = dataclasses.replace(plan, files=tuple(f._replace(dense=False) for f in plan.files))
+    sparse = dataclasses.replace(plan, files=tuple(f._replace(record_count=7) for f in plan.files))
     file = topic_log.data_files("a", 0)[0]
     whole = pq.read_table(file, partitioning=None)
     pq.write_table(pa.concat_tables([whole.slice(0, 4), whole.slice(6)]), file)
     assert _read(sparse, "offset").column("offset").to_pylist() == [0, 1, 2, 3, 6, 7, 8]
+    part = dataclasses.replace(sparse, start=1, end=8)
+    assert _read(part, "offset").column("offset").to_pylist() == [1, 2, 3, 6, 7]
+    wrong = dataclasses.replace(plan, files=tuple(f._replace(record_count=8) for f in plan.files))
+    with pytest.raises(LogDamagedError, match="has 7 records; the table's log says 8"):
+        _read(wrong, "offset")
 
 
 def test_an_open_file_is_closed_again(topic_log: TopicLog, tmp_path: Path) -> None:
