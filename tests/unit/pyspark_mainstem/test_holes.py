@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.jobs.keyed_logs import EAGER, run
+from tests.unit.jobs.topic_tables import NOW_MS
+from tests.unit.pyspark_mainstem.topic_log import Record, TopicLog
 
 from mainstem.delta_log import TableState, registers
 from mainstem.delta_log.actions import DataFile, Metadata, Protocol, Register
 from mainstem.errors import LogDamagedError
 from pyspark_mainstem._offsets import OffsetRange, TopicPartition
 from pyspark_mainstem._range_plan import plan_range
+from pyspark_mainstem._range_reader import read_range
 
 
 def state(cleaned: int, *held: tuple[int, int, int], **config: str) -> TableState:
@@ -60,3 +64,22 @@ def test_the_end_of_a_partition_may_be_a_hole() -> None:
 def test_a_hole_that_reaches_above_it_is_damage(table: TableState, missing: int) -> None:
     with pytest.raises(LogDamagedError, match=f"offset {missing} .* is in no data file"):
         parts(table, 0, 20)
+
+
+def test_a_range_whose_files_were_compacted_and_vacuumed_is_read_from_those_that_took_their_place(
+    topic_log: TopicLog,
+) -> None:
+    topic_log.topics.create("t", 1, {**EAGER, "delete.retention.ms": 0})
+    for start in range(0, 12, 3):
+        rows = [Record(b"%d" % offset, b"%d" % (offset % 2)) for offset in range(start, start + 3)]
+        topic_log.append("t", (0, rows))
+    topic_log.append("t", (0, [Record(None, b"1")]))
+    opened = topic_log.topics.open("t")
+    plan = plan_range(opened.state, OffsetRange(TopicPartition("t", 0), 2, 13))
+    old = list(opened.state.files(0).sorted())
+    run(topic_log.topics, NOW_MS)
+    for file in old:
+        opened.store.delete(file.path)
+    found = [row for batch in read_range(plan, ["offset", "value"]) for row in batch.to_pylist()]
+    assert found == [{"offset": 10, "value": b"10"}]
+    opened.store.close()
