@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mainstem.config import TOPIC_KEYS, TopicConfig, format_value
 from mainstem.errors import InvalidConfigError, MainstemError, TopicExistsError
@@ -11,29 +12,32 @@ from mainstem.protocol import error_to_status
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 from mainstem.records import check_topic_name
 from mainstem.testing._fake_topic import FakeTopic
-
-if TYPE_CHECKING:
-    from mainstem.testing._fake_gateway import FakeGateway
+from mainstem.testing._fake_topics import FakeTopics
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
-    """Each call raises what is wrong; `_guarded` makes a status of it."""
+    """Each call raises what is wrong; `_statuses` makes a status of it.
 
-    def __init__(self, gateway: FakeGateway) -> None:
-        self._gateway = gateway
+    Args:
+        address: host:port of the gateway.
+    """
+
+    def __init__(self, topics: FakeTopics, address: Callable[[], str]) -> None:
+        self._topics = topics
+        self._address = address
 
     def CreateTopic(
         self, request: admin_pb2.CreateTopicRequest, context: Any
     ) -> admin_pb2.CreateTopicResponse:
         with _statuses(context):
             check_topic_name(request.topic)
-            if request.topic in self._gateway.topics:
+            if request.topic in self._topics:
                 raise TopicExistsError(f"topic {request.topic} exists", topic=request.topic)
             config = TopicConfig.parse(dict(request.config))
         topic = FakeTopic(request.topic, request.partition_count or 1, config=config)
         if request.validate_only:
             return admin_pb2.CreateTopicResponse(partition_count=topic.partition_count)
-        self._gateway.topics[topic.name] = topic
+        self._topics[topic.name] = topic
         return admin_pb2.CreateTopicResponse(
             topic_id=topic.topic_id, partition_count=topic.partition_count
         )
@@ -42,8 +46,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.DeleteTopicRequest, context: Any
     ) -> admin_pb2.DeleteTopicResponse:
         with _statuses(context):
-            topic = self._gateway.topic(request.topic)
-        del self._gateway.topics[topic.name]
+            topic = self._topics.find(request.topic)
+        del self._topics[topic.name]
         return admin_pb2.DeleteTopicResponse(topic_id=topic.topic_id)
 
     def ListTopics(
@@ -56,7 +60,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                     topic_id=topic.topic_id,
                     partition_count=topic.partition_count,
                 )
-                for _, topic in sorted(self._gateway.topics.items())
+                for _, topic in sorted(self._topics.items())
             ]
         )
 
@@ -64,11 +68,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.DescribeTopicRequest, context: Any
     ) -> admin_pb2.DescribeTopicResponse:
         with _statuses(context):
-            topic = self._gateway.topic(request.topic)
+            topic = self._topics.find(request.topic)
         answer = admin_pb2.DescribeTopicResponse(
             topic=topic.name,
             topic_id=topic.topic_id,
-            leader=topic.leader or self._gateway.address,
+            leader=topic.leader or self._address(),
             leader_epoch=1,
             table_version=topic.table_version,
             table_uri=f"memory://topics/{topic.name}",
@@ -94,7 +98,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.AlterTopicConfigRequest, context: Any
     ) -> admin_pb2.AlterTopicConfigResponse:
         with _statuses(context):
-            topic = self._gateway.topic(request.topic)
+            topic = self._topics.find(request.topic)
             config = topic.config.altered(dict(request.set), list(request.reset))
         if not request.validate_only:
             topic.config = config
@@ -105,7 +109,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.AddPartitionsRequest, context: Any
     ) -> admin_pb2.AddPartitionsResponse:
         with _statuses(context):
-            topic = self._gateway.topic(request.topic)
+            topic = self._topics.find(request.topic)
             if request.partition_count <= topic.partition_count:
                 raise InvalidConfigError(
                     f"topic {topic.name} has {topic.partition_count} partitions; the new total, "
@@ -124,8 +128,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             gateways=[
                 admin_pb2.GatewayDescription(
                     gateway_id="fake",
-                    address=self._gateway.address,
-                    topics_led=len(self._gateway.topics),
+                    address=self._address(),
+                    topics_led=len(self._topics),
                 )
             ],
         )

@@ -19,7 +19,6 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from mainstem.consumers.coordinator import Coordinator, CoordinatorRules
 from mainstem.errors import (
     MainstemError,
     OffsetOutOfRangeError,
@@ -32,6 +31,7 @@ from mainstem.records import HEADERS_TYPE
 from mainstem.testing._fake_groups import FakeGroups
 from mainstem.testing._fake_server import start_server
 from mainstem.testing._fake_topic import FakeTopic, StoredRecord
+from mainstem.testing._fake_topics import FakeTopics
 
 _THREADS: Final = 64
 
@@ -69,7 +69,7 @@ class FakeLogGateway:
     """
 
     def __init__(self, topics: Mapping[str, int] | None = None) -> None:
-        self.topics = {name: FakeTopic(name, count) for name, count in (topics or {}).items()}
+        self.topics = FakeTopics.of(topics or {})
         self.log_starts: dict[tuple[str, int], int] = {}
         self.fetches: list[log_pb2.FetchRequest] = []
         self.lists: list[log_pb2.OffsetQuery] = []
@@ -78,7 +78,7 @@ class FakeLogGateway:
         self.on_fetch: OnFetch | None = None
         self.partition_error: Callable[[log_pb2.FetchPartition], MainstemError | None] | None = None
         self.condition = threading.Condition()
-        self.groups = FakeGroups(self)
+        self.groups = FakeGroups(self.topics)
         self._port = 0
         self._server: Any = None
         self._threads: ThreadPoolExecutor | None = None
@@ -175,24 +175,13 @@ class FakeLogGateway:
         log = self.topics[topic].records[partition]
         return log[-1].offset + 1 if log else self.log_start(topic, partition)
 
-    def topic(self, name: str) -> FakeTopic:
-        """The topic.
-
-        Raises:
-            UnknownTopicError: There is none.
-        """
-        found = self.topics.get(name)
-        if found is None:
-            raise UnknownTopicError(f"topic {name} does not exist; create it", topic=name)
-        return found
-
     def check(self, name: str, partition: int) -> FakeTopic:
         """The topic, which has this partition.
 
         Raises:
             UnknownTopicError, UnknownPartitionError: It is not so.
         """
-        topic = self.topic(name)
+        topic = self.topics.find(name)
         if not 0 <= partition < topic.partition_count:
             raise UnknownPartitionError(f"topic {name} has no partition {partition}", topic=name)
         return topic
@@ -281,10 +270,6 @@ class FakeLogGateway:
                 return record.offset
         return -1
 
-    def new_coordinator(self) -> Coordinator:
-        """A coordinator that knows no group."""
-        return Coordinator(CoordinatorRules(), lambda: int(time.monotonic() * 1000))
-
 
 class _LogService(log_pb2_grpc.LogServicer):
     def __init__(self, gateway: FakeLogGateway) -> None:
@@ -311,21 +296,7 @@ class _LogService(log_pb2_grpc.LogServicer):
         return answer
 
     def Metadata(self, request: log_pb2.MetadataRequest, context: Any) -> log_pb2.MetadataResponse:
-        gateway = self._gateway
-        answer = log_pb2.MetadataResponse(gateways=[gateway.address])
-        for name in request.topics or sorted(gateway.topics):
-            try:
-                topic = gateway.topic(name)
-            except MainstemError as error:
-                answer.topics.add(topic=name, error=error_to_message(error))
-                continue
-            answer.topics.add(
-                topic=name,
-                topic_id=topic.topic_id,
-                partition_count=topic.partition_count,
-                leader=topic.leader or gateway.address,
-            )
-        return answer
+        return self._gateway.topics.metadata(request.topics, self._gateway.address)
 
 
 def _ipc(rows: list[StoredRecord]) -> bytes:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mainstem.consumers.assignors import Partition, TopicInfo
+from mainstem.consumers.coordinator import Coordinator, CoordinatorRules
 from mainstem.consumers.heartbeat import Heartbeat
 from mainstem.errors import MainstemError
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
-
-if TYPE_CHECKING:
-    from mainstem.testing._fake_fetch import FakeLogGateway
+from mainstem.testing._fake_topics import FakeTopics
 
 
 class FakeGroups(groups_pb2_grpc.GroupsServicer):
     """Members, assignments and offsets.
+
+    Args:
+        topics: Those of the gateway; `topics_changed` looks at them again.
 
     Attributes:
         offsets: The committed offset by group, topic and partition; tests may set some.
@@ -28,8 +31,8 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
             answer.
     """
 
-    def __init__(self, gateway: FakeLogGateway) -> None:
-        self._gateway = gateway
+    def __init__(self, topics: FakeTopics) -> None:
+        self._topics = topics
         self._lock = threading.Lock()
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.metadata: dict[tuple[str, str, int], str] = {}
@@ -43,7 +46,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
 
     def restart(self) -> None:
         """Forgets every member."""
-        self.coordinator = self._gateway.new_coordinator()
+        self.coordinator = Coordinator(CoordinatorRules(), lambda: int(time.monotonic() * 1000))
         self.topics_changed()
 
     def topics_changed(self) -> None:
@@ -52,7 +55,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
             self.coordinator.set_topics(
                 {
                     name: TopicInfo(topic.topic_id, topic.partition_count)
-                    for name, topic in self._gateway.topics.items()
+                    for name, topic in self._topics.items()
                 }
             )
 

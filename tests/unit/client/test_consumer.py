@@ -326,7 +326,7 @@ def test_the_new_leader_is_found_when_the_old_one_says_that_it_is_none(
     from mainstem.errors import NotLeaderError
 
     with FakeLogGateway() as other:
-        other.topics = gateway.topics
+        other.topics.update(gateway.topics)
         gateway.append("one", 0, [b"a"])
         consumer = make()
         consumer.assign([ONE])
