@@ -13,6 +13,7 @@ from mainstem.config import TOPIC_KEYS, format_value
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import InternalError, MainstemError, UnknownTopicError
+from mainstem.ingest_gateway.topic_changes import TopicChanges
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.ingest_gateway.trim_prefix import trim_prefix
 from mainstem.protocol import error_to_status
@@ -37,6 +38,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     def __init__(
         self,
         registry: TopicRegistry,
+        changes: TopicChanges,
         *,
         warehouse_uri: str,
         version: str,
@@ -44,6 +46,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         address: Callable[[], str],
     ) -> None:
         self._registry = registry
+        self._changes = changes
         self._warehouse_uri = warehouse_uri
         self._version = version
         self._gateway_id = gateway_id
@@ -53,7 +56,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.CreateTopicRequest, context: Context
     ) -> admin_pb2.CreateTopicResponse:
         async def call() -> admin_pb2.CreateTopicResponse:
-            metadata = await self._registry.create(
+            metadata = await self._changes.create(
                 request.topic,
                 request.partition_count,
                 dict(request.config),
@@ -73,7 +76,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.DeleteTopicResponse:
         async def call() -> admin_pb2.DeleteTopicResponse:
             check_topic_name(request.topic)
-            topic_id = await self._registry.delete(request.topic)
+            topic_id = await self._changes.delete(request.topic)
             return admin_pb2.DeleteTopicResponse(topic_id=topic_id)
 
         return await _answer(context, call)
@@ -113,7 +116,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.AlterTopicConfigResponse:
         async def call() -> admin_pb2.AlterTopicConfigResponse:
             check_topic_name(request.topic)
-            version = await self._registry.change(
+            version = await self._changes.change(
                 request.topic,
                 "ALTER CONFIG",
                 partial(altered_config, set_to=dict(request.set), reset=list(request.reset)),
@@ -128,7 +131,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.AddPartitionsResponse:
         async def call() -> admin_pb2.AddPartitionsResponse:
             check_topic_name(request.topic)
-            version = await self._registry.change(
+            version = await self._changes.change(
                 request.topic,
                 "ADD PARTITIONS",
                 partial(added_partitions, partition_count=request.partition_count),
@@ -143,7 +146,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.TrimPrefixResponse:
         async def call() -> admin_pb2.TrimPrefixResponse:
             check_topic_name(request.topic)
-            return await trim_prefix(self._registry, request)
+            return await trim_prefix(self._registry, self._changes, request)
 
         return await _answer(context, call)
 

@@ -96,7 +96,7 @@ class FetchService:
         self._unsent_bytes = 0
         self._following: dict[str, asyncio.Task[None]] = {}
         registry.on_records = self._committed
-        registry.on_closed = self._closed
+        registry.open_topics.on_closed = self._closed
 
     @property
     def waiting(self) -> int:

@@ -37,6 +37,7 @@ from mainstem.ingest_gateway.group_watch import watch_groups
 from mainstem.ingest_gateway.identity import Identity
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.log_service import LogService
+from mainstem.ingest_gateway.topic_changes import TopicChanges
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
 from mainstem.protocol.v1 import (
@@ -235,6 +236,7 @@ class Gateway:
         )
         admin_service = AdminService(
             self._registry,
+            TopicChanges(self._store, self._registry, self._config),
             warehouse_uri=self._store.uri,
             version=version("mainstem"),
             gateway_id=gateway_id,

@@ -11,6 +11,7 @@ from mainstem.delta_log.actions import Action
 from mainstem.delta_log.committer import wall_clock_ms
 from mainstem.delta_log.trimming import trim_step, trim_targets
 from mainstem.errors import InvalidRecordError
+from mainstem.ingest_gateway.topic_changes import TopicChanges
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.protocol.v1 import admin_pb2
 
@@ -18,7 +19,7 @@ log = structlog.get_logger()
 
 
 async def trim_prefix(
-    registry: TopicRegistry, request: admin_pb2.TrimPrefixRequest
+    registry: TopicRegistry, changes: TopicChanges, request: admin_pb2.TrimPrefixRequest
 ) -> admin_pb2.TrimPrefixResponse:
     """Answers a TrimPrefix.
 
@@ -31,10 +32,10 @@ async def trim_prefix(
     trim = _Trim(topic, _offsets(request))
     if request.validate_only:
         return await registry.describe(topic, trim.answer)
-    version = await registry.commit(topic, "TRIM PREFIX", trim.step)
+    version = await changes.commit(topic, "TRIM PREFIX", trim.step)
     # A commit removes so many files; each round moves the start over some more.
     while trim.moved:
-        version = await registry.commit(topic, "TRIM PREFIX", trim.step)
+        version = await changes.commit(topic, "TRIM PREFIX", trim.step)
     log.info("topic trimmed", topic=topic, table_version=version)
     return trim.response(version)
 

@@ -26,7 +26,7 @@ from tests.unit.ingest_gateway.harness import (
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.delta_log import LocalStore, Topics
-from mainstem.ingest_gateway import topic_registry
+from mainstem.ingest_gateway import open_topics
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -471,7 +471,7 @@ def test_a_change_that_the_store_delays_is_answered_and_loses_no_batch(tmp_path:
 def test_a_listing_keeps_a_bounded_number_of_topics_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_registry, "IDLE_OPEN_MAX", 3)
+    monkeypatch.setattr(open_topics, "IDLE_OPEN_MAX", 3)
 
     async def test() -> None:
         async with running(tmp_path) as (gateway, client):
@@ -480,9 +480,9 @@ def test_a_listing_keeps_a_bounded_number_of_topics_open(
                 await client.create(name)
             await client.produce(values_request(b"v", topic="t0"))
             assert sorted(await listed(client)) == names
-            assert sorted(gateway._registry._slots) == ["t0", "t5", "t6", "t7"]
+            assert sorted(gateway._registry.open_topics._slots) == ["t0", "t5", "t6", "t7"]
             await asyncio.gather(*(client.describe(name) for name in names * 3))
-            assert len(gateway._registry._slots) <= 1 + 3
+            assert len(gateway._registry.open_topics._slots) <= 1 + 3
             await client.produce(values_request(b"v", topic="t3"))
 
     run(test())

@@ -383,7 +383,7 @@ def test_a_drain_does_not_wait_for_a_topic_that_is_hard_to_open(tmp_path: Path) 
             with pytest.raises(grpc.aio.AioRpcError):
                 await soon(call)
             gate.open()
-            await until(lambda: not gateway._registry._operations)
+            await until(lambda: not gateway._registry.open_topics._operations)
 
     run(test())
 
