@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from mainstem.delta_log.store import Store
-from mainstem.jobs.job import Counts, Plan, PlanLine, TableView, Task, TaskResult
+from mainstem.delta_log.topics import OpenTopic
+from mainstem.jobs.job import (
+    SYSTEM_TABLES,
+    Counts,
+    Job,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    PlanLine,
+    TableView,
+    Task,
+    TaskResult,
+)
 from mainstem.limits import KIB
 
 #: More files than this are worth tasks: deleting them takes longer than starting a Spark job.
@@ -44,6 +56,27 @@ class DeletionPlan(Plan[DeleteFiles]):
 
     paths: tuple[str, ...] = ()
     until_ms: int = 0
+
+
+class DeletionJob(Job[DeleteFiles, FilesDeleted]):
+    """A job whose plans are deletion plans. Topics and tables of the platform alike."""
+
+    system_tables: ClassVar[tuple[str, ...]] = SYSTEM_TABLES
+
+    def run_task(self, store: Store, task: DeleteFiles) -> FilesDeleted:
+        _delete(store, task.paths)
+        return FilesDeleted()
+
+    def commit(
+        self,
+        opened: OpenTopic,
+        plan: Plan[DeleteFiles],
+        results: Sequence[FilesDeleted],
+        now_ms: int,
+    ) -> Outcome:
+        assert isinstance(plan, DeletionPlan)
+        _delete(opened.store, plan.paths)
+        return Outcome(OutcomeKind.OK, sum((line.counts for line in plan.lines), Counts()))
 
 
 def deletion_plan(
@@ -85,15 +118,10 @@ def partition_of(path: str) -> int:
     return int(number) if name == "partition" and number.isdecimal() else -1
 
 
-def delete_paths(store: Store, paths: Iterable[str]) -> FilesDeleted:
-    """Deletes files. One that is gone already is no error.
-
-    Raises:
-        StoreUnavailableError: The store failed; some may be gone.
-    """
+def _delete(store: Store, paths: Iterable[str]) -> None:
+    """Deletes files. One that is gone already is no error."""
     for path in paths:
         store.delete(path)
-    return FilesDeleted()
 
 
 def _parts(paths: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -175,6 +175,9 @@ class Outcome:
 
 NOTHING: Final = Outcome(OutcomeKind.NOTHING)
 
+#: Every table of the platform itself: jobs that look after files and logs are for all of them.
+SYSTEM_TABLES: Final = ("cluster", "consumer_offsets", "job_history", "job_scheduler")
+
 
 class Job(ABC, Generic[T, R]):
     """A maintenance job with its options; pickled to run its tasks.

@@ -18,6 +18,7 @@ from mainstem.delta_log.snapshot import LOG
 from mainstem.delta_log.topics import OpenTopic
 from mainstem.jobs.job import (
     NOTHING,
+    SYSTEM_TABLES,
     Counts,
     Job,
     Outcome,
@@ -28,7 +29,6 @@ from mainstem.jobs.job import (
     Task,
     TaskResult,
 )
-from mainstem.jobs.vacuum import SYSTEM_TABLES
 
 _MIN_COMMITS: Final = "checkpoint.min.commits"
 

@@ -8,7 +8,7 @@ never knew, is for `vacuum-orphans`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
@@ -18,22 +18,18 @@ from mainstem.delta_log.beside_leader import commit_beside_leader
 from mainstem.delta_log.committer import TableCommit
 from mainstem.delta_log.removals import Removal, read_removals
 from mainstem.delta_log.replay import check_replay
-from mainstem.delta_log.store import Store
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topics import OpenTopic
 from mainstem.jobs.file_deletion import (
     DeleteFiles,
+    DeletionJob,
     DeletionPlan,
     FilesDeleted,
-    delete_paths,
     deletion_plan,
 )
-from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, Plan, TableView
+from mainstem.jobs.job import Outcome, Plan, TableView
 
 _MIN_AGE: Final = "vacuum.min.age.ms"
-
-#: Every table of the platform itself: jobs that look after files and logs are for all of them.
-SYSTEM_TABLES: Final = ("cluster", "consumer_offsets", "job_history", "job_scheduler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class Removed:
     until_ms: int
 
 
-class Vacuum(Job[DeleteFiles, FilesDeleted]):
+class Vacuum(DeletionJob):
     """The job.
 
     Args:
@@ -52,7 +48,6 @@ class Vacuum(Job[DeleteFiles, FilesDeleted]):
     """
 
     name: ClassVar[str] = "vacuum"
-    system_tables: ClassVar[tuple[str, ...]] = SYSTEM_TABLES
     OPTIONS: ClassVar[tuple[ConfigKey, ...]] = (TOPIC_KEYS[_MIN_AGE],)
 
     def __init__(self, min_age_ms: int | None = None) -> None:
@@ -81,9 +76,6 @@ class Vacuum(Job[DeleteFiles, FilesDeleted]):
         files = [(one.path, one.size_bytes) for one in seen.files]
         return deletion_plan(table, files, "removed", until_ms=seen.until_ms)
 
-    def run_task(self, store: Store, task: DeleteFiles) -> FilesDeleted:
-        return delete_paths(store, task.paths)
-
     def commit(
         self,
         opened: OpenTopic,
@@ -91,8 +83,8 @@ class Vacuum(Job[DeleteFiles, FilesDeleted]):
         results: Sequence[FilesDeleted],
         now_ms: int,
     ) -> Outcome:
+        outcome = super().commit(opened, plan, results, now_ms)
         assert isinstance(plan, DeletionPlan)
-        delete_paths(opened.store, plan.paths)
 
         def build(state: TableState) -> TableCommit | None:
             # So that the next run passes over them: they stay in the log for some time yet.
@@ -102,10 +94,6 @@ class Vacuum(Job[DeleteFiles, FilesDeleted]):
             return TableCommit.of("VACUUM", [done], timestamp_ms=now_ms)
 
         landed = commit_beside_leader(opened, build)
-        return Outcome(
-            OutcomeKind.OK,
-            sum((line.counts for line in plan.lines), Counts()),
-            Counts(),
-            0 if landed is None else landed.attempts,
-            None if landed is None else landed.version,
-        )
+        if landed is None:
+            return outcome
+        return replace(outcome, attempts=landed.attempts, version=landed.version)

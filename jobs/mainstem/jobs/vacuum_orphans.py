@@ -12,7 +12,7 @@ is spared until the end has moved on. What a job or a roll-up has written is pro
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
@@ -24,15 +24,8 @@ from mainstem.delta_log.store import Store
 from mainstem.delta_log.table_state import TableState
 from mainstem.delta_log.topics import OpenTopic
 from mainstem.errors import InvalidConfigError
-from mainstem.jobs.file_deletion import (
-    DeleteFiles,
-    DeletionPlan,
-    FilesDeleted,
-    delete_paths,
-    deletion_plan,
-)
-from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, Plan, TableView
-from mainstem.jobs.vacuum import SYSTEM_TABLES
+from mainstem.jobs.file_deletion import DeletionJob, DeletionPlan, deletion_plan
+from mainstem.jobs.job import TableView
 from mainstem.limits import UNCOMMITTED_FILE_MS_MAX
 
 _MIN_AGE: Final = "orphan.min.age.ms"
@@ -61,7 +54,7 @@ class Listing:
     state: TableState
 
 
-class VacuumOrphans(Job[DeleteFiles, FilesDeleted]):
+class VacuumOrphans(DeletionJob):
     """The job.
 
     Args:
@@ -72,7 +65,6 @@ class VacuumOrphans(Job[DeleteFiles, FilesDeleted]):
     """
 
     name: ClassVar[str] = "vacuum-orphans"
-    system_tables: ClassVar[tuple[str, ...]] = SYSTEM_TABLES
     OPTIONS: ClassVar[tuple[ConfigKey, ...]] = (
         ConfigKey(
             _MIN_AGE,
@@ -117,20 +109,6 @@ class VacuumOrphans(Job[DeleteFiles, FilesDeleted]):
         assert isinstance(seen, Listing)
         orphans = find_orphans(seen, now_ms - self._min_age_ms)
         return deletion_plan(table, [(one.path, one.size_bytes) for one in orphans], "orphaned")
-
-    def run_task(self, store: Store, task: DeleteFiles) -> FilesDeleted:
-        return delete_paths(store, task.paths)
-
-    def commit(
-        self,
-        opened: OpenTopic,
-        plan: Plan[DeleteFiles],
-        results: Sequence[FilesDeleted],
-        now_ms: int,
-    ) -> Outcome:
-        assert isinstance(plan, DeletionPlan)
-        delete_paths(opened.store, plan.paths)
-        return Outcome(OutcomeKind.OK, sum((line.counts for line in plan.lines), Counts()))
 
 
 def list_data_files(store: Store) -> list[StoredFile]:

@@ -17,12 +17,11 @@ from mainstem.delta_log.snapshot import LOG, last_checkpoint_version
 from mainstem.delta_log.topics import SYSTEM, TOPICS
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.catalogue import JOBS
-from mainstem.jobs.job import Job, OutcomeKind, TableView
+from mainstem.jobs.job import SYSTEM_TABLES, Job, OutcomeKind, TableView
 from mainstem.jobs.job_history import JobRun
 from mainstem.jobs.log_cleanup import LogCleanup, LogFile, removable
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import TaskPool
-from mainstem.jobs.vacuum import SYSTEM_TABLES
 
 
 def no_pool() -> TaskPool:
