@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
 import grpc
 import pytest
 from deltalake import DeltaTable
+from tests.fault.workload import orphaned_records
 
 from mainstem.client import AdminClient, Consumer, Producer, RecordMetadata, TopicPartition
 from mainstem.errors import NotLeaderError
@@ -75,6 +77,54 @@ def test_three_gateways_that_start_at_once_share_the_topics_and_one_follows_one_
             answered = future.result(timeout=0)
             assert places[answered.partition, answered.offset] == value
         assert len(rows) == 3 * RECORDS_EACH
+
+
+@pytest.mark.end_to_end
+@pytest.mark.timeout(180)
+def test_what_acks_1_promised_is_kept_as_orphans_when_another_gateway_led_meanwhile_and_still_does(
+    tmp_path: Path,
+) -> None:
+    first, second = (
+        GatewayProcess(tmp_path, settings={**SETTINGS, "gateway.id": name})
+        for name in ("first", "second")
+    )
+    with first, second:
+        second.kill()
+        with AdminClient({"bootstrap.servers": first.address}) as admin:
+            admin.create_topic("t", 1, {"commit.interval.ms": 60_000})
+        config = {"bootstrap.servers": first.address, "enable.idempotence": False, "acks": "1"}
+        with Producer(config) as producer:
+            producer.produce("t", b"in the table")  # the topic was idle, so it commits at once
+            producer.flush()
+            wait_for(lambda: rows_of(tmp_path, "t") == [b"in the table"])
+            for number in range(20):
+                producer.produce("t", b"%d" % number, b"k")
+            assert producer.flush() == 0
+        first.kill()
+        second.start()
+        with Producer({"bootstrap.servers": second.address}) as producer:
+            producer.send("t", b"of the second").result(DEADLINE_S)
+        first.start()
+        wait_for(lambda: "records acknowledged with acks=1 are not in the table" in first.log)
+        assert "count=20" in first.log
+        assert {number for *_, number in orphaned_records(tmp_path)} == set(range(20))
+        assert rows_of(tmp_path, "t") == [b"in the table", b"of the second"]
+        # Once is enough.
+        first.restart()
+        assert first.log.count("are not in the table") == 1
+
+
+def rows_of(warehouse: Path, topic: str) -> list[bytes]:
+    """The values of a topic's only partition, by offset."""
+    table = DeltaTable(str(warehouse / "topics" / topic)).to_pyarrow_table()
+    return [row["value"] for row in table.sort_by("offset").to_pylist()]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def coordinator_of(gateway: GatewayProcess) -> str:

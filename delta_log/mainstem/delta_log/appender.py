@@ -204,7 +204,7 @@ class Appender:
                     recovered.orphan_count,
                     recovered.orphans_path,
                 )
-        return cls(
+        appender = cls(
             opened,
             epoch,
             pool,
@@ -214,6 +214,9 @@ class Appender:
             clock_ms=clock_ms,
             **options,
         )
+        if recovered is not None:
+            appender._metrics.orphaned(recovered.orphan_count)
+        return appender
 
     @property
     def state(self) -> TableState:

@@ -9,13 +9,15 @@ class AppenderMetrics(Protocol):
     """What an appender reports.
 
     `stage` is queue, encode or commit. `outcome` of a table commit is committed, conflict or
-    unknown; of a roll-up committed, superseded or failed.
+    unknown; of a roll-up committed, superseded or failed. Orphaned are records that were
+    acknowledged with acks=1 and that another leader has kept from the table.
     """
 
     def append_seconds(self, stage: str, seconds: float) -> None: ...
     def table_commit(self, outcome: str) -> None: ...
     def duplicates(self, batch_count: int) -> None: ...
     def roll_up(self, outcome: str, file_count: int) -> None: ...
+    def orphaned(self, record_count: int) -> None: ...
 
 
 class NoMetrics:
@@ -31,4 +33,7 @@ class NoMetrics:
         pass
 
     def roll_up(self, outcome: str, file_count: int) -> None:
+        pass
+
+    def orphaned(self, record_count: int) -> None:
         pass

@@ -39,7 +39,7 @@ class GatewayMetrics:
             "Batches that idempotent producers sent again, and that were not stored again.",
             registry=self.registry,
         )
-        self.orphaned_records = Counter(
+        self._orphaned_records = Counter(
             "mainstem_wal_orphaned_records",
             "Records acknowledged with acks=1 that another gateway's lead has kept from the table.",
             registry=self.registry,
@@ -92,6 +92,9 @@ class GatewayMetrics:
     def roll_up(self, outcome: str, file_count: int) -> None:
         self._roll_ups.labels(outcome).inc()
         self._rolled_up_files.labels(outcome).inc(file_count)
+
+    def orphaned(self, record_count: int) -> None:
+        self._orphaned_records.inc(record_count)
 
     def _counter(self, name: str, doc: str, label: str) -> Counter:
         return Counter(f"mainstem_{name}", doc, [label], registry=self.registry)

@@ -31,6 +31,7 @@ from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
     FencedError,
     MainstemError,
+    NotLeaderError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -233,8 +234,10 @@ class TopicRegistry:
         for topic, topic_id in self.wal.topics() if self.wal is not None else ():
             assert self.wal is not None
             try:
-                known = await self.lead(topic)
-                found_id = known.opened.state.topic_id
+                try:
+                    found_id = (await self.lead(topic)).opened.state.topic_id
+                except NotLeaderError:
+                    found_id = await self._meet_other_leader(topic)
             except UnknownTopicError:
                 found_id = ""
             except MainstemError as error:
@@ -306,11 +309,34 @@ class TopicRegistry:
             if known is None or known.appender is None or known.appender.failure is None:
                 return  # led again meanwhile, which took care of them
             await known.appender.stopped()
+            await self._orphan(self.wal, topic, known.opened.state)
+
+    async def _meet_other_leader(self, topic: str) -> str:
+        """At a start, when another gateway has a topic that the write-ahead log has records of.
+        They are orphans once it has given one of their offsets away, and wait until then.
+
+        Returns:
+            The topic's id.
+        """
+        assert self.wal is not None
+        async with self.open_topics.holding(topic, waiters_max=sys.maxsize) as slot:
+            known = await self.open_topics.open(topic, slot)
+            known.opened = await self.open_topics.newest(known.opened)
             state = known.opened.state
             folded = state.register_value(registers.wal(self.wal.gateway_id))
-            lost = await recover_topic(self.wal, topic, state.topic_id, folded, lambda _: -1)
+            entries = await self.wal.unfolded(topic, state.topic_id, folded)
+            batches = [batch for _, request in entries for batch in request.batches]
+            if any(one.base_offset < state.log_end_offset(one.partition) for one in batches):
+                await self._orphan(self.wal, topic, state)
+            elif batches:
+                log.error("the write-ahead log waits for a topic led elsewhere", topic=topic)
+            return state.topic_id
+
+    async def _orphan(self, wal: Wal, topic: str, state: TableState) -> None:
+        folded = state.register_value(registers.wal(wal.gateway_id))
+        lost = await recover_topic(wal, topic, state.topic_id, folded, lambda _: -1)
         if lost.orphan_count:
-            self._metrics.orphaned_records.inc(lost.orphan_count)
+            self._metrics.orphaned(lost.orphan_count)
             log.error(
                 "records acknowledged with acks=1 are not in the table",
                 topic=topic,
