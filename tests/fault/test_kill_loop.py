@@ -1,6 +1,6 @@
 """kill -9 of a real gateway, again and again: nothing acknowledged is lost, nothing comes twice.
 
-`make test` kills 30 times; `make test-fault` sets MAINSTEM_TEST_FAULTS=full: 300 kills and
+`make test` kills 20 times; `make test-fault` sets MAINSTEM_TEST_FAULTS=full: 300 kills and
 1,000,000 acknowledged records. MAINSTEM_TEST_SEED repeats the moments of a run.
 """
 
@@ -18,7 +18,7 @@ from tests.fault.kill_loop import KillLoop, KillReport, run_kill_loop
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
 FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
-SIZE = KillLoop(300, 1_000_000) if FULL else KillLoop(30, 5_000, life_s=(0.3, 1.2))
+SIZE = KillLoop(300, 1_000_000) if FULL else KillLoop(20, 5_000, life_s=(0.3, 1.2))
 
 
 @pytest.mark.timeout(3_600 if FULL else 300)

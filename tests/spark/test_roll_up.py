@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(600)
 
 TOPIC = "orders"
 PARTITIONS = 12
-ROUNDS = 200
+ROUNDS = 80
 ROUND_S = 0.1
 ROLL_UP_FILES = 8
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.unit.delta_log.crashing_log import CrashingLog
+
+FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
 
 #: Crashes of one warehouse before it is judged, and a new one begins.
 CRASHES = 10
@@ -49,6 +52,7 @@ def test_no_acknowledged_record_is_lost_or_doubled_by_150_losses_of_power(seed: 
 
 @pytest.mark.fault
 @pytest.mark.slow
+@pytest.mark.skipif(not FULL, reason="`make test-fault` only")
 @pytest.mark.timeout(900)
 def test_no_acknowledged_record_is_lost_or_doubled_by_3000_losses_of_power(seed: int) -> None:
     assert _crash(3_000, f"long {seed}") == []
