@@ -6,7 +6,7 @@ commits a second has a file for each. In the end the same SQL runs over the topi
 a copy that was compacted as far as it goes, in turns in one Spark session; and the table is proved.
 
 Usage: python benchmarks/scheduled_topic.py [--seconds 600] [--partitions 12] [--rounds 7]
-       [--rollup-files 32] [--json FILE]
+       [--rollup-files 32] [--no-scheduler] [--jobs FILE] [--json FILE]
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mainstem.client import AdminClient, Producer
+import numpy as np
+
+from mainstem.client import AdminClient, Producer, RecordMetadata
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.delta_log.verify import verify_named
+from mainstem.errors import MainstemError
 from mainstem.jobs import spark_session
 from mainstem.testing import GatewayProcess
 
@@ -47,6 +50,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rollup-files", type=int, default=32, help="0: no roll-up")
+    parser.add_argument("--no-scheduler", action="store_true", help="to compare appends with")
+    parser.add_argument("--jobs", help="times of the jobs, as conf/jobs.toml")
     parser.add_argument("--json", help="where to write the figures")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -63,15 +68,19 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         with AdminClient(config) as admin:
             settings = {"rollup.files": options.rollup_files}
             admin.create_topic(TOPIC, options.partitions, settings)
-        scheduler = start("job", "scheduler", "--warehouse", str(warehouse))
+        jobs = [] if options.jobs is None else ["--jobs", options.jobs]
+        scheduler = None
+        if not options.no_scheduler:
+            scheduler = start("job", "scheduler", "--warehouse", str(warehouse), *jobs)
         try:
-            files, sent_count = trickle(warehouse, config, options)
+            files, acks_s = trickle(warehouse, config, options)
         finally:
-            scheduler.terminate()
-            scheduler.wait(JOB_TIMEOUT_S)
+            if scheduler is not None:
+                scheduler.terminate()
+                scheduler.wait(JOB_TIMEOUT_S)
     report = verify_named(LocalStore(warehouse), TOPIC)
     assert report.ok, report.findings
-    assert report.record_count == sent_count
+    assert report.record_count == len(acks_s)
     shutil.copytree(warehouse, compacted)
     # Twice: the first may leave what one task made too small.
     for _ in range(2):
@@ -82,8 +91,10 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "seconds": options.seconds,
         "partitions": options.partitions,
         "rollup.files": options.rollup_files,
-        "records": sent_count,
+        "scheduler": not options.no_scheduler,
+        "records": len(acks_s),
         "table_version": report.table_version,
+        "ack_ms": {str(q): round(float(np.percentile(acks_s, q)) * 1000, 1) for q in (50, 90, 99)},
         "live_files_max": max(files),
         "live_files_at_the_end": file_count(warehouse),
         "live_files_compacted": file_count(compacted),
@@ -94,9 +105,26 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 def trickle(
     warehouse: Path, config: dict[str, Any], options: argparse.Namespace
-) -> tuple[list[int], int]:
-    """Sends for as long as asked; returns the number of live files over time, and of records."""
+) -> tuple[list[int], list[float]]:
+    """Sends for as long as asked.
+
+    Returns:
+        The number of live files over time, and the seconds to each acknowledgement.
+    """
     files: list[int] = []
+    acks_s: list[float] = []
+
+    def send(partition: int) -> None:
+        text = "".join(random.choices("abcdefgh ", k=290))
+        value = json.dumps({"id": random.getrandbits(40), "at": time.time(), "text": text})
+        sent_at = time.perf_counter()
+
+        def done(error: MainstemError | None, _: RecordMetadata) -> None:
+            assert error is None, error
+            acks_s.append(time.perf_counter() - sent_at)
+
+        producer.produce(TOPIC, value.encode(), partition=partition, on_delivery=done)
+
     with Producer({**config, "linger.ms": 0}) as producer:
         started = looked = time.monotonic()
         turn = 0
@@ -106,15 +134,14 @@ def trickle(
                 continue
             turn += 1
             for partition in range(options.partitions):
-                text = "".join(random.choices("abcdefgh ", k=290))
-                value = json.dumps({"id": random.getrandbits(40), "at": time.time(), "text": text})
-                producer.produce(TOPIC, value.encode(), partition=partition)
+                send(partition)
             if now - looked >= LOOK_S:
                 looked = now
                 files.append(file_count(warehouse))
                 print(f"{now - started:.0f} s: {files[-1]} live files", file=sys.stderr)
         producer.flush()
-    return files, turn * options.partitions
+    assert len(acks_s) == turn * options.partitions
+    return files, acks_s
 
 
 def file_count(warehouse: Path) -> int:
