@@ -18,7 +18,8 @@ import sqlite3
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -260,31 +261,33 @@ class Sqlite(Member):
 
     def __init__(self, settings: dict[str, Any], history: HistoryWriter) -> None:
         super().__init__(settings, history)
-        self._sink = runpy.run_path(str(SINK))["Sink"](settings["database"])
+        sink_class = runpy.run_path(str(SINK))["Sink"]
+        self._sink = _patiently(lambda: sink_class(settings["database"]))
 
     def turn(self) -> None:
         records = self.consumer.consume(200, 0.1)
         if records:
             self.note_records(records)
-            self._store(records)
-
-    def _store(self, records: Sequence[ConsumerRecord]) -> None:
-        """Again and again: the process that has the database's lock may be paused for long."""
-        ends_at = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                self._sink.store(records)
-            except sqlite3.OperationalError:
-                if time.monotonic() >= ends_at:
-                    raise
-            else:
-                return
+            _patiently(lambda: self._sink.store(records))
 
     def taken(self, partitions: list[TopicPartition]) -> None:
         for tp in partitions:
-            stored = self._sink.next_offset(tp.topic, tp.partition)
+            stored = _patiently(partial(self._sink.next_offset, tp.topic, tp.partition))
             where = OFFSET_BEGINNING if stored is None else stored
             self.consumer.seek(TopicPartition(tp.topic, tp.partition, where))
+
+
+def _patiently(call: Callable[[], Any]) -> Any:
+    """Again and again: the process that has the database's lock may be paused for long, and SQLite
+    does not wait for one whose journal a killed process has left."""
+    ends_at = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except sqlite3.OperationalError:
+            if time.monotonic() >= ends_at:
+                raise
+        time.sleep(0.05)
 
 
 STYLES: dict[str, type[Member]] = {
