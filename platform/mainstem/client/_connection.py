@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
@@ -18,6 +18,12 @@ from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import log_pb2
 
 _METHOD = "/mainstem.v1.Log/ProduceStream"
+
+#: Between two small requests at most, however long answers take.
+_SPREAD_S_MAX: Final = 0.05
+
+#: How much of the longest answer is still believed after each that is shorter.
+_ANSWER_DECAY: Final = 0.97
 
 
 class ProduceStream:
@@ -101,10 +107,21 @@ class Link:
         stream: The open stream, if any.
         slots: Who waits for each correlation id on that stream.
         retry_at: Monotonic seconds before which no new stream is opened.
+        next_at: Monotonic seconds before which a small request waits while others are in flight.
         failures: Streams that broke since the last answer.
     """
 
-    __slots__ = ("address", "failures", "next_id", "retry_at", "slots", "stream", "token")
+    __slots__ = (
+        "_answer_s",
+        "address",
+        "failures",
+        "next_at",
+        "next_id",
+        "retry_at",
+        "slots",
+        "stream",
+        "token",
+    )
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -114,4 +131,20 @@ class Link:
         self.slots: dict[int, TopicBuffer] = {}
         self.next_id = 1
         self.retry_at = 0.0
+        self.next_at = 0.0
         self.failures = 0
+        self._answer_s = 0.0
+
+    def sent(self, now: float, slot_count: int) -> None:
+        """Notes a request, and when the next small one goes: the slots are spread over the time
+        that an answer takes.
+
+        An answer waits for a table commit, which takes all that came by then. If the slots were
+        used up as fast as records come, those after them would miss the commit and wait for two.
+        """
+        self.next_at = now + min(self._answer_s / slot_count, _SPREAD_S_MAX)
+
+    def answered(self, seconds: float) -> None:
+        """Notes how long an answer took. The longest count: requests that go out shortly before a
+        commit have short ones."""
+        self._answer_s = max(seconds, self._answer_s * _ANSWER_DECAY)

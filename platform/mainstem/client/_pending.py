@@ -142,6 +142,14 @@ class TopicQueue(Generic[P]):
         """Something waits that is not in flight."""
         return bool(self.waiting or self.retrying)
 
+    def is_pressing(self, ready_before: int) -> bool:
+        """What would go out next is full, or sent again, or somebody flushes it."""
+        return bool(
+            self.retrying
+            or self.waiting_bytes >= self.policy.batch_bytes
+            or (self.waiting and self.waiting[0].number < ready_before)
+        )
+
     def wants_identity(self, current: Identity | None) -> bool:
         """Nothing can go out before there is a newer producer id than `current`."""
         return self.sendable and not self.in_flight and self._is_stuck(current)

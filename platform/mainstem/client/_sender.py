@@ -151,8 +151,13 @@ class Sender:
             return False
         link = self._links.get(topic.info.leader)
         return link is None or (
-            len(link.slots) < self._settings.max_in_flight and link.retry_at <= self._clock()
+            len(link.slots) < self._settings.max_in_flight and self._opens_at(link) <= self._clock()
         )
+
+    @staticmethod
+    def _opens_at(link: Link) -> float:
+        """When a small request may go out; monotonic seconds."""
+        return max(link.retry_at, link.next_at) if link.slots else link.retry_at
 
     def wake_by(self, at: float) -> None:
         """Makes the background thread look at the latest at `at` (monotonic seconds)."""
@@ -207,6 +212,10 @@ class Sender:
         link = self._link(topic.info.leader)
         if self._stopped or len(link.slots) >= self._settings.max_in_flight or now < link.retry_at:
             return False
+        opens_at = self._opens_at(link)
+        if now < opens_at and not topic.queue.is_pressing(self._ready_before):
+            self._plan(opens_at)
+            return False
         identity = self._identity.current
         request = topic.queue.take(now, link.token, link.next_id, self._ready_before, identity)
         if request is None:
@@ -214,6 +223,7 @@ class Sender:
             return False
         link.next_id += 1
         link.slots[request.correlation_id] = topic
+        link.sent(now, self._settings.max_in_flight)
         if link.stream is None:
             link.stream = ProduceStream(
                 self._channels.get(link.address),
@@ -282,6 +292,7 @@ class Sender:
                 )
                 return
             link.failures = 0
+            link.answered(now - topic.queue.in_flight[answer.correlation_id].sent_at)
             if answer.HasField("error"):
                 outcomes = self._on_refusal(topic, answer, now)
             else:
@@ -360,16 +371,19 @@ class Sender:
         at = min(at, self._identity.next_call())
         for topic in self.topics.values():
             free = self.slot_free(topic)
+            link = self._link(topic.info.leader)
+            opens_at = self._opens_at(link)
             if topic.created_at:
                 wait_s = self._policy.linger_s if free else _CUT_AFTER_S
                 at = min(at, topic.created_at + wait_s)
+                if len(link.slots) < self._settings.max_in_flight:
+                    at = min(at, max(topic.created_at + self._policy.linger_s, opens_at))
             queue = topic.queue
             if queue.idle:
                 continue
             at = min(at, queue.next_deadline())
-            link = self._link(topic.info.leader)
             if len(link.slots) < self._settings.max_in_flight:
-                at = min(at, max(queue.next_send(self._identity.current), link.retry_at))
+                at = min(at, max(queue.next_send(self._identity.current), opens_at))
         for link in self._links.values():
             for correlation_id, topic in link.slots.items():
                 sent_at = topic.queue.in_flight[correlation_id].sent_at

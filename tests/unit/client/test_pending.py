@@ -72,6 +72,17 @@ def test_flushed_pieces_do_not_wait_for_linger() -> None:
     assert numbers(queue_of(Block(1)).take(0.0, "s", 1, ready_before=2)) == [1]
 
 
+def test_what_is_full_or_flushed_or_sent_again_is_pressing_and_nothing_else() -> None:
+    queue = queue_of(Block(1))
+    assert not queue.is_pressing(ready_before=1)
+    assert queue.is_pressing(ready_before=2)
+    assert queue_of(Block(1), Block(2)).is_pressing(ready_before=0)
+    queue.take(0.005, "s", 1)
+    assert not queue.is_pressing(ready_before=2)
+    queue.broken("s", GatewayUnavailableError("gone"))
+    assert queue.is_pressing(ready_before=0)
+
+
 def test_a_request_grows_up_to_its_limit_and_leaves_the_rest() -> None:
     queue = queue_of(*(Block(number) for number in range(1, 9)))
     assert numbers(queue.take(0.0, "s", 1)) == [1, 2, 3, 4, 5, 6]
