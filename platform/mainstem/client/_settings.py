@@ -122,8 +122,9 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
             5,
             "Requests without an answer on one connection, at most 5 with enable.idempotence. "
             "Order is kept with any number: after a refusal the gateway holds back what follows. "
-            "While all are under way, the next request grows up to max.request.size; small ones are "
-            "spread over the time that an answer takes, so that they last until the next commit. "
+            "While all are under way, the next request grows up to max.request.size; small ones "
+            "are spread over the time that an answer takes, so that they last until the next "
+            "commit. "
             "Kafka: max.in.flight.requests.per.connection.",
             unit="requests",
             minimum=1,
