@@ -370,19 +370,19 @@ class Sender:
             at = min(at, self._refresh_at)
         at = min(at, self._identity.next_call())
         for topic in self.topics.values():
-            free = self.slot_free(topic)
+            queue = topic.queue
             link = self._link(topic.info.leader)
+            has_slot = len(link.slots) < self._settings.max_in_flight
             opens_at = self._opens_at(link)
             if topic.created_at:
-                wait_s = self._policy.linger_s if free else _CUT_AFTER_S
-                at = min(at, topic.created_at + wait_s)
-                if len(link.slots) < self._settings.max_in_flight:
+                at = min(at, topic.created_at + _CUT_AFTER_S)
+                # Behind what waits already they would only wait, too.
+                if has_slot and not queue.sendable:
                     at = min(at, max(topic.created_at + self._policy.linger_s, opens_at))
-            queue = topic.queue
             if queue.idle:
                 continue
             at = min(at, queue.next_deadline())
-            if len(link.slots) < self._settings.max_in_flight:
+            if has_slot:
                 at = min(at, max(queue.next_send(self._identity.current), opens_at))
         for link in self._links.values():
             for correlation_id, topic in link.slots.items():

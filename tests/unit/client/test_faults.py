@@ -373,3 +373,22 @@ def test_an_answer_without_an_offset_is_told_as_an_error_not_guessed(
     error = make_producer().send("one", b"").exception(10)
     assert error is not None
     assert "without an offset for partition 0" in str(error)
+
+
+def test_the_background_thread_sleeps_while_a_refused_request_waits_and_more_records_come(
+    gateway: FakeGateway, make_producer: MakeProducer
+) -> None:
+    refusal = BackPressureError("full", retry_delay_ms=60_000)
+    gateway.on_produce = lambda _: refusal
+    producer = make_producer(linger_ms=5)
+    producer.send("t", b"refused", partition=0)
+    sender = producer._engine.sender
+    deadline = time.monotonic() + DEADLINE_S
+    while not sender.topics or not sender.topics["t"].queue.retrying:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    producer.send("t", b"waits", partition=0)
+    with sender.lock:
+        later = sender.topics["t"].created_at + 0.5
+        assert sender._next_look(later) > later + 0.1
+    producer.close(0.1)
