@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from mainstem.cli._bench_options import (
+    acks_option,
     bench_place,
     directory_option,
     key_bytes_option,
@@ -55,13 +56,7 @@ bench.add_command(end_to_end)
 @value_bytes_option
 @key_bytes_option
 @partitions_option
-@click.option(
-    "--acks",
-    type=click.Choice(["0", "1", "all"]),
-    default="all",
-    show_default=True,
-    help="When a record counts as delivered.",
-)
+@acks_option
 @click.option(
     "--mode",
     type=click.Choice(["record", "batch", "sync"]),

@@ -34,6 +34,13 @@ partitions_option = click.option(
     show_default=True,
     help="Partitions of the topic.",
 )
+acks_option = click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="When a record counts as delivered.",
+)
 topic_config_option = click.option(
     "-c",
     "--config",

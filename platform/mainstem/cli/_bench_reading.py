@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from mainstem.cli._bench_options import (
+    acks_option,
     bench_place,
     directory_option,
     key_bytes_option,
@@ -180,13 +181,7 @@ def consume(
     help="Size of a value.",
 )
 @partitions_option
-@click.option(
-    "--acks",
-    type=click.Choice(["0", "1", "all"]),
-    default="all",
-    show_default=True,
-    help="When a record counts as delivered.",
-)
+@acks_option
 @click.option(
     "--commit-interval-ms",
     type=click.IntRange(min=0),
