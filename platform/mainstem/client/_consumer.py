@@ -77,7 +77,8 @@ class Consumer:
 
         Raises:
             OffsetOutOfRangeError: auto.offset.reset is none, and there is no offset to read from.
-            UnknownTopicError, UnknownPartitionError: An assigned partition does not exist.
+            UnknownTopicError, UnknownPartitionError: An assigned partition does not exist. A topic
+                that was there may be gone for topic.metadata.propagation.max.ms before it counts.
             MainstemError: A partition cannot be read, or the group refuses this member. A
                 partition's error is raised once; the others go on, and it does after `seek`.
             ConsumerClosedError: close() was called.

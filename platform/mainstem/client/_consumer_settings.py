@@ -201,6 +201,14 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = {
             "How old the knowledge of leaders may grow. Kafka: metadata.max.age.ms.",
             minimum=1,
         ),
+        _ms(
+            "topic.metadata.propagation.max.ms",
+            30_000,
+            "How long a topic that was there may be gone before poll() raises UnknownTopicError: "
+            "if it is created again within that time, auto.offset.reset says where it is read. A "
+            "topic that never was there is told at once. "
+            "librdkafka: topic.metadata.propagation.max.ms.",
+        ),
     )
 }
 
@@ -261,6 +269,7 @@ class ConsumerSettings:
     Attributes:
         reset, reset_duration_ms: auto.offset.reset; the duration counts with by_duration only.
         buffer_bytes: queued.max.messages.kbytes.
+        topic_gone_max_ms: topic.metadata.propagation.max.ms.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -287,6 +296,7 @@ class ConsumerSettings:
     api_timeout_ms: int
     retry_backoff_ms: int
     metadata_max_age_ms: int
+    topic_gone_max_ms: int
     on_commit: OnCommit | None
 
     @classmethod
@@ -353,6 +363,7 @@ class ConsumerSettings:
             api_timeout_ms=int(values["default.api.timeout.ms"]),
             retry_backoff_ms=int(values["retry.backoff.ms"]),
             metadata_max_age_ms=int(values["metadata.max.age.ms"]),
+            topic_gone_max_ms=int(values["topic.metadata.propagation.max.ms"]),
             on_commit=on_commit,
         )
 

@@ -75,6 +75,7 @@ class ConsumerWorker:
         self.topics: dict[str, TopicMetadata] = {}
         self._asked_at: dict[str, float] = {}
         self._stale: set[str] = set()
+        self._gone_at: dict[str, float] = {}
         self._fetchers: dict[str, LeaderFetcher] = {}
         self._thread: threading.Thread | None = None
 
@@ -181,8 +182,8 @@ class ConsumerWorker:
         now = time.monotonic()
         oldest = now - self._settings.metadata_max_age_ms / 1000
         with self._partitions.lock:
-            assigned = list(self._partitions.assigned.values())
-            names = {one.topic for one in assigned}
+            assigned = self._partitions.assigned.values()
+            names = {one.topic for one in assigned if one.failed is None}
             due = {
                 name
                 for name in names
@@ -228,8 +229,10 @@ class ConsumerWorker:
             if isinstance(answer, TopicMetadata):
                 self.topics[name] = answer
                 self._stale.discard(name)
+                self._gone_at.pop(name, None)
             elif answer is None or not answer.retriable:
-                self.topics.pop(name, None)
+                if self.topics.pop(name, None) is not None:
+                    self._gone_at[name] = now
                 self._stale.add(name)
             else:
                 self._stale.add(name)
@@ -242,7 +245,7 @@ class ConsumerWorker:
                     continue
                 topic = self.topics.get(one.topic)
                 if topic is None:
-                    if not self._subscribed():
+                    if not self._subscribed() and not self._may_come_back(one.topic):
                         self._partitions.fail(
                             one,
                             UnknownTopicError(
@@ -254,6 +257,12 @@ class ConsumerWorker:
                 elif one.topic_id and one.topic_id != topic.topic_id and not one.queued:
                     self._recreated(one, topic)
             self._partitions.changed()
+
+    def _may_come_back(self, topic: str) -> bool:
+        """The topic was there, and is gone for less than topic.metadata.propagation.max.ms."""
+        gone_at = self._gone_at.get(topic)
+        gone_max_s = self._settings.topic_gone_max_ms / 1000
+        return gone_at is not None and time.monotonic() < gone_at + gone_max_s
 
     def _recreated(self, one: Partition, topic: TopicMetadata) -> None:
         """The topic was deleted and created again: no offset of before means anything."""

@@ -234,6 +234,23 @@ def test_a_topic_that_was_created_again_is_read_from_where_the_reset_says(
     assert values(consumer.consume(3, DEADLINE_S)) == [b"x", b"y", b"z"]
 
 
+def test_a_topic_that_was_gone_for_a_while_is_read_when_it_is_back(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.append("one", 0, [b"a", b"b"])
+    consumer = make()
+    consumer.assign([ONE])
+    assert values(consumer.consume(2, DEADLINE_S)) == [b"a", b"b"]
+    known = consumer._engine._worker.topics
+    del gateway.topics["one"]
+    assert consumer.poll(0.1) is None  # done with a and b
+    wait_until(lambda: "one" not in known)
+    assert consumer.poll(0.1) is None
+    gateway.recreate("one", 1)
+    gateway.append("one", 0, [b"x"])
+    assert values(consumer.consume(1, DEADLINE_S)) == [b"x"]
+
+
 def test_a_topic_that_was_created_again_is_an_error_without_a_reset(
     gateway: FakeLogGateway, make: MakeConsumer
 ) -> None:
@@ -261,7 +278,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_told(
     gateway: FakeLogGateway, make: MakeConsumer, group: str
 ) -> None:
     gateway.append("one", 0, [b"a"])
-    consumer = make(group_id=group, enable_auto_commit=False)
+    consumer = make(group_id=group, enable_auto_commit=False, topic_metadata_propagation_max_ms=200)
     consumer.assign([ONE])
     assert values(consumer.consume(1, DEADLINE_S)) == [b"a"]
     del gateway.topics["one"]
