@@ -105,7 +105,11 @@ class Coordinator:
             group.reconcile(member, now_ms)
         self._watch(group, member)
         return Beat(
-            member.member_id, member.epoch, frozenset(member.assigned), group.is_settled(member)
+            member.member_id,
+            member.epoch,
+            frozenset(member.assigned),
+            group.added_later(member.assigned),
+            group.is_settled(member),
         )
 
     def leave(
@@ -214,7 +218,7 @@ class Coordinator:
     # -- what happens to groups --------------------------------------------------------------------
 
     def restore(self, group_name: str, epoch: int, hold_ms: int = 0) -> None:
-        """Makes an empty group whose epochs begin above `epoch`.
+        """Makes an empty group whose epochs begin above `epoch`; see also `Group.added_later`.
 
         Args:
             hold_ms: For so long nobody is given anything: members of a coordinator before this one

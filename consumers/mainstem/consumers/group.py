@@ -87,6 +87,8 @@ class Group:
         self._owners: dict[Partition, str] = {}
         self._instances: dict[str, str] = {}
         self._fenced: OrderedDict[str, None] = OrderedDict()
+        #: Topic id → how many partitions it had when a member first wanted it.
+        self._first_counts: dict[str, int] = {}
 
     @property
     def state(self) -> str:
@@ -172,13 +174,31 @@ class Group:
                 return found
         return None
 
+    def added_later(self, partitions: Iterable[Partition]) -> frozenset[Partition]:
+        """Those that came to their topic after the group had subscribed to it.
+
+        It is remembered while a member, be it away, wants the topic, and nowhere but here: a group
+        that was empty, or that another coordinator had, begins anew with what the topic has then.
+        """
+        counts = self._first_counts
+        return frozenset(
+            one
+            for one in partitions
+            if one.partition >= counts.get(one.topic_id, one.partition + 1)
+        )
+
     def retarget(self, topics: Mapping[str, TopicInfo]) -> None:
         """Computes the target anew. Only what changes gets a new epoch."""
-        if self.held:
-            return
         wanted: set[str] = set()
         for member in self.members.values():
             wanted |= member.wants
+        known = {name: topics[name] for name in sorted(wanted) if name in topics}
+        self._first_counts = {
+            info.topic_id: self._first_counts.get(info.topic_id, info.partition_count)
+            for info in known.values()
+        }
+        if self.held:
+            return
         subscribers = [
             Subscriber(
                 member.member_id,
@@ -188,7 +208,6 @@ class Group:
             )
             for member in self.members.values()
         ]
-        known = {name: topics[name] for name in sorted(wanted) if name in topics}
         made = ASSIGNORS[self.assignor](subscribers, known)
         if all(set(owned) == self.target[one].keys() for one, owned in made.items()):
             return

@@ -48,12 +48,14 @@ class Beat:
     """The answer to a heartbeat.
 
     Attributes:
+        added_later: Of the assignment, what came to its topic after the group subscribed to it.
         settled: The member has its whole target; else it should come back soon.
     """
 
     member_id: str
     member_epoch: int
     assignment: frozenset[Partition]
+    added_later: frozenset[Partition]
     settled: bool
 
 

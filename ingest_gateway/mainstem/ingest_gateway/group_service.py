@@ -67,6 +67,7 @@ class GroupService(groups_pb2_grpc.GroupsServicer):
                 member_epoch=answer.member_epoch,
                 heartbeat_interval_ms=interval_ms,
                 assignment=_messages(answer.assignment),
+                added_later=_messages(answer.added_later),
             )
 
         return await _answer(context, call)

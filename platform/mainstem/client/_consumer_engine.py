@@ -83,7 +83,6 @@ class ConsumerEngine:
         self._subscribed = False
         self._callbacks: tuple[_Callback, _Callback, _Callback] = (None, None, None)
         self._in_callback = False
-        self._known_counts: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------ on every poll
 
@@ -179,7 +178,7 @@ class ConsumerEngine:
             finally:
                 group.gave_up(plan.revoked)
         elif plan.added:
-            self._add(consumer, plan.added, on_assign)
+            self._add(consumer, plan, on_assign)
 
     def _take_plan(self, group: GroupClient) -> Plan:
         try:
@@ -206,34 +205,22 @@ class ConsumerEngine:
         finally:
             self._drop(gone)
 
-    def _add(self, consumer: Any, added: dict[TopicPartition, str], on_assign: _Callback) -> None:
-        self._count_partitions({tp.topic for tp in added})
+    def _add(self, consumer: Any, plan: Plan, on_assign: _Callback) -> None:
         with self.partitions.lock:
-            for tp, topic_id in added.items():
+            for tp, topic_id in plan.added.items():
                 one = Partition(tp, topic_id)
                 # Not to be fetched before on_assign has said from where.
                 one.retry_at = _NOT_YET
-                one.added_later = tp.partition >= self._known_counts.get(tp.topic, tp.partition + 1)
+                one.added_later = tp in plan.added_later
                 self.partitions.assigned[tp] = one
         try:
-            self._call(consumer, on_assign, list(added))
+            self._call(consumer, on_assign, list(plan.added))
         finally:
             with self.partitions.lock:
-                for tp in added:
+                for tp in plan.added:
                     if (found := self.partitions.assigned.get(tp)) is not None:
                         found.retry_at = 0.0
                 self.partitions.changed()
-
-    def _count_partitions(self, topics: set[str]) -> None:
-        """Notes how many partitions each topic has when it is first met."""
-        for topic in topics - self._known_counts.keys():
-            try:
-                count = self._worker.partition_count(topic, self.settings.request_timeout_ms / 1000)
-            except MainstemError as error:
-                _log.warning("topic %s: its partitions could not be counted: %s", topic, error)
-                continue
-            if count:
-                self._known_counts[topic] = count
 
     def _call(self, consumer: Any, callback: _Callback, found: list[TopicPartition]) -> None:
         if callback is None or not found:
@@ -308,7 +295,7 @@ class ConsumerEngine:
         found: list[TopicPartition] = []
         answers = self._retrying(lambda left_s: group.committed_offsets(tps, left_s), timeout)
         for tp in tps:
-            answer = answers.get(tp, (-1, ""))
+            answer = answers[tp]
             assert not isinstance(answer, MainstemError)
             offset, metadata = answer
             offset = OFFSET_INVALID if offset < 0 else offset

@@ -37,7 +37,7 @@ OffsetAnswer = int | MainstemError
 
 
 class Committed(Protocol):
-    """Finds committed offsets; -1 where there is none."""
+    """Finds the committed offset of each partition; -1 where there is none."""
 
     def __call__(
         self, partitions: Sequence[TopicPartition], timeout_s: float
@@ -139,11 +139,6 @@ class ConsumerWorker:
     def _has(self, tp: TopicPartition) -> bool:
         topic = self.topics.get(tp.topic)
         return topic is not None and tp.partition < topic.partition_count
-
-    def partition_count(self, topic: str, timeout_s: float) -> int:
-        """How many partitions a topic has, asked now; 0: there is no such topic."""
-        answer = self.metadata.fetch([topic], timeout_s).get(topic)
-        return answer.partition_count if isinstance(answer, TopicMetadata) else 0
 
     # ---------------------------------------------------------------------------------- the thread
 
@@ -330,7 +325,7 @@ class ConsumerWorker:
             answers = self._committed([one.tp for one in committed], timeout_s)
             with self._partitions.lock:
                 for one in committed:
-                    answer = answers.get(one.tp, -1)
+                    answer = answers[one.tp]
                     if not self._valid(one, asked):
                         continue
                     if isinstance(answer, MainstemError):
@@ -356,7 +351,7 @@ class ConsumerWorker:
             if start in (Start.EARLIEST, Start.LATEST):
                 queries[one.tp] = start
                 continue
-            query = self._policy(one)
+            query = self._policy(one, start)
             if query is None:
                 with self._partitions.lock:
                     if self._valid(one, asked):
@@ -387,8 +382,8 @@ class ConsumerWorker:
         if done:
             self._on_reset(done)
 
-    def _policy(self, one: Partition) -> int | Start | None:
-        if one.added_later:
+    def _policy(self, one: Partition, start: Start) -> int | Start | None:
+        if one.added_later and start is Start.COMMITTED:
             return Start.EARLIEST
         match self._settings.reset:
             case "earliest":

@@ -15,6 +15,7 @@ from mainstem.client._coordinator_calls import CoordinatorCalls
 from mainstem.client._group_commits import GroupCommits
 from mainstem.client._group_membership import Membership, MemberState, Plan
 from mainstem.errors import (
+    GatewayUnavailableError,
     InstanceFencedError,
     MainstemError,
 )
@@ -263,7 +264,7 @@ class GroupClient:
     def committed(
         self, partitions: Sequence[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, int | MainstemError]:
-        """Committed offsets; -1 where there is none."""
+        """Committed offsets; -1 where there is none. See `committed_offsets`."""
         return {
             tp: one if isinstance(one, MainstemError) else one[0]
             for tp, one in self.committed_offsets(partitions, timeout_s).items()
@@ -272,7 +273,7 @@ class GroupClient:
     def committed_offsets(
         self, partitions: Sequence[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, tuple[int, str] | MainstemError]:
-        """Committed offsets with their metadata; only those that the coordinator told."""
+        """Committed offsets with their metadata; an error for what the coordinator did not tell."""
         by_topic: dict[str, list[int]] = {}
         for tp in partitions:
             by_topic.setdefault(tp.topic, []).append(tp.partition)
@@ -297,4 +298,14 @@ class GroupClient:
                 if one.HasField("error")
                 else (one.offset, one.metadata)
             )
+        for tp in partitions:
+            # It says -1 where nothing is committed: silence is not that.
+            if tp not in found:
+                found[tp] = GatewayUnavailableError(
+                    f"the coordinator did not say what group {self._settings.group_id} has "
+                    f"committed of {tp.topic}-{tp.partition}; ask again",
+                    group=self._settings.group_id,
+                    topic=tp.topic,
+                    partition=tp.partition,
+                )
         return found

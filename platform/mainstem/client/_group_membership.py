@@ -34,11 +34,13 @@ class Plan:
         lost: Partitions that others may have already: nothing can be committed any more.
         revoked: Partitions to give up, after a commit.
         added: Partitions to take, with their topic ids.
+        added_later: Of those, what came to its topic after the group subscribed to it.
     """
 
     lost: list[TopicPartition] = field(default_factory=list)
     revoked: list[TopicPartition] = field(default_factory=list)
     added: dict[TopicPartition, str] = field(default_factory=dict)
+    added_later: frozenset[TopicPartition] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.lost or self.revoked or self.added)
@@ -50,6 +52,7 @@ class Membership:
     Attributes:
         owned: What the application reads or is about to read, with topic ids.
         target: What the coordinator lets it read; None: it has not said.
+        added_later: Of the target, what came to its topic after the group subscribed to it.
         joins: How often it became a member: a commit of an earlier membership is void.
     """
 
@@ -64,6 +67,7 @@ class Membership:
         self.pattern = ""
         self.owned: dict[TopicPartition, str] = {}
         self.target: dict[TopicPartition, str] | None = None
+        self.added_later: frozenset[TopicPartition] = frozenset()
         self._lost: list[TopicPartition] = []
         self._telling = False
 
@@ -119,6 +123,11 @@ class Membership:
             for one in answer.assignment
             for partition in one.partitions
         }
+        self.added_later = frozenset(
+            TopicPartition(one.topic, partition)
+            for one in answer.added_later
+            for partition in one.partitions
+        )
         return self.has_plan()
 
     def put_out(self, error: MainstemError) -> None:
@@ -172,6 +181,7 @@ class Membership:
         plan.revoked = [tp for tp, topic in self.owned.items() if self.target.get(tp) != topic]
         if not plan.revoked:
             plan.added = {tp: one for tp, one in self.target.items() if tp not in self.owned}
+            plan.added_later = self.added_later & plan.added.keys()
             # Owned from here on: a heartbeat between now and the taking must not say otherwise, or
             # the coordinator could give away what is being taken.
             self.owned.update(plan.added)

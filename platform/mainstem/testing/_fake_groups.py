@@ -29,6 +29,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
         leaves: Every leave, in order.
         on_commit: Called with each commit before it is looked at; an error that it returns is the
             answer.
+        on_fetch_offsets: Called with each answer before it leaves, and may change it.
     """
 
     def __init__(self, topics: FakeTopics) -> None:
@@ -42,6 +43,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
         self.on_commit: Callable[[groups_pb2.CommitOffsetsRequest], MainstemError | None] | None = (
             None
         )
+        self.on_fetch_offsets: Callable[[groups_pb2.FetchOffsetsResponse], None] | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -95,6 +97,10 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
         )
         for one in sorted(beat.assignment):
             answer.assignment.add(
+                topic=one.topic, topic_id=one.topic_id, partitions=[one.partition]
+            )
+        for one in sorted(beat.added_later):
+            answer.added_later.add(
                 topic=one.topic, topic_id=one.topic_id, partitions=[one.partition]
             )
         return answer
@@ -161,4 +167,6 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
                         offset=self.offsets.get(place, -1),
                         metadata=self.metadata.get(place, ""),
                     )
+        if self.on_fetch_offsets is not None:
+            self.on_fetch_offsets(answer)
         return answer

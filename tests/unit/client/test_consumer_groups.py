@@ -296,20 +296,6 @@ def test_latest_is_committed_when_it_is_chosen_so_a_restart_does_not_choose_agai
     assert record.value == b"between"
 
 
-def test_partitions_that_are_added_later_are_read_from_their_start(
-    gateway: FakeLogGateway, make: MakeConsumer
-) -> None:
-    consumer = make(auto_offset_reset="latest")
-    consumer.subscribe(["one"])
-    poll_until(lambda: committed(gateway) == 0, consumer)
-    gateway.topics["one"].grow(2)
-    gateway.append("one", 1, [b"first"])
-    gateway.groups.topics_changed()
-    found = poll_until(lambda: counts(consumer) == [2], consumer)
-    found += consumer.consume(1, DEADLINE_S) if not found else []
-    assert [record.value for record in found] == [b"first"]
-
-
 def test_members_that_the_coordinator_forgot_join_again_and_lose_no_record(
     gateway: FakeLogGateway, make: MakeConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -142,6 +142,26 @@ def test_a_topic_that_was_created_again_is_given_up_and_taken_anew() -> None:
     assert member.plan().added == {tps(0)[0]: "2"}
 
 
+def test_the_plan_says_which_of_the_partitions_to_take_came_to_their_topic_later() -> None:
+    member = joined(0)
+    more = answer(2, 1, 2, 3)
+    more.added_later.add(topic="t", topic_id="1", partitions=[2, 3])
+    assert member.answered(more, joined=False)
+    plan = member.plan()
+    assert plan.revoked == tps(0)
+    assert not plan.added_later
+    member.gave_up(plan.revoked)
+    plan = member.plan()
+    assert list(plan.added) == tps(1, 2, 3)
+    assert plan.added_later == frozenset(tps(2, 3))
+    more.assignment[0].partitions.append(4)
+    more.added_later[0].partitions.append(4)
+    assert member.answered(more, joined=False)
+    assert member.plan().added_later == frozenset(tps(4))
+    assert member.answered(answer(3, 1, 2, 3, 4, 5), joined=False)
+    assert not member.plan().added_later
+
+
 def test_a_member_that_was_put_out_loses_all_once_and_joins_anew_owning_nothing() -> None:
     member = joined(0, 1)
     member.put_out(UnknownMemberError("forgotten"))

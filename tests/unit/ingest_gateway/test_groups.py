@@ -51,6 +51,7 @@ class Member:
         self.member_id = ""
         self.epoch = 0
         self.owned: list[groups_pb2.TopicPartitions] = []
+        self.added_later: list[groups_pb2.TopicPartitions] = []
         self.interval_ms = 0
 
     async def beat(self) -> set[int]:
@@ -66,6 +67,7 @@ class Member:
         )
         self.member_id, self.epoch = answer.member_id, answer.member_epoch
         self.owned, self.interval_ms = list(answer.assignment), answer.heartbeat_interval_ms
+        self.added_later = list(answer.added_later)
         return {number for one in self.owned for number in one.partitions}
 
     async def leave(self, *, keep_place: bool = False) -> None:
@@ -361,6 +363,7 @@ def test_new_partitions_and_topics_that_match_come_to_the_members(tmp_path: Path
             await client.create("t", 1)
             member = Member(client, topics=[], topic_pattern="^t")
             assert await member.beat() == {0}
+            assert member.added_later == []
             await client.admin.AddPartitions(
                 admin_pb2.AddPartitionsRequest(topic="t", partition_count=2), timeout=WAIT_S
             )
@@ -371,6 +374,9 @@ def test_new_partitions_and_topics_that_match_come_to_the_members(tmp_path: Path
                     await asyncio.sleep(0.01)
             assert {number for one in member.owned for number in one.partitions} == {0, 1, 2, 3}
             assert {one.topic for one in member.owned} == {"t", "t2"}
+            (added,) = member.added_later
+            (topic_id,) = {one.topic_id for one in member.owned if one.topic == "t"}
+            assert (added.topic, added.topic_id, list(added.partitions)) == ("t", topic_id, [1])
 
     run(test())
 
