@@ -177,8 +177,9 @@ class Group:
     def added_later(self, partitions: Iterable[Partition]) -> frozenset[Partition]:
         """Those that came to their topic after the group had subscribed to it.
 
-        It is remembered while a member, be it away, wants the topic, and nowhere but here: a group
-        that was empty, or that another coordinator had, begins anew with what the topic has then.
+        It is remembered as long as the topic exists, also while no member wants it: one that was
+        put out finds what came meanwhile. It is nowhere but here: a new coordinator begins with
+        what the topic has when a member first joins again.
         """
         counts = self._first_counts
         return frozenset(
@@ -193,9 +194,11 @@ class Group:
         for member in self.members.values():
             wanted |= member.wants
         known = {name: topics[name] for name in sorted(wanted) if name in topics}
+        counts = self._first_counts
         self._first_counts = {
-            info.topic_id: self._first_counts.get(info.topic_id, info.partition_count)
-            for info in known.values()
+            info.topic_id: counts.get(info.topic_id, info.partition_count)
+            for name, info in topics.items()
+            if name in known or info.topic_id in counts
         }
         if self.held:
             return
