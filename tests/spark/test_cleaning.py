@@ -1,4 +1,4 @@
-"""Retention and vacuum on Spark, and what streams, batches and SQL see of them."""
+"""Retention and vacuum on Spark: what streams, batches and SQL see of them; workers that die."""
 
 from __future__ import annotations
 
@@ -8,17 +8,32 @@ import pytest
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import WAIT_S, Streams
+from tests.spark.worker_deaths import (
+    ALWAYS,
+    ONCE,
+    OTHER,
+    VICTIM,
+    WorkerDeaths,
+    check_log,
+    records,
+    run_deadly,
+)
 from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import START_MS, TopicLog
 
-from mainstem.delta_log import load_table
+from mainstem.delta_log import Store, load_table
 from mainstem.delta_log.committer import wall_clock_ms
 from mainstem.delta_log.topics import TOPICS, altered_config
 from mainstem.jobs import file_deletion as file_deletion_module
 from mainstem.jobs.catalogue import make_job
+from mainstem.jobs.file_deletion import DeleteFiles, FilesDeleted
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import SparkPool
+from mainstem.jobs.vacuum import Vacuum
+from mainstem.jobs.vacuum_orphans import VacuumOrphans
+
+HOUR = 3_600_000
 
 
 def _run(spark: SparkSession, log: TopicLog, name: str, now_ms: int, **options: int) -> int:
@@ -127,3 +142,66 @@ def test_a_stream_goes_on_over_an_emptied_partition_and_fails_where_it_had_not_r
         streams.run(**ours)
     left = streams.run(failOnDataLoss="false", **ours)
     assert [row.offset for rows in left for row in rows] == [15, 16]
+
+
+class _DeadlyVacuum(Vacuum):
+    def __init__(self, deaths: WorkerDeaths) -> None:
+        super().__init__(min_age_ms=0)
+        self._deaths = deaths
+
+    def run_task(self, store: Store, task: DeleteFiles) -> FilesDeleted:
+        with self._deaths.near(store):
+            return super().run_task(store, task)
+
+
+class _DeadlyVacuumOrphans(VacuumOrphans):
+    def __init__(self, deaths: WorkerDeaths) -> None:
+        super().__init__()
+        self._deaths = deaths
+
+    def run_task(self, store: Store, task: DeleteFiles) -> FilesDeleted:
+        with self._deaths.near(store):
+            return super().run_task(store, task)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("count", [ONCE, ALWAYS])
+@pytest.mark.parametrize("deadly", [_DeadlyVacuum, _DeadlyVacuumOrphans])
+def test_a_python_worker_that_is_killed_between_two_deletions_takes_no_live_file(
+    spark: SparkSession,
+    topic_log: TopicLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deadly: type[_DeadlyVacuum | _DeadlyVacuumOrphans],
+    count: int,
+) -> None:
+    monkeypatch.setattr(file_deletion_module, "DRIVER_FILES_MAX", 1)  # a task on Spark deletes
+    orphans = {f"partition=0/{base:020d}-{'c' * 32}.parquet" for base in range(4)}
+    for topic in (VICTIM, OTHER):
+        topic_log.create(topic)
+        topic_log.count_up(topic, 0, 16, file_count=8)
+        topic_log.trim(topic, 0, 8)
+        for path in orphans:
+            topic_log.store.put(f"{TOPICS}/{topic}/{path}", b"left behind")
+    expected = records(topic_log, VICTIM)
+    assert [one.offset for one in expected[0]] == list(range(8, 16))
+    garbage = check_log(topic_log, expected)
+    assert len(garbage) == 4 + 4
+    doomed = garbage - orphans if deadly is _DeadlyVacuum else orphans
+
+    now_ms = wall_clock_ms() + 48 * HOUR  # nothing is too young for either of them
+    deaths = WorkerDeaths(tmp_path, count, "delete", 2)
+    run_deadly(spark, topic_log, deadly(deaths), deaths, lambda: now_ms)
+    left = check_log(topic_log, expected)
+    gone = sorted(doomed)[: None if count == ONCE else 2]
+    assert left == garbage - set(gone)
+
+    (row,) = run_job(
+        topic_log.uri,
+        make_job(deadly.name, {}),
+        [VICTIM],
+        pool=lambda: SparkPool(lambda: spark),
+        clock_ms=lambda: now_ms,
+    )
+    assert row.outcome.kind is (OutcomeKind.NOTHING if count == ONCE else OutcomeKind.OK)
+    assert check_log(topic_log, expected) == garbage - doomed

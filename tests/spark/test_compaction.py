@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import WAIT_S, Streams
-from tests.unit.jobs.topic_tables import all_records, check_verified
+from tests.spark.worker_deaths import (
+    ALWAYS,
+    ATTEMPTS,
+    ONCE,
+    OTHER,
+    VICTIM,
+    WorkerDeaths,
+    check_log,
+    records,
+    run_deadly,
+)
+from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
-from mainstem.delta_log import Store, load_table
+from mainstem.delta_log import Store
 from mainstem.delta_log.topics import TOPICS
 from mainstem.jobs.compaction import Compaction, Merge, Merged
 from mainstem.jobs.job import OutcomeKind
@@ -46,7 +54,7 @@ def test_many_topics_are_compacted_in_one_run_and_each_record_stays_as_it_was(
         for partition in (0, 1):
             topic_log.count_up(topic, partition, 60, file_count=12)
     topic_log.create("idle")
-    records = {topic: _records(topic_log, topic) for topic in ("a", "b", "c")}
+    before = {topic: records(topic_log, topic) for topic in ("a", "b", "c")}
     told: list[Progress] = []
     runs = _compact(spark, topic_log, on_progress=told.append)
     assert {topic: run.outcome.kind for topic, run in runs.items()} == {
@@ -58,10 +66,10 @@ def test_many_topics_are_compacted_in_one_run_and_each_record_stays_as_it_was(
     assert (told[-1].bytes_done, told[-1].tables_done) == (told[-1].bytes_total, 3)
     assert (runs["c"].outcome.before.files, runs["c"].outcome.after.files) == (24, 2)
     assert {row.topic: row for row in read_history(topic_log.store)} == {
-        topic: runs[topic] for topic in records
+        topic: runs[topic] for topic in before
     }
-    for topic, expected in records.items():
-        assert _records(topic_log, topic) == expected
+    for topic, expected in before.items():
+        assert records(topic_log, topic) == expected
         store = topic_log.store.bind(f"{TOPICS}/{topic}")
         check_verified(store, topic)
         store.close()
@@ -112,59 +120,30 @@ def test_streams_sql_and_time_travel_see_each_record_once_across_compactions(
 
 
 class _Deadly(Compaction):
-    """Kills the Python worker that it runs in, `deaths` times for each partition of `victim`."""
-
-    victim: ClassVar[str] = "victim"
-
-    def __init__(self, marks: Path, deaths: int) -> None:
+    def __init__(self, deaths: WorkerDeaths) -> None:
         super().__init__(min_age_ms=0)
-        self._marks = marks
         self._deaths = deaths
 
     def run_task(self, store: Store, task: Merge) -> Merged:
-        done = super().run_task(store, task)
-        mark = self._marks / f"{task.files[0].partition}"
-        deaths = len(mark.read_text()) if mark.exists() else 0
-        if store.uri.endswith(self.victim) and deaths < self._deaths:
-            mark.write_text("x" * (deaths + 1))
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
+        with self._deaths.near(store):
+            return super().run_task(store, task)
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("deaths", [1, 100])
+@pytest.mark.parametrize("count", [ONCE, ALWAYS])
 def test_a_python_worker_that_is_killed_loses_nothing_and_no_other_table(
-    spark: SparkSession, topic_log: TopicLog, tmp_path: Path, deaths: int
+    spark: SparkSession, topic_log: TopicLog, tmp_path: Path, count: int
 ) -> None:
-    for topic in ("victim", "other"):
+    for topic in (VICTIM, OTHER):
         topic_log.create(topic, 1)
         topic_log.count_up(topic, 0, 20, file_count=5)
-    records = _records(topic_log, "victim")
-    # A share of its own for each topic: they do not die together.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mainstem.jobs.runner._SHARE_BYTES_MIN", 1)
-        runs = _compact(spark, topic_log, _Deadly(tmp_path, deaths))
-    assert runs["other"].outcome.kind == OutcomeKind.OK
-    expected = OutcomeKind.OK if deaths == 1 else OutcomeKind.FAILED
-    assert runs["victim"].outcome.kind == expected
-    if deaths > 1:
-        assert runs["victim"].outcome.error.startswith("INTERNAL: the task was lost")
-    assert _records(topic_log, "victim") == records
-    store = topic_log.store.bind(f"{TOPICS}/victim")
-    check_verified(store, "victim")
-    active = {file.path for file in load_table(store)}
-    listed = {f"partition=0/{info.name}" for info in store.list_files("partition=0")}
-    assert active <= listed
-    assert len(listed - active) == (1 + 5 if deaths == 1 else 3), "orphans are left for vacuum"
-    store.close()
-    assert _compact(spark, topic_log)["victim"].outcome.kind == (
-        OutcomeKind.NOTHING if deaths == 1 else OutcomeKind.OK
+    expected = records(topic_log, VICTIM)
+    # The merged file is written, and its task does not come back to tell.
+    deaths = WorkerDeaths(tmp_path, count, "put", 1)
+    run_deadly(spark, topic_log, _Deadly(deaths), deaths)
+    left = check_log(topic_log, expected)
+    assert len(left) == (1 + 5 if count == ONCE else ATTEMPTS), "orphans are left for vacuum"
+    assert _compact(spark, topic_log)[VICTIM].outcome.kind == (
+        OutcomeKind.NOTHING if count == ONCE else OutcomeKind.OK
     )
-
-
-def _records(log: TopicLog, topic: str) -> object:
-    store = log.store.bind(f"{TOPICS}/{topic}")
-    try:
-        return all_records(store)
-    finally:
-        store.close()
+    check_log(topic_log, expected)

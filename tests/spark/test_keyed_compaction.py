@@ -1,17 +1,32 @@
-"""The real job on Spark: what streams, batches and plain Delta readers see of a compacted topic."""
+"""The real job on Spark: what streams, batches and plain Delta readers see of a compacted topic,
+and workers that die."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import WAIT_S, Streams
+from tests.spark.worker_deaths import (
+    ALWAYS,
+    ATTEMPTS,
+    ONCE,
+    OTHER,
+    VICTIM,
+    WorkerDeaths,
+    check_log,
+    records,
+    run_deadly,
+)
 from tests.unit.jobs.topic_tables import check_verified
-from tests.unit.pyspark_mainstem.topic_log import Record, TopicLog
+from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
+from mainstem.delta_log import Store
 from mainstem.delta_log.maintenance import write_checkpoint
 from mainstem.delta_log.topics import TOPICS
 from mainstem.jobs.job import OutcomeKind
+from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import SparkPool
@@ -111,3 +126,44 @@ def test_streams_batches_and_sql_go_on_over_the_holes(
     )
     check_verified(store)
     store.close()
+
+
+class _Deadly(KeyedCompaction):
+    def __init__(self, deaths: WorkerDeaths) -> None:
+        super().__init__()
+        self._deaths = deaths
+
+    def run_task(self, store: Store, task: CleaningTask) -> CleaningResult:
+        with self._deaths.near(store):
+            return super().run_task(store, task)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("count", [ONCE, ALWAYS])
+def test_a_python_worker_that_is_killed_takes_no_record_that_must_stay(
+    spark: SparkSession, topic_log: TopicLog, tmp_path: Path, count: int
+) -> None:
+    # New files have records of one second each: a task writes two.
+    config = {**EAGER, "cleanup.policy": "compact,delete", "retention.ms": 8_000}
+    for topic in (VICTIM, OTHER):
+        topic_log.topics.create(topic, 1, config)
+        for start in range(0, 30, 5):
+            rows = [
+                Record(b"%d" % n, b"odd" if n % 2 else b"%d" % n, START_MS + n // 15 * 1000)
+                for n in range(start, start + 5)
+            ]
+            topic_log.append(topic, (0, rows))
+    before = records(topic_log, VICTIM)
+    compacted = {0: [one for one in before[0] if one.offset % 2 == 0 or one.offset == 29]}
+    # One of the two is written.
+    deaths = WorkerDeaths(tmp_path, count, "put", 1)
+    run_deadly(spark, topic_log, _Deadly(deaths), deaths)
+    left = check_log(topic_log, compacted if count == ONCE else before)
+    assert len(left) == (1 + 6 if count == ONCE else ATTEMPTS), "orphans are left for vacuum"
+    assert _compact(spark, topic_log)[VICTIM] == (
+        OutcomeKind.NOTHING if count == ONCE else OutcomeKind.OK
+    )
+    check_log(topic_log, compacted)
+    opened = topic_log.topics.open(VICTIM)
+    opened.store.close()
+    assert (opened.state.cleaned_offset(0), opened.state.log_end_offset(0)) == (30, 30)
