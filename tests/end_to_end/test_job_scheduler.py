@@ -1,4 +1,6 @@
-"""The scheduler of jobs as real processes: Spark that dies, a standby that takes over, SIGTERM."""
+"""The scheduler of jobs as real processes: Spark or it itself is killed, a standby that takes over,
+SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
-from tests.unit.jobs.topic_tables import Appends
+from tests.unit.jobs.topic_tables import Appends, all_records, check_verified
 
 from mainstem.cli._commands import cli
-from mainstem.delta_log import LocalStore, Topics
+from mainstem.delta_log import LocalStore, Store, Topics, load_table
+from mainstem.jobs.job import OutcomeKind
+from mainstem.jobs.job_history import read_history
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.spark]
 
@@ -94,12 +98,36 @@ class SchedulerProcess:
 
     def jvm(self) -> int:
         """The process id of its JVM."""
-        listing = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,args="], text=True)
-        for line in listing.splitlines():
-            pid, parent, command = line.split(maxsplit=2)
-            if int(parent) == self.process.pid and "java" in command:
-                return int(pid)
+        for one in processes():
+            if one.parent == self.process.pid and "java" in one.command:
+                return one.pid
         raise AssertionError("it has no JVM")
+
+    def descendants(self) -> set[int]:
+        """The process ids of its JVM and of all that this has started."""
+        found: set[int] = set()
+        parents = {self.process.pid}
+        while parents:
+            parents = {one.pid for one in processes() if one.parent in parents} - found
+            found |= parents
+        return found
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    command: str
+
+
+def processes() -> list[Process]:
+    """All that run on this machine. Zombies do not."""
+    listing = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,stat=,args="], text=True)
+    found = []
+    for line in listing.splitlines():
+        pid, parent, state, command = line.split(maxsplit=3)
+        if not state.startswith("Z"):
+            found.append(Process(int(pid), int(parent), command))
+    return found
 
 
 @contextlib.contextmanager
@@ -190,6 +218,68 @@ def test_jobs_go_on_through_a_killed_jvm_a_pause_and_the_end_of_the_scheduler(
     for one in appends.values():
         one.opened.store.close()
     store.close()
+
+
+def test_a_scheduler_that_is_killed_in_the_middle_of_a_job_is_followed_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    warehouse, jobs = tmp_path / "warehouse", write_jobs(tmp_path)
+    store = LocalStore(warehouse)
+    topics = Topics(store)
+    topics.create("orders", 2)
+    log = Appends(topics.open("orders"))
+    table = log.opened.store
+    for number in range(6):
+        log.append(number % 2, [b"%d" % number] * 5, modified_ms=1_700_000_000_000)
+    expected, old = all_records(table), stored(table)
+    # The job's one task on Spark writes the file of partition 0, and then waits for a file of
+    # partition 1: a pipe that nobody writes to.
+    held = Path(table.uri) / next(one.path for one in load_table(table) if one.partition == 1)
+    held.rename(tmp_path / "held")
+    os.mkfifo(held)
+
+    with contextlib.ExitStack() as at_end:
+        first = at_end.enter_context(scheduler(warehouse, jobs))
+        first.until(lambda: first.said("the scheduler runs the jobs"))
+        second = at_end.enter_context(scheduler(warehouse, jobs))
+        second.until(lambda: second.said("the scheduler waits for its turn"))
+        first.until(lambda: stored(table) - old)
+        assert job(warehouse, "pause", "compaction")[0] == 0
+        theirs = first.descendants()
+        assert len(theirs) >= 3, "a JVM, the workers' parent, a worker"
+        assert status(warehouse)["state"] == "running"
+        assert not second.said("the scheduler runs the jobs")
+        first.process.kill()
+        first.process.wait()
+        second.until(lambda: not theirs & {one.pid for one in processes()})
+        (tmp_path / "held").replace(held)
+        (orphan,) = stored(table) - old
+        assert all_records(table) == expected
+        check_verified(table, "orders")
+
+        second.until(lambda: second.said("the scheduler runs the jobs"))
+        found = status(warehouse)
+        assert (found["state"], found["outcome"]) == ("paused", "abandoned")
+        assert found["error"] == "the scheduler that ran it has ended"
+        assert job(warehouse, "resume", "compaction")[0] == 0
+        second.until(lambda: second.said("job ended"))
+        second.process.send_signal(signal.SIGTERM)
+        assert second.process.wait(DEADLINE_S) == 0
+    assert all_records(table) == expected
+    check_verified(table, "orders")
+    state = load_table(table)
+    assert state.file_count == 2, "one for each partition"
+    assert stored(table) == old | {orphan} | {one.path for one in state}
+    (run,) = read_history(store, limit=0)
+    assert (run.topic, run.outcome.kind) == ("orders", OutcomeKind.OK)
+    table.close()
+    store.close()
+
+
+def stored(table: Store) -> set[str]:
+    """The data files in the store, by path, whether the table knows them or not."""
+    root = Path(table.uri)
+    return {str(path.relative_to(root)) for path in root.glob("partition=*/*.parquet")}
 
 
 def is_paused(warehouse: Path) -> bool:
