@@ -36,7 +36,7 @@ JOBS = """
 [scheduler]
 jitter.ms = 0
 heartbeat.interval.ms = 200
-session.timeout.ms = 2000
+session.timeout.ms = 6000
 metrics.listeners = "127.0.0.1:0"
 [spark]
 master = "local[1]"
