@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SEED_VARIABLE = "MAINSTEM_TEST_SEED"
 LEAK_GRACE_S = 5.0
 
+#: Of a JVM that lives for seconds: compiling well takes longer than running.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 # No deadline: a shared machine is slow at random. The blob makes a failure repeatable from a log.
 hypothesis.settings.register_profile("mainstem", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("mainstem")
@@ -37,8 +40,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put every test that uses Spark into one group, so that one worker starts one session."""
+    """Put every test that uses Spark into one group, so that one worker starts one session.
+
+    As the largest group it comes first: what is left when it ends are many short tests.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
@@ -75,13 +82,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "mainstem-tests",
             **{
                 "spark.sql.warehouse.dir": str(directory / "warehouse"),
-                # Many small queries, each run once: compiling them well takes longer than running.
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                # Many small queries, each run once.
+                "spark.driver.extraJavaOptions": JAVA_OPTIONS,
                 "spark.sql.codegen.wholeStage": "false",
             },
         )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that the test starts, and that start Java, get `JAVA_OPTIONS`."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
 
 
 @pytest.fixture

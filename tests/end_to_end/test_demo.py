@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_java")]
+
 DEMO = [sys.executable, "-m", "mainstem.cli", "--format", "json", "demo"]
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_the_demo_sends_every_flight_through_and_all_its_checks_hold(tmp_path: Path) -> None:
     done = subprocess.run(DEMO, cwd=tmp_path, capture_output=True, text=True, timeout=360)
@@ -29,7 +30,6 @@ def test_the_demo_sends_every_flight_through_and_all_its_checks_hold(tmp_path: P
     assert (tmp_path / "mainstem-demo" / "topics" / "flights" / "_delta_log").is_dir()
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(180)
 def test_ctrl_c_in_the_demo_removes_its_tables_and_leaves_no_process(tmp_path: Path) -> None:
     demo = subprocess.Popen(
@@ -50,7 +50,6 @@ def test_ctrl_c_in_the_demo_removes_its_tables_and_leaves_no_process(tmp_path: P
     _wait_until(lambda: not _processes_in(tmp_path))
 
 
-@pytest.mark.spark
 def test_the_demo_refuses_a_folder_that_holds_something_else(tmp_path: Path) -> None:
     folder = tmp_path / "precious"
     folder.mkdir()

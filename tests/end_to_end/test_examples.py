@@ -172,6 +172,7 @@ def test_the_duckdb_example_reads_the_topic_as_a_table(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("quick_java")
 @pytest.mark.timeout(300)  # it starts a Spark of its own, beside the one of the other tests
 def test_the_spark_example_reads_the_topic_as_a_table_and_as_a_stream(
     gateway: GatewayProcess, topic: str, repo_root: Path

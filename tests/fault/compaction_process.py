@@ -66,7 +66,8 @@ def main(warehouse: str, step: str, on_spark: bool) -> None:
 
     def pool() -> TaskPool:
         if on_spark:
-            return SparkPool(lambda: spark_session(master="local[2]"))
+            java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+            return SparkPool(lambda: spark_session(master="local[2]", **java))
         return InProcessPool()
 
     job = Compaction(min_age_ms=0)

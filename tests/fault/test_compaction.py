@@ -97,7 +97,7 @@ def _orphans(store: Store) -> int:
     ("step", "words", "committed", "orphans"),
     [
         ("written", (), False, 1),
-        ("written", ("spark",), False, 1),
+        pytest.param("written", ("spark",), False, 1, marks=pytest.mark.spark),
         ("before-commit", (), False, PARTITIONS),
         ("after-commit", (), True, 6 * PARTITIONS),
     ],
