@@ -73,7 +73,7 @@ def main(servers: str, topic: str, path: str) -> None:
         "group.id": f"sqlite-{topic}",
         "enable.auto.commit": False,
         # How long the partitions of a killed process wait for it.
-        "session.timeout.ms": 6_000,
+        "session.timeout.ms": 3_000,
     }
     with Consumer(config) as consumer:
         consumer.subscribe([topic], on_assign=go_on)

@@ -26,7 +26,7 @@ def main(servers: str, topic: str) -> None:
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         # How long the records of a killed worker wait for another.
-        "session.timeout.ms": 6_000,
+        "session.timeout.ms": 3_000,
     }
     with Consumer(config) as consumer:
         consumer.subscribe([topic])

@@ -69,8 +69,8 @@ class Desk:
         before = ["--format", "json"] if json else []
         return CliRunner().invoke(cli, [*before, *self.arguments(*more)])
 
-    def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "mainstem.cli", *self.arguments()]
+    def start(self, *before: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "mainstem.cli", *before, *self.arguments()]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def values(self, topic: str = "") -> Counter[int]:
@@ -196,7 +196,8 @@ def test_ctrl_c_ends_it_after_what_is_on_its_way_and_nothing_comes_twice(desk: D
 
 def test_a_run_that_was_killed_loses_nothing_and_repeats_one_batch_at_most(desk: Desk) -> None:
     desk.add(8_000)
-    process = desk.start()
+    # The next run waits for the end of its session.
+    process = desk.start("-X", "session.timeout.ms=3000")
     desk.wait_for_records()
     process.kill()
     process.communicate(timeout=DEADLINE_S)

@@ -62,7 +62,7 @@ def test_no_foreign_writer_changes_a_table_of_a_gateway_at_work_and_every_reader
     acknowledged: list[int] = []
     with GatewayProcess(tmp_path / "w") as gateway:
         with AdminClient({"bootstrap.servers": gateway.address}) as admin:
-            admin.create_topic("orders", 1, {"commit.interval.ms": 20})
+            admin.create_topic("orders", 1, {"commit.interval.ms": 100})
         with _load(gateway.address, acknowledged):
             _commit_an_offset(gateway.address)
             for name in TABLES:

@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(600)
 
 TOPIC = "orders"
 PARTITIONS = 12
-ROUNDS = 80
+ROUNDS = 40
 ROUND_S = 0.1
-ROLL_UP_FILES = 8
+ROLL_UP_FILES = 4
 
 #: Of `format("delta")`, by name of the stream.
 DELTA_STREAMS = {

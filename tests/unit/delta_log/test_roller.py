@@ -184,8 +184,9 @@ def test_records_are_as_they_were_and_older_versions_can_still_be_read(
 
 
 def test_what_was_rolled_up_is_rolled_up_once_more(
-    topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
+    topics: Topics, store: LocalStore, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mainstem.delta_log.roller._ALONE_AFTER_S", 0.02)  # ten swaps go alone
     create(topics, rollup_files=3)
 
     async def work() -> None:
