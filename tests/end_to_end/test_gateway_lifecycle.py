@@ -219,6 +219,14 @@ asyncio.run(serve(config, lambda address: print(address, flush=True), store))
             process.kill()
 
 
+def test_sigterms_until_the_very_end_change_nothing(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path / "w") as gateway:
+        create(gateway)
+        while gateway.is_running:
+            os.kill(gateway.pid, signal.SIGTERM)
+        assert gateway.terminate() == 0
+
+
 def test_a_second_sigterm_while_draining_changes_nothing(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path / "w") as gateway:
         create(gateway)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -66,6 +67,10 @@ class LogService(log_pb2_grpc.LogServicer):
         self._message_bytes_max = config.number("message.max.bytes")
         self._request_bytes_max = config.number("socket.request.max.bytes")
         self._stream_requests_max = config.number("stream.max.requests")
+        self._streams_open = 0
+        self._ended_a_stream = False
+        self._no_stream = asyncio.Event()
+        self._no_stream.set()
 
     async def Produce(
         self, request: log_pb2.ProduceRequest, context: Context
@@ -86,13 +91,32 @@ class LogService(log_pb2_grpc.LogServicer):
         request_iterator: AsyncIterator[log_pb2.ProduceRequest],
         context: Context,
     ) -> None:
-        await ProduceStream(
+        stream = ProduceStream(
             context,
             self,
             requests_max=self._stream_requests_max,
             waiting_bytes_max=self._request_bytes_max,
             draining=self._draining,
-        ).serve()
+        )
+        self._streams_open += 1
+        self._no_stream.clear()
+        try:
+            if not await stream.serve():
+                self._ended_a_stream = True
+        finally:
+            self._streams_open -= 1
+            if self._streams_open == 0:
+                self._no_stream.set()
+
+    async def streams_end(self, timeout_s: float) -> bool:
+        """Waits until no ProduceStream is open, for so long at most.
+
+        Returns:
+            Whether the gateway has ended one that its caller would have gone on with.
+        """
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._no_stream.wait(), timeout_s)
+        return self._ended_a_stream
 
     # Fetch has a handler of its own, which gives serialised answers: `fetch_handlers`.
 

@@ -132,8 +132,12 @@ class ProduceStream:
         self._all_answered.set()
         self._gone = False
 
-    async def serve(self) -> None:
-        """Reads and answers until the caller is done, or the gateway shuts down."""
+    async def serve(self) -> bool:
+        """Reads and answers until the caller is done, or the gateway shuts down.
+
+        Returns:
+            Whether it was the caller who ended it.
+        """
         reader = asyncio.create_task(self._read())
         try:
             while (response := await self._answers.get()) is not None:
@@ -153,6 +157,7 @@ class ProduceStream:
             # Not an error status: with one, a client's gRPC may throw away answers that have come
             # and that its program has not read yet.
             self._context.set_trailing_metadata(((END_KEY, ShuttingDownError.code),))
+        return ended_by_caller
 
     async def _read(self) -> bool:
         """Takes requests; when all are answered, returns whether the caller has no more of them."""

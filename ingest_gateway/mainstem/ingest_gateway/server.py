@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -55,10 +56,16 @@ LOG_SERVICE = log_pb2.DESCRIPTOR.services_by_name["Log"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 GROUPS_SERVICE = groups_pb2.DESCRIPTOR.services_by_name["Groups"].full_name
 
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 #: The part of `shutdown.grace.ms` that is kept for writing the last answers, and its upper bound.
 _ANSWERS_SHARE = 0.2
 _ANSWERS_S_MAX = 2.0
+
+#: Connections stay open for so long after the gateway has ended a stream. A caller that still sends
+#: when its connection closes gets an error for that, and throws away the answers that it has not
+#: read yet.
+_LINGER_S = 0.25
 
 
 class Gateway:
@@ -195,7 +202,14 @@ class Gateway:
                 self._registry.drain(grace_s - answers_s), self._groups.close(grace_s - answers_s)
             )
         )
-        await self._server.stop(grace=min(max(ends_at - time.monotonic(), 0.0), _ANSWERS_S_MAX))
+        ends_at = min(ends_at, time.monotonic() + _ANSWERS_S_MAX)
+
+        def left_s() -> float:
+            return max(ends_at - time.monotonic(), 0.0)
+
+        if await self._log_service.streams_end(left_s()):
+            await asyncio.sleep(min(_LINGER_S, left_s()))
+        await self._server.stop(grace=left_s())
         await self._close()
         log.info("gateway stopped", clean=clean)
         return clean
@@ -226,7 +240,7 @@ class Gateway:
         self._store.close()
 
     def _register_services(self, gateway_id: str) -> None:
-        log_service = LogService(
+        self._log_service = LogService(
             self._registry,
             self._config,
             self._metrics,
@@ -242,7 +256,7 @@ class Gateway:
             gateway_id=gateway_id,
             address=lambda: self.address,
         )
-        log_pb2_grpc.add_LogServicer_to_server(log_service, self._server)
+        log_pb2_grpc.add_LogServicer_to_server(self._log_service, self._server)
         # In place of the generated handler, which would serialise the answer.
         self._server.add_registered_method_handlers(LOG_SERVICE, fetch_handlers(self._fetches))
         admin_pb2_grpc.add_AdminServicer_to_server(admin_service, self._server)
@@ -285,6 +299,9 @@ async def serve(
 ) -> None:
     """Runs a gateway until SIGTERM or SIGINT, then drains it.
 
+    More of these signals change nothing, also after this has returned: the process is about to end,
+    and its exit code says whether the drain was clean.
+
     When not everything that was accepted could be committed in time, this ends the process with
     exit code 1: a store call that hangs would keep it alive.
 
@@ -294,12 +311,15 @@ async def serve(
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number in _STOPPING:
+        # Not a handler of the loop, which gives the signal back when it closes.
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     _raise_descriptor_limit()
     gateway = Gateway(config, store)
     on_ready(await gateway.start())
     await stop.wait()
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)
     if not await gateway.drain():
         log.error("not everything could be committed within shutdown.grace.ms")
         logging.shutdown()

@@ -345,6 +345,26 @@ def test_a_drain_answers_everything_that_was_accepted_and_ends_open_streams(
     assert values(tmp_path, "t") == {0: [b"unary", b"0", b"1", b"2", b"3", b"4"]}
 
 
+def test_a_connection_outlives_the_streams_that_a_drain_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who still sends on a connection that closes loses the answers that it has not read yet."""
+    monkeypatch.setattr("mainstem.ingest_gateway.server._LINGER_S", 1.5)
+
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t")
+            stream = client.stream()
+            await stream.send(values_request(b"v"))
+            await stream.answer()
+            draining = asyncio.ensure_future(gateway.drain())
+            assert await soon(stream.call.read()) is grpc.aio.EOF
+            assert await client.serving() == NOT_SERVING
+            assert await soon(draining) is True
+
+    run(test())
+
+
 @pytest.mark.slow  # a fifth of the grace is for the answers: it must suffice on a busy machine
 def test_a_drain_that_runs_out_of_time_says_so_and_answers_as_unknown(tmp_path: Path) -> None:
     gate = Gate("put", "topics/t/partition")
