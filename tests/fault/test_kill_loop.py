@@ -77,12 +77,19 @@ CANARIES = {
     "takes a batch that comes again for a new one": ("duplicate", ANSWERS_LATE + KNOWS_NO_REPEATS),
 }
 
-#: Enough to break each of those promises, and to tell what comes twice from what may.
+#: Enough to break each of those promises at almost every kill, and to tell what comes twice from
+#: what may.
 FEW = tuple(
     spec
     for spec in PRODUCERS
     if spec.name
-    in {"all-idempotent-batches", "all-idempotent-records", "all-batches", "leader-batches"}
+    in {
+        "all-idempotent-batches",
+        "all-idempotent-records",
+        "all-batches",
+        "leader-batches",
+        "leader-records",
+    }
 )
 
 _HOOK = """
