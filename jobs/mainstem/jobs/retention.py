@@ -7,8 +7,10 @@ commit, and the end stays where it is, also when the last file goes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
@@ -39,16 +41,13 @@ class Expired:
     """The files at the front of a partition that are to go, by offset.
 
     Attributes:
+        reasons: For each file, the setting that asks for it.
         log_start_offset: What it is once they are gone.
     """
 
-    by_time: tuple[DataFile, ...]
-    by_size: tuple[DataFile, ...]
+    files: tuple[DataFile, ...]
+    reasons: tuple[str, ...]
     log_start_offset: int
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        return self.by_time + self.by_size
 
     def start_before(self, end_offset: int) -> int:
         """The same for what lies before an end alone: whoever appends old records all the time
@@ -70,7 +69,8 @@ def expired(
 ) -> Expired:
     """What retention removes of a partition. Pure.
 
-    By time first, then by size, as Kafka does. The newest file goes too, by time.
+    From the front, until a file is neither too old nor too much: behind one that is too much may be
+    one that is too old. The newest file goes too, by time.
 
     Args:
         files: All of the partition, by offset.
@@ -78,29 +78,25 @@ def expired(
         retention_ms: A file goes when its time is longer ago. `UNLIMITED`: none does.
         retention_bytes: Files go while so many bytes are left without them. `UNLIMITED`: none do.
     """
-    count = 0
+    left = sum(file.size_bytes for file in files)
+    reasons: list[str] = []
     for file in files:
-        dated_out = retention_ms != UNLIMITED and file_time_ms(file) < now_ms - retention_ms
-        if file.last_offset >= start_offset and not dated_out:
-            break
-        count += 1
-    by_time, rest = files[:count], files[count:]
-    left = sum(file.size_bytes for file in rest)
-    count = 0
-    for file in rest:
-        if retention_bytes == UNLIMITED or left - file.size_bytes < retention_bytes:
-            break
         left -= file.size_bytes
-        count += 1
-    by_size = rest[:count]
-    gone = [*by_time, *by_size]
+        dated_out = retention_ms != UNLIMITED and file_time_ms(file) < now_ms - retention_ms
+        if dated_out or file.last_offset < start_offset:
+            reasons.append("retention.ms")
+        elif retention_bytes != UNLIMITED and left >= retention_bytes:
+            reasons.append("retention.bytes")
+        else:
+            break
+    gone = files[: len(reasons)]
     if not gone:
         reached = start_offset
     elif len(gone) == len(files):
         reached = end_offset  # keyed compaction may have left nothing at the end
     else:
         reached = gone[-1].last_offset + 1
-    return Expired(tuple(by_time), tuple(by_size), max(start_offset, reached))
+    return Expired(tuple(gone), tuple(reasons), max(start_offset, reached))
 
 
 class Retention(Job[Task, TaskResult]):
@@ -118,11 +114,12 @@ class Retention(Job[Task, TaskResult]):
     def plan(self, table: TableView, now_ms: int) -> Plan[Task]:
         lines: list[PlanLine] = []
         for partition, found in _expired(table.state, table.folder, now_ms).items():
-            for why, files in (("retention.ms", found.by_time), ("retention.bytes", found.by_size)):
-                if files:
-                    offsets = f"{files[0].base_offset} to {files[-1].last_offset}"
-                    what = f"remove offsets {offsets} ({why})"
-                    lines.append(PlanLine(partition, what, Counts.of(files)))
+            pairs = zip(found.reasons, found.files, strict=True)
+            for why, group in itertools.groupby(pairs, key=itemgetter(0)):
+                files = [file for _, file in group]
+                offsets = f"{files[0].base_offset} to {files[-1].last_offset}"
+                what = f"remove offsets {offsets} ({why})"
+                lines.append(PlanLine(partition, what, Counts.of(files)))
         return Plan(table.topic, table.folder, table.state.version, lines=tuple(lines))
 
     def commit(

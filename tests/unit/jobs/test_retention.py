@@ -121,6 +121,12 @@ def test_what_goes_by_time_does_not_count_for_the_size() -> None:
     assert gone(days(9, 9, 0, 0), retention_bytes=100) == (3, 30)
 
 
+def test_what_is_too_old_behind_what_is_too_much_goes_in_the_same_run() -> None:
+    assert gone(days(0, 9, 0, 0), retention_bytes=300) == (2, 20)
+    assert gone(days(0, 9, 0, 0), retention_bytes=200) == (2, 20)
+    assert gone(days(0, 0, 9, 0), retention_bytes=300) == (1, 10)
+
+
 def test_a_start_inside_a_file_is_not_moved_back_by_what_goes_before_it() -> None:
     assert gone(days(9, 1), start=15) == (1, 15)
     assert gone(days(1, 1), start=15) == (1, 15)  # the first lies before the start
@@ -132,8 +138,10 @@ def test_holes_of_keyed_compaction_are_no_obstacle() -> None:
     assert gone([old, far]) == (1, 10)
 
 
-def _plan_lines(settings: Mapping[str, object], folder: str = TOPICS) -> list[str]:
-    state = state_with(days(9, 8, 1), settings)
+def _plan_lines(
+    settings: Mapping[str, object], folder: str = TOPICS, ages: Sequence[float] = (9, 8, 1)
+) -> list[str]:
+    state = state_with(days(*ages), settings)
     view = TableView("t", folder, state)
     return [line.what for line in Retention().plan(view, NOW_MS).lines]
 
@@ -142,6 +150,14 @@ def test_a_plan_says_what_goes_and_why() -> None:
     assert _plan_lines({"retention.bytes": 0}) == [
         "remove offsets 0 to 19 (retention.ms)",
         "remove offsets 20 to 29 (retention.bytes)",
+    ]
+
+
+def test_a_plan_has_a_line_for_each_stretch_of_one_reason() -> None:
+    assert _plan_lines({"retention.bytes": 100}, ages=(8, 1, 9, 1)) == [
+        "remove offsets 0 to 9 (retention.ms)",
+        "remove offsets 10 to 19 (retention.bytes)",
+        "remove offsets 20 to 29 (retention.ms)",
     ]
 
 
