@@ -292,7 +292,7 @@ class Faults:
 
     def _restart(self) -> None:
         slot = self._draw()
-        slot.stop()
+        slot.stop(self._wait)
         self._after(self._dice.choice([0.0, 0.0, 2.0]), slot.start)
 
     def _start_twin(self) -> None:

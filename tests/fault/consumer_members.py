@@ -8,7 +8,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,13 +98,23 @@ class Slot:
         for process in self._logs:
             end(process)
 
-    def stop(self) -> None:
-        """Lets it close; raises if it does not, or failed."""
+    def stop(self, pause: Callable[[float], None] = time.sleep) -> None:
+        """Lets it close; raises if it does not, or failed.
+
+        Args:
+            pause: Sleeps for so many seconds, and may do what is due: what this member waits for
+                another may have, which is paused.
+        """
         self.resume()
         if self.process is not None:
             assert self.process.stdin is not None
             self.process.stdin.close()
-            code = self.wait(self.process, PATIENCE_S)
+            ends_at = time.monotonic() + PATIENCE_S
+            while self.process.poll() is None and time.monotonic() < ends_at:
+                pause(0.02)
+            if self.process.poll() is None:
+                self.process.send_signal(signal.SIGABRT)  # it shows where its threads are
+            code = self.process.wait(PATIENCE_S)
             assert code == 0, f"{self.spec.name} ended with {code}:\n{self.log(self.process)}"
             self.process = None
 
@@ -112,14 +123,6 @@ class Slot:
         if self.process is not None:
             code = self.process.poll()
             assert code is None, f"{self.spec.name} ended with {code}:\n{self.log(self.process)}"
-
-    def wait(self, process: subprocess.Popen[bytes], timeout_s: float) -> int:
-        """Its exit code; one that does not end shows where its threads are."""
-        try:
-            return process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)
-            return process.wait(PATIENCE_S)
 
     def log(self, process: subprocess.Popen[bytes]) -> str:
         return self._logs[process].read_text(errors="replace")
