@@ -77,8 +77,10 @@ def known_paths(store: Store) -> set[str]:
     """
     names = [info.name for info in store.list_files(LOG)]
     known: set[str] = set()
+    checkpoint = -1
     for name in names:
         if match := _CHECKPOINT.fullmatch(name):
+            checkpoint = max(checkpoint, int(match[1]))
             for column in ("add", "remove"):
                 for paths in _checkpoint_columns(store, int(match[1]), column, ["path"]):
                     known.update(map(unquote, paths[0].drop_null().to_pylist()))
@@ -86,6 +88,10 @@ def known_paths(store: Store) -> set[str]:
         try:
             actions = read_commit(store, version)
         except NotFound as error:
+            # Clean-up removes files in any order, and may have been killed: the checkpoint, which
+            # was read, has what they say.
+            if version <= checkpoint:
+                continue
             raise _overtaken(store, version) from error
         known.update(one.path for one in actions if isinstance(one, DataFile | Remove))
     return known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -17,7 +18,7 @@ from mainstem.delta_log.actions import (
     Remove,
     decode_commit,
 )
-from mainstem.delta_log.snapshot import LOG, commit_path
+from mainstem.delta_log.snapshot import LOG, commit_path, last_checkpoint_version
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table_state import TableState
 from mainstem.errors import LogDamagedError
@@ -36,6 +37,9 @@ class Findings(Protocol):
 class CommitWalk:
     """Goes through the versions from the oldest commit file to `state.version`.
 
+    Log clean-up removes files in any order and may have been killed: behind a gap that it can have
+    left, the walk begins anew.
+
     Args:
         commits: For what commits say of themselves.
         statistics: For the `nullCount` of the files that they add.
@@ -48,7 +52,7 @@ class CommitWalk:
         self._state = state
         self._commits = commits
         self._statistics = statistics
-        #: The oldest version whose commit file is there; what is before it is not judged.
+        #: Where it began, the last time; what is before it is not judged.
         self.first_version = 0
         self._files: dict[str, DataFile] = {}
         self._ends: dict[int, int] = {}
@@ -58,16 +62,16 @@ class CommitWalk:
 
     def run(self) -> None:
         """Walks; findings go to the two results."""
-        self.first_version = version = self._oldest()
+        self.first_version = version = min(self._modified_ms(), default=self._state.version + 1)
         while version <= self._state.version:
             try:
                 data = self._store.read(commit_path(version))
                 actions = decode_commit(data, commit_path(version))
             except NotFound:
-                oldest = self._oldest()
-                if oldest > version:  # log clean-up came in between
+                following = self._behind_clean_up(version)
+                if following is not None:
                     self._forget()
-                    self.first_version = version = oldest
+                    self.first_version = version = following
                     continue
                 self._commits.add("COMMIT_WRONG", f"{commit_path(version)} is not there")
                 return
@@ -98,13 +102,25 @@ class CommitWalk:
                     "the file has 0",
                 )
 
-    def _oldest(self) -> int:
-        versions = [
-            int(match[1])
+    def _modified_ms(self) -> dict[int, int]:
+        """When each commit file that is there was written, by version."""
+        return {
+            int(match[1]): info.modified_ms
             for info in self._store.list_files(LOG)
             if (match := _COMMIT.fullmatch(info.name))
-        ]
-        return min(versions, default=self._state.version + 1)
+        }
+
+    def _behind_clean_up(self, missing: int) -> int | None:
+        """The version to go on with if log clean-up can have taken a file; None: it is lost.
+
+        It takes what a checkpoint has and what is past its retention, as then the file before is.
+        """
+        checkpoint = max(self._state.checkpoint_version, last_checkpoint_version(self._store))
+        files = self._modified_ms()
+        cutoff_ms = time.time_ns() // 1_000_000 - self._state.config.log_retention_ms
+        if missing > checkpoint or files.get(missing - 1, 0) > cutoff_ms:
+            return None
+        return min((one for one in files if one > missing), default=self._state.version + 1)
 
     def _forget(self) -> None:
         self._files.clear()

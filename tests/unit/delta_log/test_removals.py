@@ -78,6 +78,16 @@ def test_every_file_of_any_version_is_known_through_clean_up(
     assert known_paths(store) == expected
 
 
+def test_a_clean_up_that_was_killed_leaves_gaps_and_every_file_is_known(
+    store: LocalStore, state: TableState
+) -> None:
+    expected = known_paths(store)
+    write_checkpoint(store)
+    for version in (1, 2, 4):
+        Path(store.uri, commit_path(version)).unlink()
+    assert known_paths(store) == expected
+
+
 def test_a_damaged_checkpoint_is_said_to_be_one(store: LocalStore, state: TableState) -> None:
     version = write_checkpoint(store)
     loaded = load_table(store)

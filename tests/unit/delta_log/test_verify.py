@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -174,6 +175,18 @@ def test_a_table_passes_after_a_checkpoint_and_without_its_old_commit_files(tabl
     assert report.findings == []
     assert report.record_count == 20
     assert {r.check: r.checked_count for r in report.results}["commits"] == 2
+
+
+def test_a_clean_up_that_was_killed_leaves_gaps_and_is_no_finding(table: Table) -> None:
+    write_checkpoint(table.store)
+    table.append(0, 2, ProducerBatch(ALICE, 0, 10))
+    for version in range(5):
+        os.utime(table.root / commit_path(version), (0, 0))
+    for version in (0, 2, 3):
+        (table.root / commit_path(version)).unlink()
+    report = table.verify()
+    assert report.findings == []
+    assert {r.check: r.checked_count for r in report.results}["commits"] == 3
 
 
 def test_retention_and_trimming_from_the_front_pass(table: Table) -> None:
