@@ -6,14 +6,13 @@ and only if it does not exist.
 
 from __future__ import annotations
 
-import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mainstem.delta_log.actions import Action, Batch, CommitInfo, Remove, encode_commit
-from mainstem.delta_log.snapshot import commit_path, last_checkpoint_version, read_commit
+from mainstem.delta_log.snapshot import LOG, commit_path, last_checkpoint_version, read_commit
 from mainstem.delta_log.store import (
     AlreadyExists,
     NotFound,
@@ -120,21 +119,28 @@ class Committer:
         """Committed, unless the version was free only because log clean-up had removed its file.
 
         A writer that was suspended for longer than the log is kept finds free versions in the past.
-        No reader would ever see what it puts there. Clean-up removes no file that a checkpoint,
-        named in `_last_checkpoint`, does not cover; and with a version's file those before it.
+        No reader would ever see what it puts there. Clean-up removes only what is before the
+        checkpoint that `_last_checkpoint` names, and in any order, and may have been killed: that a
+        file is there says nothing, but when it was written does.
         """
         try:
-            if last_checkpoint_version(self._store) < version:
+            checkpoint = last_checkpoint_version(self._store)
+            # With a newer checkpoint that came right after our commit, the version after ours is
+            # there, and younger.
+            if checkpoint <= version or self._is_followed(version):
                 return Committed(version)
-            with contextlib.suppress(NotFound):
-                self._store.open(commit_path(version - 1)).close()
-                return Committed(version)  # a checkpoint came right after our commit
             self._store.delete(commit_path(version))
         except StoreGone:
             raise
         except StoreUnavailableError:
             return OutcomeUnknown(version, commit.info.commit_id)
         raise self._overtaken(version)
+
+    def _is_followed(self, version: int) -> bool:
+        """Whether the next version's file is there and was written after this one's."""
+        written_ms = {f"{LOG}/{one.name}": one.modified_ms for one in self._store.list_files(LOG)}
+        ours_ms = written_ms.get(commit_path(version))
+        return ours_ms is not None and written_ms.get(commit_path(version + 1), -1) >= ours_ms
 
     def _overtaken(self, version: int) -> LogDamagedError:
         return LogDamagedError(

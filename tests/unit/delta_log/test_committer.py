@@ -210,18 +210,24 @@ def test_a_commit_into_a_removed_table_is_gone(store: LocalStore) -> None:
     bound.close()
 
 
+@pytest.mark.parametrize("left", [(), (1,), (3,), (0, 1, 3, 4)])
 def test_a_writer_that_slept_through_a_clean_up_cannot_commit_into_the_past(
-    store: LocalStore,
+    store: LocalStore, left: tuple[int, ...]
 ) -> None:
-    """The file of its next version is gone, so the name is free; but nobody would read it."""
+    """The file of its next version is gone, so the name is free; but nobody would read it. Clean-up
+    may have been killed, and left others."""
     state = create_table(store)
     for _ in range(5):
         append(store, state, 0)
     old = time.time() - 2 * 3600
+    kept = {version: store.read(commit_path(version)) for version in left}
     for info in store.list_files("_delta_log"):
         os.utime(Path(store.uri, "_delta_log", info.name), (old, old))
     write_checkpoint(store)
     assert not Path(store.uri, commit_path(2)).exists()
+    for version, data in kept.items():
+        store.put(commit_path(version), data)
+        os.utime(Path(store.uri, commit_path(version)), (old, old))
     one = _one()
     for _ in range(2):
         with pytest.raises(LogDamagedError, match="fallen behind"):
@@ -240,6 +246,21 @@ def test_a_commit_that_a_checkpoint_covers_at_once_is_committed(store: LocalStor
             write_checkpoint(store)
 
     assert Committer(FaultyStore(store, after=checkpoint)).commit(2, _one()) == Committed(2)
+
+
+def test_a_commit_after_which_others_and_a_checkpoint_came_at_once_is_committed(
+    store: LocalStore,
+) -> None:
+    state = create_table(store)
+    append(store, state, 0)
+
+    def go_on(call: str, path: str) -> None:
+        if call == "put_if_absent":
+            for version in (3, 4):
+                commit(store, version, [Register("r", version)])
+            write_checkpoint(store)
+
+    assert Committer(FaultyStore(store, after=go_on)).commit(2, _one()) == Committed(2)
 
 
 def test_a_commit_of_which_it_cannot_be_told_whether_it_is_in_the_past_is_unknown(
