@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mainstem.delta_log.actions import Action, Batch, CommitInfo, Remove, encode_commit
-from mainstem.delta_log.snapshot import LOG, commit_path, last_checkpoint_version, read_commit
+from mainstem.delta_log.snapshot import (
+    commit_path,
+    commits_written_ms,
+    last_checkpoint_version,
+    read_commit,
+)
 from mainstem.delta_log.store import (
     AlreadyExists,
     NotFound,
@@ -138,9 +143,9 @@ class Committer:
 
     def _is_followed(self, version: int) -> bool:
         """Whether the next version's file is there and was written after this one's."""
-        written_ms = {f"{LOG}/{one.name}": one.modified_ms for one in self._store.list_files(LOG)}
-        ours_ms = written_ms.get(commit_path(version))
-        return ours_ms is not None and written_ms.get(commit_path(version + 1), -1) >= ours_ms
+        written_ms = commits_written_ms(self._store)
+        ours_ms = written_ms.get(version)
+        return ours_ms is not None and written_ms.get(version + 1, -1) >= ours_ms
 
     def _overtaken(self, version: int) -> LogDamagedError:
         return LogDamagedError(

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mainstem.delta_log.actions import DataFile, Remove
-from mainstem.delta_log.snapshot import LOG, checkpoint_path, read_commit
+from mainstem.delta_log.snapshot import LOG, checkpoint_path, commits_written_ms, read_commit
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table_state import TableState
 from mainstem.errors import LogDamagedError
@@ -49,11 +49,7 @@ def read_removals(
     found: list[Removal] = []
     if state.checkpoint_version >= 0:
         found += _checkpoint_removals(store, state.checkpoint_version, after_ms, until_ms)
-    landed_ms = {
-        int(match[1]): info.modified_ms
-        for info in store.list_files(LOG)
-        if (match := _COMMIT.fullmatch(info.name))
-    }
+    landed_ms = commits_written_ms(store)
     for version in range(state.checkpoint_version + 1, state.version + 1):
         try:
             actions = read_commit(store, version)

@@ -46,6 +46,15 @@ def read_commit(store: Store, version: int) -> list[Action]:
     return decode_commit(store.read(path), f"{store.uri}/{path}")
 
 
+def commits_written_ms(store: Store) -> dict[int, int]:
+    """When each commit file that is there was written, by version; ms since 1970."""
+    return {
+        int(match[1]): info.modified_ms
+        for info in store.list_files(LOG)
+        if (match := _COMMIT.fullmatch(info.name))
+    }
+
+
 def load_table(store: Store) -> TableState:
     """The newest state of the table at the root of `store`.
 

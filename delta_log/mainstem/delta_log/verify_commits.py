@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from mainstem.delta_log import registers
 from mainstem.delta_log.actions import (
@@ -18,12 +17,14 @@ from mainstem.delta_log.actions import (
     Remove,
     decode_commit,
 )
-from mainstem.delta_log.snapshot import LOG, commit_path, last_checkpoint_version
+from mainstem.delta_log.snapshot import (
+    commit_path,
+    commits_written_ms,
+    last_checkpoint_version,
+)
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table_state import TableState
 from mainstem.errors import LogDamagedError
-
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
 
 
 class Findings(Protocol):
@@ -62,7 +63,9 @@ class CommitWalk:
 
     def run(self) -> None:
         """Walks; findings go to the two results."""
-        self.first_version = version = min(self._modified_ms(), default=self._state.version + 1)
+        self.first_version = version = min(
+            commits_written_ms(self._store), default=self._state.version + 1
+        )
         while version <= self._state.version:
             try:
                 data = self._store.read(commit_path(version))
@@ -102,21 +105,13 @@ class CommitWalk:
                     "the file has 0",
                 )
 
-    def _modified_ms(self) -> dict[int, int]:
-        """When each commit file that is there was written, by version."""
-        return {
-            int(match[1]): info.modified_ms
-            for info in self._store.list_files(LOG)
-            if (match := _COMMIT.fullmatch(info.name))
-        }
-
     def _behind_clean_up(self, missing: int) -> int | None:
         """The version to go on with if log clean-up can have taken a file; None: it is lost.
 
         It takes what a checkpoint has and what is past its retention, as then the file before is.
         """
         checkpoint = max(self._state.checkpoint_version, last_checkpoint_version(self._store))
-        files = self._modified_ms()
+        files = commits_written_ms(self._store)
         cutoff_ms = time.time_ns() // 1_000_000 - self._state.config.log_retention_ms
         if missing > checkpoint or files.get(missing - 1, 0) > cutoff_ms:
             return None
