@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.unit.client.polling import DEADLINE_S, poll_until
 
-from mainstem.client import OFFSET_INVALID, Consumer, ConsumerRecord, TopicPartition
+from mainstem.client import OFFSET_INVALID, Consumer, TopicPartition
 from mainstem.errors import GatewayUnavailableError
 from mainstem.protocol.v1 import groups_pb2
 from mainstem.testing._fake_fetch import FakeLogGateway
 from mainstem.testing._fake_topic import FakeTopic
-
-DEADLINE_S = 20.0
 
 MakeConsumer = Callable[..., Consumer]
 
@@ -41,17 +40,6 @@ def make(gateway: FakeLogGateway) -> Iterator[MakeConsumer]:
     yield make_one
     for consumer in made:
         consumer.close()
-
-
-def poll_until(what: Callable[[], object], *consumers: Consumer) -> list[ConsumerRecord]:
-    """Polls all in turn until something is so; returns the records."""
-    deadline = time.monotonic() + DEADLINE_S
-    found: list[ConsumerRecord] = []
-    while not what():
-        assert time.monotonic() < deadline
-        for consumer in consumers:
-            found += consumer.consume(1, 0.005)
-    return found
 
 
 def first_record(*consumers: Consumer) -> tuple[Consumer, int, bytes | None]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.unit.client.polling import DEADLINE_S, poll_until
 
-from mainstem.client import OFFSET_INVALID, Consumer, ConsumerRecord, TopicPartition
+from mainstem.client import OFFSET_INVALID, Consumer, TopicPartition
 from mainstem.errors import (
     BackPressureError,
     ConfigError,
@@ -22,7 +23,6 @@ from mainstem.errors import (
 )
 from mainstem.testing._fake_fetch import FakeLogGateway
 
-DEADLINE_S = 20.0
 ONE = TopicPartition("one", 0)
 
 MakeConsumer = Callable[..., Consumer]
@@ -66,17 +66,6 @@ class Log:
             return lambda _, tps: self.events.append((what, sorted(tp.partition for tp in tps)))
 
         consumer.subscribe(list(topics), note("assign"), note("revoke"), note("lost"))
-
-
-def poll_until(what: Callable[[], object], *consumers: Consumer) -> list[ConsumerRecord]:
-    """Polls all in turn until something is so; returns the records."""
-    deadline = time.monotonic() + DEADLINE_S
-    found: list[ConsumerRecord] = []
-    while not what():
-        assert time.monotonic() < deadline
-        for consumer in consumers:
-            found += consumer.consume(1, 0.005)
-    return found
 
 
 def counts(*consumers: Consumer) -> list[int]:
