@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from mainstem.delta_log import registers
 from mainstem.delta_log.actions import Action, Batch, DataFile, Register
 from mainstem.delta_log.append_queue import Slice
@@ -27,25 +29,16 @@ class WrittenFile:
     content: bytes | None
 
 
-def write_slices(
-    store: Store,
+def encode_slices(
     partition: int,
     base_offset: int,
     slices: Sequence[Slice],
     *,
     compression_type: str,
     now_ms: int,
-    content_bytes_max: int,
-) -> WrittenFile:
-    """Writes consecutive slices of a partition as one data file. Blocks.
-
-    Args:
-        content_bytes_max: Of a larger file no bytes are returned.
-
-    Raises:
-        StoreUnavailableError: The store failed.
-    """
-    file, data = encode_data_file(
+) -> tuple[DataFile, pa.Buffer]:
+    """Consecutive slices of a partition as one data file: its action, and its bytes."""
+    return encode_data_file(
         partition,
         base_offset,
         [slice_.records for slice_ in slices],
@@ -56,22 +49,34 @@ def write_slices(
         compression_type=compression_type,
         now_ms=now_ms,
     )
+
+
+def put_file(store: Store, file: DataFile, data: pa.Buffer, content_bytes_max: int) -> WrittenFile:
+    """Makes an encoded data file durable. Blocks.
+
+    Args:
+        content_bytes_max: Of a larger file no bytes are returned.
+
+    Raises:
+        StoreUnavailableError: The store failed.
+    """
     store.put(file.path, data)
     # A copy, because the buffer that it was written into is up to twice as large.
     return WrittenFile(file, data.to_pybytes() if data.size <= content_bytes_max else None)
 
 
-def append_actions(
-    state: TableState, files: Sequence[DataFile], batches: Sequence[Batch], now_ms: int
-) -> list[Action]:
-    """The actions that add `files`, which hold `batches`, to the table of `state`."""
-    actions: list[Action] = [*files]
-    actions += [Register(registers.leo(file.partition), file.last_offset + 1) for file in files]
-    return actions + _producer_registers(state, batches, now_ms)
+def file_actions(files: Sequence[DataFile]) -> list[Action]:
+    """The actions that add `files`, and say where their partitions end now."""
+    ends = [Register(registers.leo(file.partition), file.last_offset + 1) for file in files]
+    return [*files, *ends]
 
 
-def _producer_registers(state: TableState, batches: Sequence[Batch], now_ms: int) -> list[Action]:
-    """The last sequence of each idempotent producer in each partition that a commit adds to."""
+def producer_registers(state: TableState, batches: Sequence[Batch], now_ms: int) -> list[Action]:
+    """The last sequence of each idempotent producer in each partition that `batches` are added to.
+
+    Args:
+        state: Before they are.
+    """
     last = {
         (batch.producer.id, batch.partition): (batch.producer.epoch, batch.last_sequence)
         for batch in batches

@@ -392,6 +392,8 @@ class Appender:
                     self._committed(group, version)
                     group = Group()
                     self._tell("on_commit", self._on_commit, self._opened)
+                # Who waited for this commit is answered before the next one is encoded.
+                await asyncio.sleep(0)
         except asyncio.CancelledError:  # `close` has waited long enough
             self._give_up(group, self._failure or self._stopped())
             raise

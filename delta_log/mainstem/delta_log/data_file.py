@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from mainstem.delta_log.actions import DataFile, ProducerBatch
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.errors import LogDamagedError
-from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
+from mainstem.limits import KIB, ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import TABLE_SCHEMA, timestamps_ms_column
 
 CREATE_TIME: Final = 0
@@ -37,6 +37,10 @@ _ENCODINGS: Final = {
     "headers.list.element.value": "DELTA_LENGTH_BYTE_ARRAY",
     "sequence": "DELTA_BINARY_PACKED",
 }
+#: Records with fewer bytes are not compressed: a compressor for each column takes as long as all
+#: else, and the file takes a block of the disk anyway.
+_COMPRESSED_BYTES_MIN: Final = 4 * KIB
+
 _DICTIONARY: Final = ["timestamp_type", "producer_id", "headers.list.element.key"]
 
 #: What Spark and the index prune on. None on key and value: one large value would fill the log.
@@ -88,6 +92,8 @@ def encode_data_file(
         ],
         schema=TABLE_SCHEMA,
     )
+    if table.nbytes < _COMPRESSED_BYTES_MIN:
+        compression_type = "none"
     sink = pa.BufferOutputStream()
     with parquet_writer(sink, compression_type) as writer:
         writer.write_table(columns, row_group_size=_row_group_rows(rows, table.nbytes))

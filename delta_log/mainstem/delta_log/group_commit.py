@@ -6,20 +6,33 @@ Runs on the appender's loop; one commit at a time: the caller sees to that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
-from mainstem.delta_log.actions import Register
-from mainstem.delta_log.append_actions import WrittenFile, append_actions, write_slices
+import pyarrow as pa
+
+from mainstem.delta_log.actions import Action, DataFile, Register
+from mainstem.delta_log.append_actions import (
+    WrittenFile,
+    encode_slices,
+    file_actions,
+    producer_registers,
+    put_file,
+)
 from mainstem.delta_log.append_queue import Group
 from mainstem.delta_log.appender_metrics import AppenderMetrics
 from mainstem.delta_log.committer import TableCommit
 from mainstem.delta_log.leader_log import LeaderLog
-from mainstem.delta_log.roller import Roller
+from mainstem.delta_log.roller import Roller, Swap
 from mainstem.delta_log.store import Store
+from mainstem.limits import KIB
 
 Token = TypeVar("Token")
+
+#: A group of no more is encoded on the loop, and written and committed by one call of the pool: a
+#: thread that encodes some records waits longer for the interpreter than it works.
+_INLINE_BYTES_MAX: Final = 16 * KIB
+_INLINE_PARTITIONS_MAX: Final = 3
 
 
 class GroupCommitter:
@@ -57,31 +70,39 @@ class GroupCommitter:
         Raises:
             MainstemError: The topic is lost.
         """
-        started = self._monotonic()
-        now_ms = self._clock_ms()
-        written = await self._write(group, now_ms)
-        encoded = self._monotonic()
-        self._metrics.append_seconds("encode", encoded - started)
-        batches = group.batches()
-        actions = append_actions(self._log.state, [one.file for one in written], batches, now_ms)
+        append = _Append(
+            group,
+            self._store,
+            self._clock_ms(),
+            self._log.state.config.compression_type,
+            self._roller.content_bytes_max,
+        )
+        append.registers = producer_registers(self._log.state, append.batches, append.now_ms)
         if wal is not None:
-            actions.append(wal)
-        swaps = self._roller.take(len(written))
+            append.registers.append(wal)
+        started = self._monotonic()
+        version = None
+        if append.is_small and not self._roller.is_ready:
+            append.encode_all()
+            encoded = self._monotonic()
+            version = await self._log.attempt_prepared(append.put_all)
+        else:
+            await self._write(append)
+            encoded = self._monotonic()
+        swaps: Sequence[Swap] = ()
+        if version is None:
+            swaps = self._roller.take(len(append.written))
 
-        def build() -> TableCommit:
-            nonlocal swaps
-            # Again after each conflict: the winner may have removed what a roll-up replaces.
-            swaps = self._roller.checked(swaps)
-            return TableCommit.of(
-                "APPEND",
-                [*actions, *self._roller.actions(swaps, now_ms)],
-                timestamp_ms=now_ms,
-                batches=batches,
-            )
+            def build() -> TableCommit:
+                nonlocal swaps
+                # Again after each conflict: the winner may have removed what a roll-up replaces.
+                swaps = self._roller.checked(swaps)
+                return append.commit(self._roller.actions(swaps, append.now_ms))
 
-        version = await self._log.commit(build)
-        assert version is not None
-        self._roller.committed(swaps, written)
+            version = await self._log.commit(build)
+            assert version is not None
+        self._roller.committed(swaps, append.files())
+        self._metrics.append_seconds("encode", encoded - started)
         self._metrics.append_seconds("commit", self._monotonic() - encoded)
         return version
 
@@ -105,22 +126,105 @@ class GroupCommitter:
         if await self._log.commit(build) is not None:
             self._roller.committed(swaps)
 
-    async def _write(self, group: Group[Token], now_ms: int) -> list[WrittenFile]:
-        """Writes a data file for each partition of a group."""
-        write = partial(
-            write_slices,
-            self._store,
-            compression_type=self._log.state.config.compression_type,
-            now_ms=now_ms,
-            content_bytes_max=self._roller.content_bytes_max,
-        )
+    async def _write(self, append: _Append) -> None:
+        """Writes the data file of each partition, several at a time."""
         writes = [
-            asyncio.ensure_future(self._log.until_stored(write, partition, base_offset, slices))
-            for partition, (base_offset, slices) in sorted(group.by_partition().items())
+            asyncio.ensure_future(self._log.until_stored(append.write, partition))
+            for partition in append.partitions
         ]
         try:
-            return await asyncio.gather(*writes)
+            await asyncio.gather(*writes)
         except BaseException:
             for one in writes:  # or they would go on trying while the store fails
                 one.cancel()
             raise
+
+
+class _Append:
+    """One group on its way into the table.
+
+    Args:
+        store: The topic's.
+        now_ms: Becomes the time of the files and of the commit.
+        content_bytes_max: See `put_file`.
+
+    Attributes:
+        registers: What the commit has beside the data files and where these end.
+        written: The data files by partition, as far as they are in the store.
+    """
+
+    def __init__(
+        self,
+        group: Group[Any],
+        store: Store,
+        now_ms: int,
+        compression_type: str,
+        content_bytes_max: int,
+    ) -> None:
+        self.now_ms = now_ms
+        self.batches = group.batches()
+        self.partitions = dict(sorted(group.by_partition().items()))
+        self.registers: list[Action] = []
+        self.written: dict[int, WrittenFile] = {}
+        self._size_bytes = group.size_bytes
+        self._store = store
+        self._compression_type = compression_type
+        self._content_bytes_max = content_bytes_max
+        self._encoded: dict[int, tuple[DataFile, pa.Buffer]] = {}
+        self._commit: TableCommit | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether other threads would cost more than they win."""
+        return (
+            self._size_bytes <= _INLINE_BYTES_MAX and len(self.partitions) <= _INLINE_PARTITIONS_MAX
+        )
+
+    def files(self) -> list[WrittenFile]:
+        """All data files, by partition; all are written."""
+        return [self.written[partition] for partition in self.partitions]
+
+    def write(self, partition: int) -> None:
+        """Encodes one data file and puts it into the store. Blocks."""
+        self.written[partition] = self._put(*self._encode(partition))
+
+    def encode_all(self) -> None:
+        for partition in self.partitions:
+            self._encoded[partition] = self._encode(partition)
+
+    def put_all(self) -> TableCommit:
+        """Puts what is encoded and not in the store into it, and returns the commit of all of it,
+        the same each time. Blocks.
+
+        Raises:
+            StoreUnavailableError: The store failed; call it again.
+        """
+        for partition, encoded in self._encoded.items():
+            if partition not in self.written:
+                self.written[partition] = self._put(*encoded)
+        if self._commit is None:
+            self._commit = self.commit()
+        return self._commit
+
+    def commit(self, more: Sequence[Action] = ()) -> TableCommit:
+        """A commit of all data files, which are written, and of `more`."""
+        actions = file_actions([one.file for one in self.files()])
+        return TableCommit.of(
+            "APPEND",
+            [*actions, *self.registers, *more],
+            timestamp_ms=self.now_ms,
+            batches=self.batches,
+        )
+
+    def _encode(self, partition: int) -> tuple[DataFile, pa.Buffer]:
+        base_offset, slices = self.partitions[partition]
+        return encode_slices(
+            partition,
+            base_offset,
+            slices,
+            compression_type=self._compression_type,
+            now_ms=self.now_ms,
+        )
+
+    def _put(self, file: DataFile, data: pa.Buffer) -> WrittenFile:
+        return put_file(self._store, file, data, self._content_bytes_max)

@@ -13,7 +13,13 @@ from concurrent.futures import Executor
 from typing import Final, TypeVar
 
 from mainstem.delta_log.appender_metrics import AppenderMetrics
-from mainstem.delta_log.committer import Committed, Committer, Conflict, TableCommit
+from mainstem.delta_log.committer import (
+    Committed,
+    Committer,
+    Conflict,
+    Outcome,
+    TableCommit,
+)
 from mainstem.delta_log.leadership import deleted
 from mainstem.delta_log.merging import merge_winner
 from mainstem.delta_log.snapshot import read_commit
@@ -93,10 +99,28 @@ class LeaderLog:
         Raises:
             MainstemError: The topic is lost.
         """
+        return await self.attempt_prepared(lambda: commit)
+
+    async def attempt_prepared(self, prepare: Callable[[], TableCommit]) -> int | None:
+        """Commits at the next version what `prepare` makes, in the same call of the pool.
+
+        Args:
+            prepare: May write to the store. Called again when that failed, or when nobody could
+                tell the outcome: what it has returned once, it returns again.
+
+        Returns: As `attempt`.
+
+        Raises: As `attempt`.
+        """
         version = self.state.version + 1
+
+        def call() -> tuple[TableCommit, Outcome]:
+            commit = prepare()
+            return commit, self._committer.commit(version, commit)
+
         unknown = 0
         while True:
-            outcome = await self.until_stored(self._committer.commit, version, commit)
+            commit, outcome = await self.until_stored(call)
             if isinstance(outcome, Committed):
                 self._metrics.table_commit("committed")
                 self.state.apply(version, commit.actions)

@@ -107,6 +107,11 @@ class Roller:
         return config.rollup_max_bytes
 
     @property
+    def is_ready(self) -> bool:
+        """Whether a swap waits for a commit."""
+        return bool(self._ready)
+
+    @property
     def due_in_s(self) -> float | None:
         """When the oldest swap wants a commit of its own; None: there is no swap."""
         if not self._ready:

@@ -61,6 +61,8 @@ class TopicBuffer:
         "_round_robin",
         "_sticky",
         "_sticky_bytes",
+        "_sticky_linger_s",
+        "_sticky_since",
         "batch_bytes",
         "closed",
         "created_at",
@@ -89,6 +91,7 @@ class TopicBuffer:
         policy: QueuePolicy,
         *,
         round_robin: bool,
+        sticky_linger_s: float,
         compression: str | None,
         rng: random.Random,
         idempotent: bool = False,
@@ -111,6 +114,8 @@ class TopicBuffer:
         self._rng = rng
         self._sticky = rng.randrange(info.partition_count)
         self._sticky_bytes = 0
+        self._sticky_linger_s = sticky_linger_s
+        self._sticky_since = 0.0
         self._clear()
 
     def _clear(self) -> None:
@@ -198,7 +203,7 @@ class TopicBuffer:
             ready=ready,
             receipts=self._receipts(order, timestamps_ms) if self.waiters else None,
         )
-        self._spend(self.used, over=ready)
+        self._spend(self.used, self.created_at, over=ready)
         self._clear()
         return piece
 
@@ -231,7 +236,7 @@ class TopicBuffer:
             order,
             self._compression,
         )
-        self._spend(memory_bytes, over=True)
+        self._spend(memory_bytes, created_at, over=True)
         return Piece(
             message=message,
             layout=layout,
@@ -265,9 +270,13 @@ class TopicBuffer:
             partitions[keys.is_null().to_numpy(zero_copy_only=False)] = self._sticky
         return partitions
 
-    def _spend(self, size: int, *, over: bool) -> None:
-        """Counts towards batch.size, and moves the sticky partition on when a batch is over."""
+    def _spend(self, size: int, now: float, *, over: bool) -> None:
+        """Counts towards batch.size, and moves the sticky partition on when that is reached, or
+        when a batch is over and sticky.partitioning.linger.ms has passed."""
+        if not self._sticky_bytes:
+            self._sticky_since = now
         self._sticky_bytes += size
+        over = over and now - self._sticky_since >= self._sticky_linger_s
         partition_count = self.info.partition_count
         if partition_count > 1 and (over or self._sticky_bytes >= self.batch_bytes):
             self._sticky_bytes = 0

@@ -22,8 +22,8 @@ _METHOD = "/mainstem.v1.Log/ProduceStream"
 #: Between two small requests at most, however long answers take.
 _SPREAD_S_MAX: Final = 0.05
 
-#: How much of the longest answer is still believed after each that is shorter.
-_ANSWER_DECAY: Final = 0.97
+#: What the answers of one commit count for in the time that an answer is thought to take.
+_ANSWER_WEIGHT: Final = 0.2
 
 
 class ProduceStream:
@@ -113,6 +113,7 @@ class Link:
 
     __slots__ = (
         "_answer_s",
+        "_commit",
         "address",
         "failures",
         "next_at",
@@ -134,6 +135,7 @@ class Link:
         self.next_at = 0.0
         self.failures = 0
         self._answer_s = 0.0
+        self._commit: tuple[str, int] | None = None
 
     def sent(self, now: float, slot_count: int) -> None:
         """Notes a request, and when the next small one goes: the slots are spread over the time
@@ -144,7 +146,13 @@ class Link:
         """
         self.next_at = now + min(self._answer_s / slot_count, _SPREAD_S_MAX)
 
-    def answered(self, seconds: float) -> None:
-        """Notes how long an answer took. The longest count: requests that go out shortly before a
-        commit have short ones."""
-        self._answer_s = max(seconds, self._answer_s * _ANSWER_DECAY)
+    def answered(self, seconds: float, commit: tuple[str, int] | None) -> None:
+        """Notes how long an answer took. Of those that a commit gives the first counts, which took
+        longest: requests that go out shortly before a commit have short ones.
+
+        Args:
+            commit: The topic and the table version; None: the answer waited for no commit.
+        """
+        if commit is None or commit != self._commit:
+            self._answer_s += _ANSWER_WEIGHT * (seconds - self._answer_s)
+        self._commit = commit

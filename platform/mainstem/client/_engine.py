@@ -120,6 +120,7 @@ class Engine:
                 info,
                 self._policy,
                 round_robin=round_robin,
+                sticky_linger_s=self.settings.sticky_linger_ms / 1000,
                 compression=compression if compression in ("lz4", "zstd") else None,
                 rng=self._rng,
                 idempotent=self.settings.idempotent,

@@ -292,7 +292,11 @@ class Sender:
                 )
                 return
             link.failures = 0
-            link.answered(now - topic.queue.in_flight[answer.correlation_id].sent_at)
+            version = answer.table_version
+            link.answered(
+                now - topic.queue.in_flight[answer.correlation_id].sent_at,
+                (topic.name, version) if version >= 0 else None,
+            )
             if answer.HasField("error"):
                 outcomes = self._on_refusal(topic, answer, now)
             else:

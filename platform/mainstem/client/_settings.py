@@ -50,6 +50,14 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
             "How long a record may wait for others before it is sent, when a request may be sent. "
             "Ignored once batch.size is reached, and by flush() and close(). Kafka: linger.ms.",
         ),
+        _ms(
+            "sticky.partitioning.linger.ms",
+            100,
+            "How long the partition stays the same for records without a key, if fewer than "
+            "batch.size bytes go to it: a table commit has a data file for each partition that it "
+            "adds to, and few large ones are better. 0: another one with every batch. librdkafka's "
+            "default is 10 ms. Kafka: sticky.partitioning.linger.ms.",
+        ),
         ConfigKey(
             "batch.size",
             "int",
@@ -162,9 +170,9 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
             "str",
             "default",
             "Where a record without an explicit partition goes. default (also murmur2_random): "
-            "murmur2 of the key, as Kafka's Java client; without a key one partition until a "
-            "batch is sent, then another. round_robin: one after the other, whatever the key. Or "
-            "a function (key: bytes | None, partition_count: int) -> int. "
+            "murmur2 of the key, as Kafka's Java client; without a key one partition until "
+            "batch.size or sticky.partitioning.linger.ms is reached, then another. round_robin: "
+            "one after the other, whatever the key. Or a function (key: bytes | None, partition_count: int) -> int. "
             "Kafka: partitioner, partitioner.class.",
         ),
         _ms(
@@ -213,7 +221,6 @@ PRODUCER_KEYS_UNSUPPORTED: Final[dict[str, str]] = {
     "request.required.acks": "set acks",
     "compression.codec": "set compression.type",
     "compression.level": "Arrow chooses the level",
-    "sticky.partitioning.linger.ms": "the sticky partition changes with every batch",
     "enable.gapless.guarantee": "a failed request never stops the ones behind it",
     "queuing.strategy": "records are sent in the order of produce()",
     "delivery.report.only.error": "give on_delivery to the records whose report you want",
@@ -277,6 +284,7 @@ class ProducerSettings:
     bootstrap_servers: tuple[str, ...]
     acks: log_pb2.Acks
     linger_ms: int
+    sticky_linger_ms: int
     batch_size: int
     buffer_memory: int
     max_block_ms: int
@@ -315,6 +323,7 @@ class ProducerSettings:
             bootstrap_servers=parse_servers(str(values["bootstrap.servers"])),
             acks=_ACKS[str(values["acks"])],
             linger_ms=int(values["linger.ms"]),
+            sticky_linger_ms=int(values["sticky.partitioning.linger.ms"]),
             batch_size=batch_size,
             buffer_memory=int(values["buffer.memory"]),
             max_block_ms=int(values["max.block.ms"]),

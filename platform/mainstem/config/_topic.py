@@ -85,7 +85,8 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "compression.type",
             "enum",
             "zstd",
-            "How data files are compressed (zstd at level 1). Kafka: compression.type.",
+            "How data files are compressed (zstd at level 1); what a commit adds to a partition is "
+            "not, where it is less than 4 KiB. Kafka: compression.type.",
             choices=("zstd", "lz4", "snappy", "gzip", "none"),
         ),
         ConfigKey(

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -142,17 +143,40 @@ def test_timestamps_are_kept_and_the_time_of_produce_stands_in(
         producer.produce("one", b"", timestamp=-5)
 
 
-def test_records_without_a_key_stick_to_a_partition_until_their_batch_is_over(
-    gateway: FakeGateway, make_producer: MakeProducer
-) -> None:
-    producer = make_producer(linger_ms=60_000, delivery_timeout_ms=120_000)
+def _partitions_of_batches(producer: Producer, count: int) -> list[int]:
+    """Where each of `count` batches of records without a key went; none is spread."""
     used = []
-    for number in range(4):
+    for number in range(count):
         where = [producer.send("t", b"%d" % number) for _ in range(10)]
         producer.flush()
         (partition,) = {future.result(0).partition for future in where}
         used.append(partition)
+    return used
+
+
+def test_records_without_a_key_stick_to_a_partition_until_their_batch_is_over(
+    gateway: FakeGateway, make_producer: MakeProducer
+) -> None:
+    producer = make_producer(
+        linger_ms=60_000, delivery_timeout_ms=120_000, sticky_partitioning_linger_ms=0
+    )
+    used = _partitions_of_batches(producer, 4)
     assert all(before != after for before, after in itertools.pairwise(used))
+
+
+def test_batches_without_keys_stick_to_a_partition_for_the_sticky_linger(
+    gateway: FakeGateway, make_producer: MakeProducer
+) -> None:
+    stays = make_producer(sticky_partitioning_linger_ms=60_000)
+    assert len(set(_partitions_of_batches(stays, 4))) == 1
+    moves = make_producer(sticky_partitioning_linger_ms=1)
+    used = []
+    for _ in range(4):
+        used += _partitions_of_batches(moves, 1)
+        time.sleep(0.002)
+        # The batch that comes after the linger still goes there, and is the last.
+        used += _partitions_of_batches(moves, 1)
+    assert len(set(used)) > 1
 
 
 def test_a_full_batch_moves_records_without_a_key_on(

@@ -291,24 +291,27 @@ def test_a_setting_that_another_changes_between_commits_is_merged_and_used(
     topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
 ) -> None:
     _create(topics)
+    large = 1_000  # or they would not be compressed
 
     async def work() -> None:
         appender = await _lead(topics.open("t"), pool)
-        await appender.submit([Slice(0, _batch(1))], 1)
+        await appender.submit([Slice(0, _batch(1, large))], 1)
         _other_commit(
             topics, [altered_config(appender.state, {"compression.type": "gzip"}, ["retention.ms"])]
         )
         # This commit meets the conflict, and the next uses the setting.
-        await appender.submit([Slice(0, _batch(2))], 1)
+        await appender.submit([Slice(0, _batch(2, large))], 1)
         assert appender.state.config.compression_type == "gzip"
-        await appender.submit([Slice(0, _batch(3))], 1)
+        await appender.submit([Slice(0, _batch(3, large))], 1)
         await appender.close(10)
         files = appender.state.files(0).sorted()
         codecs = [_codec(Path(topics.uri("t"), file.path)) for file in files]
         assert codecs == ["ZSTD", "ZSTD", "GZIP"]
 
     _run(work)
-    assert [value for _, value in _values(topics, 0)] == [b"1", b"2", b"3"]
+    assert [value for _, value in _values(topics, 0)] == [
+        b"%d" % number for number in (1, 2, 3) for _ in range(large)
+    ]
 
 
 def _other_commit(topics: Topics, actions: Sequence[Any], operation: str = "OTHER") -> int:
@@ -485,10 +488,17 @@ def test_a_commit_whose_answer_was_lost_is_in_the_log_once(
 ) -> None:
     _create(topics)
     fault = times(3, "put_if_absent", unknown(), "00000002.json")
+    written: list[str] = []
+
+    def before(call: str, path: str) -> None:
+        if call == "put":
+            written.append(path)
+        if not landed:
+            fault(call, path)
 
     async def work() -> None:
         opened = topics.open("t")
-        faulty = _faulty(opened, after=fault) if landed else _faulty(opened, before=fault)
+        faulty = _faulty(opened, before=before, after=fault if landed else nothing)
         appender = await _lead(faulty, pool)
         first = await appender.submit([Slice(0, _batch(1))], 1)
         second = await appender.submit([Slice(0, _batch(2))], 1)
@@ -497,6 +507,8 @@ def test_a_commit_whose_answer_was_lost_is_in_the_log_once(
 
     _run(work)
     assert _values(topics, 0) == [(0, b"1"), (1, b"2")]
+    # A file that may be part of the table already is not written again.
+    assert len(written) == len(set(written)) == 2
 
 
 @pytest.mark.fault
@@ -834,6 +846,24 @@ def test_a_file_is_compressed_as_the_topic_says_and_has_statistics_where_they_he
     assert (file.timestamp_ms_min, file.timestamp_ms_max) == (NOW_MS, NOW_MS + 999)
     assert file.size_bytes == os.path.getsize(Path(topics.uri("t"), file.path))
     assert "DELTA_LENGTH_BYTE_ARRAY" in columns["value"].encodings
+
+
+def test_some_records_are_not_compressed_whatever_the_topic_says(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    _create(topics, compression_type="gzip")
+
+    async def work() -> None:
+        appender = await _lead(topics.open("t"), pool)
+        for size in (1_000, 5_000):
+            batch = records_to_wire_batch([None], [bytes(size)], None, [NOW_MS])
+            await appender.submit([Slice(0, batch)], 1)
+        await appender.close(10)
+        files = appender.state.files(0).sorted()
+        codecs = [_codec(Path(topics.uri("t"), file.path)) for file in files]
+        assert codecs == ["UNCOMPRESSED", "GZIP"]
+
+    _run(work)
 
 
 def test_a_topic_of_append_time_marks_its_records(topics: Topics, pool: ThreadPoolExecutor) -> None:

@@ -424,12 +424,12 @@ def test_an_altered_compression_holds_from_the_next_file_on_and_reset_takes_it_b
     async def test() -> None:
         async with running(tmp_path) as (_, client):
             await client.create("t")
-            await client.produce(values_request(b"1" * 1000))
+            await client.produce(values_request(b"1" * 5000))
             version = await alter(client, "t", set={"compression.type": "lz4"})
             assert (await client.describe("t")).table_version == version
-            await client.produce(values_request(b"2" * 1000))
+            await client.produce(values_request(b"2" * 5000))
             await alter(client, "t", reset=["compression.type"])
-            await client.produce(values_request(b"3" * 1000))
+            await client.produce(values_request(b"3" * 5000))
             for wrong in ({"set": {"compresion.type": "lz4"}}, {"reset": ["compresion.type"]}):
                 async with refused(INVALID, "INVALID_CONFIG") as facts:
                     await alter(client, "t", **wrong)
