@@ -172,7 +172,8 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
             "Where a record without an explicit partition goes. default (also murmur2_random): "
             "murmur2 of the key, as Kafka's Java client; without a key one partition until "
             "batch.size or sticky.partitioning.linger.ms is reached, then another. round_robin: "
-            "one after the other, whatever the key. Or a function (key: bytes | None, partition_count: int) -> int. "
+            "one after the other, whatever the key. Or a function (key: bytes | None, "
+            "partition_count: int) -> int. "
             "Kafka: partitioner, partitioner.class.",
         ),
         _ms(
