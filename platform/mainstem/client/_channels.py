@@ -6,6 +6,7 @@ import threading
 from importlib.metadata import PackageNotFoundError, version
 
 import grpc
+import grpc.experimental
 
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES, MIB
 
@@ -60,6 +61,9 @@ def channel_options(request_bytes_max: int, client_id: str) -> list[tuple[str, i
         # allows a ping every 5 s.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
+        # The thread that reads a stream of answers does all of the call; else gRPC would start
+        # another one for each call.
+        (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
         # A connection of its own: another client's channel to the same gateway neither slows this
         # one down nor keeps it open after close().
         ("grpc.use_local_subchannel_pool", 1),

@@ -116,7 +116,8 @@ class Partitions:
     Attributes:
         lock: Held for every change.
         arrived: There are chunks, or something that the application's thread has to see.
-        wanted: There is something to fetch or to find out, or room in the buffer.
+        wanted: There is something to fetch, or room in the buffer: fetching threads wait for it.
+        news: What is to be fetched has changed: the worker waits for it.
         assigned: By topic and partition.
         chunks: In the order of their arrival.
         buffered: Bytes of the chunks, by the leader that they came from.
@@ -129,6 +130,7 @@ class Partitions:
         self.lock = threading.Lock()
         self.arrived = threading.Condition(self.lock)
         self.wanted = threading.Condition(self.lock)
+        self.news = threading.Condition(self.lock)
         self.assigned: dict[TopicPartition, Partition] = {}
         self.chunks: deque[Chunk] = deque()
         self.buffered: dict[str, int] = {}
@@ -149,9 +151,10 @@ class Partitions:
         return one
 
     def changed(self) -> None:
-        """Wakes the fetching threads; the lock is held."""
+        """Wakes the fetching threads and the worker; the lock is held."""
         self.changes += 1
         self.wanted.notify_all()
+        self.news.notify_all()
 
     def call_attention(self) -> None:
         """Makes the application's thread look up; the lock is held."""

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import grpc
 
@@ -143,6 +143,12 @@ class ConsumerWorker:
     # ---------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            self._cancel_fetches()
+
+    def _work(self) -> None:
         told = False
         while not self._partitions.closed:
             try:
@@ -161,10 +167,29 @@ class ConsumerWorker:
             self._sleep(pause_s)
 
     def _sleep(self, seconds: float) -> None:
-        with self._partitions.lock:
-            if self._partitions.closed or (seconds > self._backoff_s and self._to_start()):
+        partitions = self._partitions
+        with partitions.lock:
+            if partitions.closed or (seconds > self._backoff_s and self._to_start()):
                 return
-            self._partitions.wanted.wait(seconds)
+            overdue, look_in_s = self._overdue_fetches()
+            if not overdue:
+                partitions.news.wait(min(seconds, look_in_s))
+        for call in overdue:
+            call.cancel()
+
+    def _cancel_fetches(self) -> None:
+        """The consumer was closed: nobody wants their answers."""
+        with self._partitions.lock:
+            overdue, _ = self._overdue_fetches()
+        for call in overdue:
+            call.cancel()
+
+    def _overdue_fetches(self) -> tuple[list[Any], float]:
+        """Fetches that wait for records and lack a partition that is to be fetched, and when to
+        look again; the lock is held. While this thread is busy they end by fetch.max.wait.ms."""
+        looked = [fetcher.overdue() for fetcher in self._fetchers.values()]
+        calls = [call for call, _ in looked if call is not None]
+        return calls, min((wait_s for _, wait_s in looked), default=_LOOK_EVERY_S)
 
     @property
     def _backoff_s(self) -> float:
@@ -311,7 +336,7 @@ class ConsumerWorker:
 
     def _lost(self, partitions: Sequence[Partition]) -> None:
         self._stale.update(one.topic for one in partitions)
-        self._partitions.wanted.notify_all()
+        self._partitions.news.notify_all()
 
     # -------------------------------------------------------------------------------------- starts
 

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
@@ -16,7 +17,7 @@ from mainstem.client._consumer_records import batches_from_ipc
 from mainstem.client._consumer_settings import ConsumerSettings
 from mainstem.errors import MainstemError, OutcomeUnknownError
 from mainstem.protocol import error_from_message, error_from_rpc
-from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
+from mainstem.protocol.v1 import log_pb2
 
 _log = logging.getLogger("mainstem.client")
 
@@ -27,7 +28,25 @@ _CANCEL_AFTER_S: Final = 0.1
 #: How long a thread sleeps at most: nothing depends on it.
 _LOOK_EVERY_S: Final = 1.0
 
+_METHOD: Final = "/mainstem.v1.Log/Fetch"
+
 _Wanted = list[tuple[Partition, int, int]]
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A fetch that is not answered yet.
+
+    Attributes:
+        asked: The partitions that it has, as they were.
+        changes: Of the partitions, when it was last compared with what is to be fetched.
+    """
+
+    call: Any
+    asked: set[tuple[int, int]]
+    changes: int
+    began_at: float
+    cancelled: bool = False
 
 
 class LeaderFetcher:
@@ -51,7 +70,13 @@ class LeaderFetcher:
     ) -> None:
         self.address = address
         self._partitions = partitions
-        self._stub = log_pb2_grpc.LogStub(channels.get(address))
+        # As a stream of one answer, for which gRPC needs no thread beside this one: see `Channels`.
+        self._fetch: Any = channels.get(address).unary_stream(
+            _METHOD,
+            request_serializer=log_pb2.FetchRequest.SerializeToString,
+            response_deserializer=log_pb2.FetchResponse.FromString,
+        )
+        self._under_way: _UnderWay | None = None
         self._settings = settings
         self._leads = leads
         self._share_bytes = share_bytes
@@ -156,57 +181,55 @@ class LeaderFetcher:
         self, request: log_pb2.FetchRequest, wanted: _Wanted, changes: int
     ) -> log_pb2.FetchResponse | None:
         """One fetch. None: it failed, or was cancelled because it lacks a partition."""
-        settings = self._settings
-        started = time.monotonic()
+        settings, partitions = self._settings, self._partitions
         timeout_s = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
-        call: Any = self._stub.Fetch.future(request, timeout=timeout_s)
-        ended = threading.Event()
-
-        def end(_: object) -> None:
-            ended.set()
-            with self._partitions.lock:
-                self._partitions.wanted.notify_all()
-
-        call.add_done_callback(end)
-        if self._wait(call, ended, wanted, changes, started):
-            self._cancelled += 1
-            return None
-        self._cancelled = 0
+        under_way = _UnderWay(
+            self._fetch(request, timeout=timeout_s),
+            {(id(one), generation) for one, generation, _ in wanted},
+            changes,
+            time.monotonic(),
+        )
+        with partitions.lock:
+            self._under_way = under_way
+            if partitions.changes != changes:
+                partitions.news.notify_all()  # nobody has looked at this call yet
         try:
-            answer: log_pb2.FetchResponse = call.result()
-        except grpc.FutureCancelledError:
-            return None
+            answer: log_pb2.FetchResponse = next(under_way.call)
+            for _ in under_way.call:  # there is no second one: the end of the call
+                pass
         except grpc.RpcError as failure:
-            self._failed(error_from_rpc(failure), wanted)
+            error = error_from_rpc(failure)
+            if under_way.cancelled:
+                self._cancelled += 1
+            else:
+                self._failed(error, wanted)
             return None
+        finally:
+            with partitions.lock:
+                self._under_way = None
+        self._cancelled = 0
         self._down = False
         return answer
 
-    def _wait(
-        self, call: Any, ended: threading.Event, wanted: _Wanted, changes: int, started: float
-    ) -> bool:
-        """Waits for the end of the call; True: it was cancelled."""
-        partitions = self._partitions
-        least_s = _CANCEL_AFTER_S * 2 ** min(self._cancelled - 1, 6) if self._cancelled else 0.0
-        asked = {(id(one), generation) for one, generation, _ in wanted}
-        cancel = False
-        with partitions.lock:
-            while not ended.is_set() and not cancel:
-                wait_s = _LOOK_EVERY_S
-                if partitions.closed:
-                    cancel = True
-                elif partitions.changes != changes:
-                    if self._lacks(asked):
-                        wait_s = started + least_s - time.monotonic()
-                        cancel = wait_s <= 0
-                    else:
-                        changes = partitions.changes
-                if not cancel:
-                    partitions.wanted.wait(wait_s)
-        if cancel:
-            # Without the lock: gRPC may call `end` in this thread.
-            call.cancel()
-        return cancel
+    def overdue(self) -> tuple[Any, float]:
+        """The call under way, if it lacks a partition and is old enough: to be cancelled, without
+        the lock, which is held now. Else None, and in how many seconds to ask again."""
+        partitions, under_way = self._partitions, self._under_way
+        if under_way is None or under_way.cancelled:
+            return None, _LOOK_EVERY_S
+        wait_s = 0.0
+        if not partitions.closed:
+            if partitions.changes == under_way.changes:
+                return None, _LOOK_EVERY_S
+            if not self._lacks(under_way.asked):
+                under_way.changes = partitions.changes
+                return None, _LOOK_EVERY_S
+            least_s = _CANCEL_AFTER_S * 2 ** min(self._cancelled - 1, 6) if self._cancelled else 0.0
+            wait_s = under_way.began_at + least_s - time.monotonic()
+        if wait_s > 0:
+            return None, wait_s
+        under_way.cancelled = True
+        return under_way.call, 0.0
 
     def _lacks(self, asked: set[tuple[int, int]]) -> bool:
         """A partition is to be fetched that the call under way does not have."""
