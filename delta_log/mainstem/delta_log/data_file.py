@@ -14,7 +14,7 @@ from mainstem.delta_log.actions import DataFile, ProducerBatch
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.errors import LogDamagedError
 from mainstem.limits import KIB, ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
-from mainstem.records import TABLE_SCHEMA, timestamps_ms_column
+from mainstem.records import TABLE_SCHEMA, table_timestamps, timestamps_ms_column
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -70,33 +70,34 @@ def encode_data_file(
         now_ms: Becomes the file's modification time.
         producers: Who numbered each batch. None: nobody numbered any.
     """
-    table = pa.Table.from_batches(batches)
-    rows = table.num_rows
-    assert rows > 0
-    timestamps = [
-        timestamps_ms_column(batch.column("timestamp")) for batch in batches if batch.num_rows
-    ]
     counts = [batch.num_rows for batch in batches]
+    rows = sum(counts)
+    assert rows > 0
+    records = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches)
+    timestamps = np.concatenate(
+        [timestamps_ms_column(batch.column("timestamp")) for batch in batches]
+    )
     types = [timestamp_type] * len(batches) if isinstance(timestamp_type, int) else timestamp_type
     producer_ids, sequences = _numbering(counts, producers or [None] * len(batches))
     columns = pa.Table.from_arrays(
         [
             pa.array(np.arange(base_offset, base_offset + rows, dtype=np.int64)),
-            table.column("timestamp").cast(TABLE_SCHEMA.field("timestamp").type),
+            table_timestamps(timestamps),
             pa.array(np.repeat(np.array(types, dtype=np.int32), counts)),
-            table.column("key"),
-            table.column("value"),
-            table.column("headers"),
+            records.column("key"),
+            records.column("value"),
+            records.column("headers"),
             producer_ids,
             sequences,
         ],
         schema=TABLE_SCHEMA,
     )
-    if table.nbytes < _COMPRESSED_BYTES_MIN:
+    size_bytes = records.nbytes
+    if size_bytes < _COMPRESSED_BYTES_MIN:
         compression_type = "none"
     sink = pa.BufferOutputStream()
     with parquet_writer(sink, compression_type) as writer:
-        writer.write_table(columns, row_group_size=_row_group_rows(rows, table.nbytes))
+        writer.write_table(columns, row_group_size=_row_group_rows(rows, size_bytes))
     data = sink.getvalue()
     file = DataFile(
         path=new_path(partition, base_offset),
@@ -105,8 +106,8 @@ def encode_data_file(
         last_offset=base_offset + rows - 1,
         record_count=rows,
         size_bytes=data.size,
-        timestamp_ms_min=min(int(column.min()) for column in timestamps),
-        timestamp_ms_max=max(int(column.max()) for column in timestamps),
+        timestamp_ms_min=int(timestamps.min()),
+        timestamp_ms_max=int(timestamps.max()),
         modified_ms=now_ms,
     )
     return file, data
@@ -139,13 +140,16 @@ def _numbering(
     if not any(producers):
         nothing = pa.nulls(sum(counts), pa.int64())
         return nothing, nothing
-    ids = np.repeat([0 if producer is None else producer.id for producer in producers], counts)
+    numbers = [(0, 0) if one is None else (one.id, one.base_sequence) for one in producers]
+    ids = np.repeat(np.array([number for number, _ in numbers], dtype=np.int64), counts)
     sequences = np.concatenate(
         [
-            np.arange(count) + (0 if producer is None else producer.base_sequence)
-            for producer, count in zip(producers, counts, strict=True)
+            np.arange(first, first + count, dtype=np.int64)
+            for (_, first), count in zip(numbers, counts, strict=True)
         ]
     )
+    if all(producers):
+        return pa.array(ids), pa.array(sequences)
     missing = np.repeat([producer is None for producer in producers], counts)
     return pa.array(ids, mask=missing), pa.array(sequences, mask=missing)
 

@@ -32,6 +32,9 @@ from mainstem.protocol.v1 import log_pb2
 _PARTITIONS = log_pb2.FetchResponse.DESCRIPTOR.fields_by_name["partitions"].number
 _ARROW = log_pb2.FetchedPartition.DESCRIPTOR.fields_by_name["arrow"].number
 
+#: The default, which pyarrow would look up in the environment for each stream.
+_IPC_OPTIONS = pa.ipc.IpcWriteOptions()
+
 #: Batches of fewer rows are joined: each costs the reader some microseconds and 500 bytes.
 _ROWS_MIN = 8_192
 
@@ -273,7 +276,7 @@ def _take_from(
 def _stream(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Buffer:
     """The batches as one Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
+    with pa.ipc.new_stream(sink, schema, options=_IPC_OPTIONS) as writer:
         for batch in _of_some_rows(batches):
             writer.write_batch(without_empty_headers(batch))
     return sink.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -14,12 +15,19 @@ from mainstem.delta_log import Slice
 from mainstem.delta_log.data_file import CREATE_TIME, LOG_APPEND_TIME
 from mainstem.errors import InvalidRecordError
 from mainstem.limits import FETCHED_RECORD_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES
-from mainstem.records import HEADERS_TYPE, TABLE_SCHEMA
+from mainstem.records import (
+    HEADERS_TYPE,
+    TABLE_SCHEMA,
+    table_timestamps,
+    timestamps_ms_column,
+)
 
 #: What a fetch may ask for, in the order in which it comes.
 COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 _BINARY: Final = ("key", "value")
+
+_NO_HEADERS: Final = pa.array([], HEADERS_TYPE.value_type)
 
 
 def columns_asked(names: Iterable[str]) -> tuple[str, ...]:
@@ -39,7 +47,8 @@ def columns_asked(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in COLUMNS if name in wanted)
 
 
-def schema_of(columns: Sequence[str]) -> pa.Schema:
+@lru_cache
+def schema_of(columns: tuple[str, ...]) -> pa.Schema:
     """The schema of an answer with these columns."""
     return pa.schema([TABLE_SCHEMA.field(name) for name in columns])
 
@@ -55,7 +64,7 @@ def batch_of_slices(base_offset: int, slices: Sequence[Slice]) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(
         [
             pa.array(np.arange(base_offset, base_offset + records.num_rows, dtype=np.int64)),
-            records.column("timestamp").cast(TABLE_SCHEMA.field("timestamp").type),
+            table_timestamps(timestamps_ms_column(records.column("timestamp"))),
             pa.array(np.repeat(np.array(types, dtype=np.int32), counts)),
             records.column("key"),
             records.column("value"),
@@ -74,10 +83,21 @@ def without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
     headers = batch.column(index)
     if headers.null_count < len(headers) and len(headers.flatten()):
         return batch
-    ends = pa.array(np.zeros(len(headers) + 1, dtype=np.int32))
-    small = pa.ListArray.from_arrays(
-        ends, pa.array([], HEADERS_TYPE.value_type), type=HEADERS_TYPE, mask=headers.is_null()
-    )
+    if len(headers.values):
+        ends = pa.array(np.zeros(len(headers) + 1, dtype=np.int32))
+        small = pa.ListArray.from_arrays(
+            ends, _NO_HEADERS, type=HEADERS_TYPE, mask=headers.is_null()
+        )
+    else:
+        # No row has any, so the offsets are right as they are.
+        small = pa.Array.from_buffers(
+            HEADERS_TYPE,
+            len(headers),
+            headers.buffers()[:2],
+            headers.null_count,
+            headers.offset,
+            children=[_NO_HEADERS],
+        )
     return batch.set_column(index, batch.schema.field(index), small)
 
 

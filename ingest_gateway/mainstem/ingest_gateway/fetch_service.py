@@ -314,21 +314,22 @@ class FetchService:
         self, asked: log_pb2.FetchPartition, error: MainstemError | None, bytes_max: int
     ) -> PartitionPlan:
         topic, partition, offset = asked.topic, asked.partition, asked.offset
-        nothing = PartitionPlan(topic, partition, offset=offset, error=error)
         if error is not None:
-            return nothing
+            return PartitionPlan(topic, partition, offset=offset, error=error)
         found = self._topics.current(topic, any_age=True)
         assert found is not None, "a topic went between two steps of the loop"
         state, reader, led = found
         refusal = partition_refusal(state, reader, partition, asked.topic_id)
         if refusal is not None:
-            return nothing.failed(refusal)
+            return PartitionPlan(topic, partition, offset=offset, error=refusal)
         start, end = state.log_start_offset(partition), state.log_end_offset(partition)
-        plan = replace(
-            nothing,
+        plan = PartitionPlan(
+            topic,
+            partition,
             topic_id=state.topic_id,
             log_start_offset=start,
             high_watermark=end,
+            offset=offset,
             end_offset=end,
             tail_offset=end,
             bytes_max=min(asked.max_bytes, bytes_max) if asked.max_bytes > 0 else bytes_max,

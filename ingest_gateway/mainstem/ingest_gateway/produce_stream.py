@@ -161,9 +161,15 @@ class ProduceStream:
 
     async def _read(self) -> bool:
         """Takes requests; when all are answered, returns whether the caller has no more of them."""
-        drained = asyncio.create_task(self._draining.wait())
-        drained.add_done_callback(lambda _: self._may_read.set())
         reading: asyncio.Future[Any] | None = None
+
+        def stop(_: object) -> None:
+            self._may_read.set()
+            if reading is not None:
+                reading.cancel()  # it must not take what will not be looked at
+
+        drained = asyncio.create_task(self._draining.wait())
+        drained.add_done_callback(stop)
         try:
             while True:
                 await self._may_read.wait()
@@ -171,16 +177,19 @@ class ProduceStream:
                     ended = False
                     break
                 reading = asyncio.ensure_future(self._context.read())
-                await asyncio.wait({reading, drained}, return_when=asyncio.FIRST_COMPLETED)
-                if not reading.done():
-                    reading.cancel()  # it must not take what will not be looked at
+                try:
+                    request = await reading
+                except asyncio.CancelledError:
+                    if not self._draining.is_set() or self._gone:
+                        raise
                     ended = False
                     break
-                if reading.result() is grpc.aio.EOF:
+                if request is grpc.aio.EOF:
                     ended = True
                     break
-                self._take(reading.result())
-                reading = None  # it has the request, and the next read may be a while off
+                self._take(request)
+                # They have the request, and the next read may be a while off.
+                reading = request = None
             await self._all_answered.wait()
             return ended
         finally:

@@ -9,6 +9,7 @@ from mainstem.records._arrow import (
     normalise_wire_batch,
     record_sizes,
     records_to_wire_batch,
+    table_timestamps,
 )
 from mainstem.records._murmur2 import (
     murmur2,
@@ -42,6 +43,7 @@ __all__ = [
     "partitions_for_keys",
     "record_sizes",
     "records_to_wire_batch",
+    "table_timestamps",
     "timestamps_ms_column",
     "timestamps_out_of_range",
 ]

@@ -185,6 +185,12 @@ def _floor_to_ms(column: pa.Array) -> pa.Array:
     return pa.array(values, mask=np.asarray(ticks.is_null()) if ticks.null_count else None)
 
 
+def table_timestamps(timestamps_ms: npt.NDArray[np.int64]) -> pa.Array:
+    """Milliseconds, in range for a record, as the column `timestamp` of a data file. A cast of
+    Arrow's takes ten times as long for some records."""
+    return pa.array(timestamps_ms * 1_000).view(TABLE_SCHEMA.field("timestamp").type)
+
+
 def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Bytes of each record of a wire batch: key, value, and headers with their overhead."""
     sizes = _lengths(batch.column("key")) + _lengths(batch.column("value"))
