@@ -191,8 +191,11 @@ class LeaderFetcher:
         )
         with partitions.lock:
             self._under_way = under_way
+            under_way.cancelled = partitions.closed
             if partitions.changes != changes:
                 partitions.news.notify_all()  # nobody has looked at this call yet
+        if under_way.cancelled:
+            under_way.call.cancel()  # who would do it else may have ended
         try:
             answer: log_pb2.FetchResponse = next(under_way.call)
             for _ in under_way.call:  # there is no second one: the end of the call
