@@ -13,6 +13,7 @@ from tests.spark.worker_deaths import (
     ONCE,
     OTHER,
     VICTIM,
+    DeadlyTasks,
     WorkerDeaths,
     check_log,
     records,
@@ -21,12 +22,11 @@ from tests.spark.worker_deaths import (
 from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import START_MS, TopicLog
 
-from mainstem.delta_log import Store, load_table
+from mainstem.delta_log import load_table
 from mainstem.delta_log.committer import wall_clock_ms
 from mainstem.delta_log.topics import TOPICS, altered_config
 from mainstem.jobs import file_deletion as file_deletion_module
 from mainstem.jobs.catalogue import make_job
-from mainstem.jobs.file_deletion import DeleteFiles, FilesDeleted
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import SparkPool
@@ -144,35 +144,25 @@ def test_a_stream_goes_on_over_an_emptied_partition_and_fails_where_it_had_not_r
     assert [row.offset for rows in left for row in rows] == [15, 16]
 
 
-class _DeadlyVacuum(Vacuum):
-    def __init__(self, deaths: WorkerDeaths) -> None:
-        super().__init__(min_age_ms=0)
-        self._deaths = deaths
-
-    def run_task(self, store: Store, task: DeleteFiles) -> FilesDeleted:
-        with self._deaths.near(store):
-            return super().run_task(store, task)
+class _DeadlyVacuum(DeadlyTasks, Vacuum):
+    pass
 
 
-class _DeadlyVacuumOrphans(VacuumOrphans):
-    def __init__(self, deaths: WorkerDeaths) -> None:
-        super().__init__()
-        self._deaths = deaths
-
-    def run_task(self, store: Store, task: DeleteFiles) -> FilesDeleted:
-        with self._deaths.near(store):
-            return super().run_task(store, task)
+class _DeadlyVacuumOrphans(DeadlyTasks, VacuumOrphans):
+    pass
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("count", [ONCE, ALWAYS])
-@pytest.mark.parametrize("deadly", [_DeadlyVacuum, _DeadlyVacuumOrphans])
+@pytest.mark.parametrize(
+    "deadly", [_DeadlyVacuum(min_age_ms=0), _DeadlyVacuumOrphans()], ids=lambda job: job.name
+)
 def test_a_python_worker_that_is_killed_between_two_deletions_takes_no_live_file(
     spark: SparkSession,
     topic_log: TopicLog,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    deadly: type[_DeadlyVacuum | _DeadlyVacuumOrphans],
+    deadly: DeadlyTasks,
     count: int,
 ) -> None:
     monkeypatch.setattr(file_deletion_module, "DRIVER_FILES_MAX", 1)  # a task on Spark deletes
@@ -187,11 +177,11 @@ def test_a_python_worker_that_is_killed_between_two_deletions_takes_no_live_file
     assert [one.offset for one in expected[0]] == list(range(8, 16))
     garbage = check_log(topic_log, expected)
     assert len(garbage) == 4 + 4
-    doomed = garbage - orphans if deadly is _DeadlyVacuum else orphans
+    doomed = garbage - orphans if isinstance(deadly, Vacuum) else orphans
 
     now_ms = wall_clock_ms() + 48 * HOUR  # nothing is too young for either of them
     deaths = WorkerDeaths(tmp_path, count, "delete", 2)
-    run_deadly(spark, topic_log, deadly(deaths), deaths, lambda: now_ms)
+    run_deadly(spark, topic_log, deadly, deaths, lambda: now_ms)
     left = check_log(topic_log, expected)
     gone = sorted(doomed)[: None if count == ONCE else 2]
     assert left == garbage - set(gone)

@@ -14,6 +14,7 @@ from tests.spark.worker_deaths import (
     ONCE,
     OTHER,
     VICTIM,
+    DeadlyTasks,
     WorkerDeaths,
     check_log,
     records,
@@ -22,9 +23,8 @@ from tests.spark.worker_deaths import (
 from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
-from mainstem.delta_log import Store
 from mainstem.delta_log.topics import TOPICS
-from mainstem.jobs.compaction import Compaction, Merge, Merged
+from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.job_history import JobRun, read_history
 from mainstem.jobs.runner import Progress, run_job
@@ -119,14 +119,8 @@ def test_streams_sql_and_time_travel_see_each_record_once_across_compactions(
     assert then.count() == 120
 
 
-class _Deadly(Compaction):
-    def __init__(self, deaths: WorkerDeaths) -> None:
-        super().__init__(min_age_ms=0)
-        self._deaths = deaths
-
-    def run_task(self, store: Store, task: Merge) -> Merged:
-        with self._deaths.near(store):
-            return super().run_task(store, task)
+class _Deadly(DeadlyTasks, Compaction):
+    pass
 
 
 @pytest.mark.fault
@@ -140,7 +134,7 @@ def test_a_python_worker_that_is_killed_loses_nothing_and_no_other_table(
     expected = records(topic_log, VICTIM)
     # The merged file is written, and its task does not come back to tell.
     deaths = WorkerDeaths(tmp_path, count, "put", 1)
-    run_deadly(spark, topic_log, _Deadly(deaths), deaths)
+    run_deadly(spark, topic_log, _Deadly(min_age_ms=0), deaths)
     left = check_log(topic_log, expected)
     assert len(left) == (1 + 5 if count == ONCE else ATTEMPTS), "orphans are left for vacuum"
     assert _compact(spark, topic_log)[VICTIM].outcome.kind == (

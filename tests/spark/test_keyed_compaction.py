@@ -14,6 +14,7 @@ from tests.spark.worker_deaths import (
     ONCE,
     OTHER,
     VICTIM,
+    DeadlyTasks,
     WorkerDeaths,
     check_log,
     records,
@@ -22,11 +23,9 @@ from tests.spark.worker_deaths import (
 from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
-from mainstem.delta_log import Store
 from mainstem.delta_log.maintenance import write_checkpoint
 from mainstem.delta_log.topics import TOPICS
 from mainstem.jobs.job import OutcomeKind
-from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import SparkPool
@@ -128,14 +127,8 @@ def test_streams_batches_and_sql_go_on_over_the_holes(
     store.close()
 
 
-class _Deadly(KeyedCompaction):
-    def __init__(self, deaths: WorkerDeaths) -> None:
-        super().__init__()
-        self._deaths = deaths
-
-    def run_task(self, store: Store, task: CleaningTask) -> CleaningResult:
-        with self._deaths.near(store):
-            return super().run_task(store, task)
+class _Deadly(DeadlyTasks, KeyedCompaction):
+    pass
 
 
 @pytest.mark.fault
@@ -157,7 +150,7 @@ def test_a_python_worker_that_is_killed_takes_no_record_that_must_stay(
     compacted = {0: [one for one in before[0] if one.offset % 2 == 0 or one.offset == 29]}
     # One of the two is written.
     deaths = WorkerDeaths(tmp_path, count, "put", 1)
-    run_deadly(spark, topic_log, _Deadly(deaths), deaths)
+    run_deadly(spark, topic_log, _Deadly(), deaths)
     left = check_log(topic_log, compacted if count == ONCE else before)
     assert len(left) == (1 + 6 if count == ONCE else ATTEMPTS), "orphans are left for vacuum"
     assert _compact(spark, topic_log)[VICTIM] == (

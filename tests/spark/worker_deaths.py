@@ -103,14 +103,25 @@ class WorkerDeaths:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+class DeadlyTasks(Job[Any, Any]):
+    """First among the bases of a job: its tasks run near `deaths`, which `run_deadly` sets."""
+
+    deaths: WorkerDeaths
+
+    def run_task(self, store: Store, task: Any) -> Any:
+        with self.deaths.near(store):
+            return super().run_task(store, task)
+
+
 def run_deadly(
     spark: SparkSession,
     log: TopicLog,
-    job: Job[Any, Any],
+    job: DeadlyTasks,
     deaths: WorkerDeaths,
     clock_ms: Callable[[], int] = wall_clock_ms,
 ) -> None:
     """Runs a job whose workers die on both topics, and checks how it ends for each."""
+    job.deaths = deaths
     # A share of its own for each topic: they do not die together.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mainstem.jobs.runner._SHARE_BYTES_MIN", 1)
