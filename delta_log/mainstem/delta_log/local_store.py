@@ -80,6 +80,7 @@ class LocalStore:
             if create:
                 make_directory(str(self._root))
             self._fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+            self._identity = _identity(os.stat(self._fd))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotFound(f"there is no directory {self._root}") from error
         except OSError as error:
@@ -290,19 +291,17 @@ class LocalStore:
     def _has_its_name(self) -> bool:
         """Whether the directory that was opened is still the one of that name."""
         try:
-            here, there = os.stat(self._fd), os.stat(self._root)
+            return _identity(os.stat(self._root)) == self._identity
         except OSError:
             return False
-        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
     def _is(self, path: str, parent: Self) -> bool:
         """Whether the directory that was opened is the one that `parent` now has at `path`."""
         assert not self._closed
         try:
-            here, there = os.stat(self._fd), os.stat(path, dir_fd=parent._fd)
+            return _identity(os.stat(path, dir_fd=parent._fd)) == self._identity
         except FileNotFoundError:
             return False
-        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
     def _check_not_gone(self, path: str) -> None:
         if not self._has_its_name():
@@ -409,6 +408,11 @@ class LocalStore:
         if not self._has_its_name():
             return self._gone(path)
         return _unavailable(what, str(self._root / path), error)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    """Which file or directory it is, whatever its name."""
+    return status.st_dev, status.st_ino
 
 
 def make_directory(path: str) -> None:
