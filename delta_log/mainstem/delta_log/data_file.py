@@ -37,6 +37,7 @@ _ENCODINGS: Final = {
     "headers.list.element.value": "DELTA_LENGTH_BYTE_ARRAY",
     "sequence": "DELTA_BINARY_PACKED",
 }
+
 #: Records with fewer bytes are not compressed: a compressor for each column takes as long as all
 #: else, and the file takes a block of the disk anyway.
 _COMPRESSED_BYTES_MIN: Final = 4 * KIB

@@ -25,6 +25,7 @@ from mainstem.delta_log.committer import TableCommit
 from mainstem.delta_log.leader_log import LeaderLog
 from mainstem.delta_log.roller import Roller, Swap
 from mainstem.delta_log.store import Store
+from mainstem.delta_log.table_state import TableState
 from mainstem.limits import KIB
 
 Token = TypeVar("Token")
@@ -72,14 +73,12 @@ class GroupCommitter:
         """
         append = _Append(
             group,
+            wal,
             self._store,
+            self._log.state,
             self._clock_ms(),
-            self._log.state.config.compression_type,
             self._roller.content_bytes_max,
         )
-        append.registers = producer_registers(self._log.state, append.batches, append.now_ms)
-        if wal is not None:
-            append.registers.append(wal)
         started = self._monotonic()
         version = None
         if append.is_small and not self._roller.is_ready:
@@ -144,31 +143,35 @@ class _Append:
     """One group on its way into the table.
 
     Args:
+        wal: See `GroupCommitter.append`.
         store: The topic's.
+        state: The table before.
         now_ms: Becomes the time of the files and of the commit.
         content_bytes_max: See `put_file`.
 
     Attributes:
-        registers: What the commit has beside the data files and where these end.
         written: The data files by partition, as far as they are in the store.
     """
 
     def __init__(
         self,
         group: Group[Any],
+        wal: Register | None,
         store: Store,
+        state: TableState,
         now_ms: int,
-        compression_type: str,
         content_bytes_max: int,
     ) -> None:
         self.now_ms = now_ms
-        self.batches = group.batches()
         self.partitions = dict(sorted(group.by_partition().items()))
-        self.registers: list[Action] = []
         self.written: dict[int, WrittenFile] = {}
+        self._batches = group.batches()
+        self._registers = producer_registers(state, self._batches, now_ms)
+        if wal is not None:
+            self._registers.append(wal)
         self._size_bytes = group.size_bytes
         self._store = store
-        self._compression_type = compression_type
+        self._compression_type = state.config.compression_type
         self._content_bytes_max = content_bytes_max
         self._encoded: dict[int, tuple[DataFile, pa.Buffer]] = {}
         self._commit: TableCommit | None = None
@@ -211,9 +214,9 @@ class _Append:
         actions = file_actions([one.file for one in self.files()])
         return TableCommit.of(
             "APPEND",
-            [*actions, *self.registers, *more],
+            [*actions, *self._registers, *more],
             timestamp_ms=self.now_ms,
-            batches=self.batches,
+            batches=self._batches,
         )
 
     def _encode(self, partition: int) -> tuple[DataFile, pa.Buffer]:

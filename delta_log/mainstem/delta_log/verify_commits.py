@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ from mainstem.delta_log.actions import (
     Remove,
     decode_commit,
 )
+from mainstem.delta_log.committer import wall_clock_ms
 from mainstem.delta_log.snapshot import (
     commit_path,
     commits_written_ms,
@@ -112,7 +112,7 @@ class CommitWalk:
         """
         checkpoint = max(self._state.checkpoint_version, last_checkpoint_version(self._store))
         files = commits_written_ms(self._store)
-        cutoff_ms = time.time_ns() // 1_000_000 - self._state.config.log_retention_ms
+        cutoff_ms = wall_clock_ms() - self._state.config.log_retention_ms
         if missing > checkpoint or files.get(missing - 1, 0) > cutoff_ms:
             return None
         return min((one for one in files if one > missing), default=self._state.version + 1)

@@ -186,8 +186,8 @@ def _floor_to_ms(column: pa.Array) -> pa.Array:
 
 
 def table_timestamps(timestamps_ms: npt.NDArray[np.int64]) -> pa.Array:
-    """Milliseconds, in range for a record, as the column `timestamp` of a data file. A cast of
-    Arrow's takes ten times as long for some records."""
+    """Milliseconds, in range for a record, as the column `timestamp` of a data file. For some
+    records a cast of Arrow's takes longer."""
     return pa.array(timestamps_ms * 1_000).view(TABLE_SCHEMA.field("timestamp").type)
 
 

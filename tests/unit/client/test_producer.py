@@ -167,9 +167,10 @@ def test_records_without_a_key_stick_to_a_partition_until_their_batch_is_over(
 def test_batches_without_keys_stick_to_a_partition_for_the_sticky_linger(
     gateway: FakeGateway, make_producer: MakeProducer
 ) -> None:
-    stays = make_producer(sticky_partitioning_linger_ms=60_000)
+    one_batch_each = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}  # ended by flush()
+    stays = make_producer(**one_batch_each, sticky_partitioning_linger_ms=60_000)
     assert len(set(_partitions_of_batches(stays, 4))) == 1
-    moves = make_producer(sticky_partitioning_linger_ms=1)
+    moves = make_producer(**one_batch_each, sticky_partitioning_linger_ms=1)
     used = []
     for _ in range(4):
         used += _partitions_of_batches(moves, 1)
