@@ -1,42 +1,24 @@
-"""From what is known of each partition to the bytes of an answer. Runs in a thread; blocks.
-
-The answer is put together from serialised parts: a message object would copy every record twice
-more, on the event loop.
-"""
+"""From what is known of each partition to the bytes of an answer. Runs in a thread; blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pyarrow as pa
 
 from mainstem.delta_log.actions import DataFile
 from mainstem.delta_log.store import NotFound
 from mainstem.errors import LogDamagedError, MainstemError
-from mainstem.ingest_gateway.fetch_columns import (
-    batch_bytes,
-    fitting,
-    joined,
-    record_bytes,
-    schema_of,
-    without_empty_headers,
-)
+from mainstem.ingest_gateway.fetch_columns import batch_bytes, fitting, schema_of
+from mainstem.ingest_gateway.fetch_message import FetchMessage, plain_records
 from mainstem.ingest_gateway.history import Cursor, History
 from mainstem.ingest_gateway.read_topics import ReadTopic
 from mainstem.ingest_gateway.tail_cache import CachedRun
 from mainstem.limits import FETCHED_PARTITION_OVERHEAD_BYTES
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
-
-_PARTITIONS = log_pb2.FetchResponse.DESCRIPTOR.fields_by_name["partitions"].number
-_ARROW = log_pb2.FetchedPartition.DESCRIPTOR.fields_by_name["arrow"].number
-
-#: The default, which pyarrow would look up in the environment for each stream.
-_IPC_OPTIONS = pa.ipc.IpcWriteOptions()
-
-#: Batches of fewer rows are joined: each costs the reader some microseconds and 500 bytes.
-_ROWS_MIN = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +107,7 @@ def build_answer(
         last_attempt: A data file that is gone is damage; else the plan may be out of date.
     """
     answer = FetchAnswer()
-    parts: list[bytes | pa.Buffer] = []
+    message = FetchMessage(schema_of(columns))
     left = bytes_max
     first = True
     for plan in plans:
@@ -150,7 +132,7 @@ def build_answer(
             high_watermark=plan.high_watermark,
             next_offset=taken.next_offset,
         )
-        body: pa.Buffer | None = None
+        batches: Sequence[pa.RecordBatch] = ()
         if plan.error is not None:
             head.error.CopyFrom(error_to_message(plan.error))
         elif taken.batches:
@@ -160,15 +142,11 @@ def build_answer(
             served.record_bytes += taken.size_bytes
             left -= taken.size_bytes + FETCHED_PARTITION_OVERHEAD_BYTES
             if arrow:
-                body = _stream(taken.batches, schema_of(columns))
+                batches = taken.batches
             else:
-                for batch in taken.batches:
-                    head.records.extend(_messages(batch))
-        serialised: list[bytes | pa.Buffer] = [head.SerializeToString()]
-        if body is not None:
-            serialised += (_tag(_ARROW), _varint(body.size), body)
-        parts += (_tag(_PARTITIONS), _varint(sum(map(len, serialised))), *serialised)
-    answer.data = b"".join(parts)
+                head.records.extend(chain.from_iterable(map(plain_records, taken.batches)))
+        message.add(head, batches)
+    answer.data = message.serialised()
     return answer
 
 
@@ -203,12 +181,12 @@ class _Taken:
         if self.size_bytes + size > bytes_max:
             rows = fitting(batch, bytes_max - self.size_bytes)
             if rows == 0 and not self.batches:
-                alone = int(record_bytes(batch.slice(0, 1))[0])
+                alone = batch_bytes(batch.slice(0, 1))
                 rows = int(alone_bytes_max is None or alone <= alone_bytes_max)
             if rows == 0:
                 return 0
             batch = batch.slice(0, rows)
-            size = int(record_bytes(batch).sum())
+            size = batch_bytes(batch)
         self.batches.append(batch)
         self.size_bytes += size
         self.next_offset = int(batch.column("offset")[rows - 1].as_py()) + 1
@@ -271,75 +249,3 @@ def _take_from(
         if last >= end_offset:
             return False
     return False
-
-
-def _stream(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Buffer:
-    """The batches as one Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema, options=_IPC_OPTIONS) as writer:
-        for batch in _of_some_rows(batches):
-            writer.write_batch(without_empty_headers(batch))
-    return sink.getvalue()
-
-
-def _of_some_rows(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows with small batches joined."""
-    small: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        if batch.num_rows >= _ROWS_MIN:
-            if small:
-                yield joined(small)
-            small, rows = [], 0
-            yield batch
-            continue
-        small.append(batch)
-        rows += batch.num_rows
-        if rows >= _ROWS_MIN:
-            yield joined(small)
-            small, rows = [], 0
-    if small:
-        yield joined(small)
-
-
-def _messages(batch: pa.RecordBatch) -> Iterator[log_pb2.FetchedRecord]:
-    """The records as plain messages. A column that was not asked for is absent."""
-    names = batch.schema.names
-    columns = {name: batch.column(name).to_pylist() for name in names if name != "timestamp"}
-    nothing = [None] * batch.num_rows
-    times = (
-        (batch.column("timestamp").view(pa.int64()).to_numpy() // 1000).tolist()
-        if "timestamp" in names
-        else [0] * batch.num_rows
-    )
-    for offset, time_ms, kind, key, value, headers in zip(
-        columns["offset"],
-        times,
-        columns.get("timestamp_type") or [0] * batch.num_rows,
-        columns.get("key") or nothing,
-        columns.get("value") or nothing,
-        columns.get("headers") or nothing,
-        strict=True,
-    ):
-        yield log_pb2.FetchedRecord(
-            offset=offset,
-            timestamp_ms=time_ms,
-            timestamp_type=kind,
-            key=key,
-            value=value,
-            headers=[log_pb2.Header(**header) for header in headers or ()],
-        )
-
-
-def _tag(number: int) -> bytes:
-    """What stands before a field of bytes or of a message. Source: the protobuf encoding guide."""
-    return _varint(number << 3 | 2)
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -107,56 +108,56 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of all records of a batch, as `record_bytes` counts them."""
-    size: int = batch.num_rows * FETCHED_RECORD_OVERHEAD_BYTES
-    names = batch.schema.names
-    for name in _BINARY:
-        if name in names:
-            size += _total(batch.column(name))
-    if "headers" in names and batch.column("headers").null_count < batch.num_rows:
-        size = int(record_bytes(batch).sum())
-    return size
-
-
-def record_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of each record: the columns that it has, and what it costs beside them."""
-    sizes = np.full(batch.num_rows, FETCHED_RECORD_OVERHEAD_BYTES, dtype=np.int64)
-    names = batch.schema.names
-    for name in _BINARY:
-        if name in names:
-            sizes += _lengths(batch.column(name))
-    if "headers" in names:
-        headers = batch.column("headers")
-        if headers.null_count < len(headers):
-            entries = headers.flatten()
-            entry_bytes = (
-                _lengths(entries.field("key"))
-                + _lengths(entries.field("value"))
-                + HEADER_OVERHEAD_BYTES
-            )
-            counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
-            ends = np.cumsum(counts)
-            totals = np.concatenate([[0], np.cumsum(entry_bytes)])
-            sizes += totals[ends] - totals[ends - counts]
-    return sizes
+    """Bytes of all records of a batch: the columns that it has, and what each record costs beside
+    them. What lies behind a null key or value counts too."""
+    return int(_bytes_before(batch)(batch.num_rows))
 
 
 def fitting(batch: pa.RecordBatch, bytes_max: int) -> int:
-    """How many records of the batch's front fit into `bytes_max`."""
-    return int(np.searchsorted(np.cumsum(record_bytes(batch)), bytes_max, side="right"))
+    """How many records of the batch's front have no more than `bytes_max` bytes, as `batch_bytes`
+    counts them."""
+    rows = range(1, batch.num_rows + 1)
+    return bisect_right(rows, bytes_max, key=_bytes_before(batch))
+
+
+def _bytes_before(batch: pa.RecordBatch) -> Callable[[int], int]:
+    """Tells how many bytes so many records of the batch's front have."""
+    ends: list[npt.NDArray[np.integer[Any]]] = [
+        _ends(batch.column(name))
+        for name in batch.schema.names
+        if name in _BINARY and batch.column(name).null_count < batch.num_rows
+    ]
+    if "headers" in batch.schema.names:
+        headers = batch.column("headers")
+        if headers.null_count < batch.num_rows:
+            ends.append(_header_ends(headers))
+
+    def bytes_before(rows: int) -> int:
+        size = rows * FETCHED_RECORD_OVERHEAD_BYTES
+        for column in ends:
+            size += int(column[rows]) - int(column[0])
+        return size
+
+    return bytes_before
+
+
+def _ends(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each value of a binary column begins, and where the last one ends."""
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
+
+
+def _header_ends(headers: pa.Array) -> npt.NDArray[np.int64]:
+    """How many bytes the headers of no row, of one, and so on of all rows from the front have."""
+    entries = headers.flatten()
+    entry_bytes = (
+        _lengths(entries.field("key")) + _lengths(entries.field("value")) + HEADER_OVERHEAD_BYTES
+    )
+    counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+    totals = np.concatenate([[0], np.cumsum(entry_bytes)])
+    ends: npt.NDArray[np.int64] = totals[np.concatenate([[0], np.cumsum(counts)])]
+    return ends
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     lengths = pc.fill_null(pc.binary_length(column), 0)
     return np.asarray(lengths).astype(np.int64)
-
-
-def _total(column: pa.Array) -> int:
-    """Bytes of all values of a binary column. What lies behind a null counts too."""
-    count = len(column)
-    offsets = column.buffers()[1]
-    if count == 0 or column.null_count == count or offsets is None:
-        return 0
-    ends = np.frombuffer(offsets, np.int32, count + 1, 4 * column.offset)
-    size: int = int(ends[-1] - ends[0])
-    return size
