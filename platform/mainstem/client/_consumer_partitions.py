@@ -36,6 +36,7 @@ class Partition:
         stored: The offset that store_offsets() left to be committed, if any.
         committed: The last offset that automatic commits sent.
         added_later: It came to its topic after the subscription: it is read from its start.
+        high_watermark, log_start_offset: As the last answer said.
         failed: It cannot be read on; the error was raised, or waits to be.
         retry_at: Monotonic seconds before which it is left alone.
     """
@@ -80,6 +81,11 @@ class Partition:
         self.retry_at = 0.0
         self.high_watermark = OFFSET_INVALID
         self.log_start_offset = OFFSET_INVALID
+
+    @property
+    def behind(self) -> bool:
+        """The last answer did not bring all that was there."""
+        return self.high_watermark > self.fetch_offset
 
     def go_to(self, offset: int) -> None:
         """Goes on at `offset`; what is buffered is void."""

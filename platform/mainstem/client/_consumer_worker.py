@@ -188,7 +188,7 @@ class ConsumerWorker:
         """Fetches that wait for records and lack a partition that is to be fetched, and when to
         look again; the lock is held. While this thread is busy they end by fetch.max.wait.ms."""
         looked = [fetcher.overdue() for fetcher in self._fetchers.values()]
-        calls = [call for call, _ in looked if call is not None]
+        calls = [call for overdue, _ in looked for call in overdue]
         return calls, min((wait_s for _, wait_s in looked), default=_LOOK_EVERY_S)
 
     @property

@@ -1,4 +1,4 @@
-"""One thread for each leader, which keeps one fetch under way while the buffer has room."""
+"""The threads that fetch from one leader while the buffer has room."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 
 from mainstem.client._channels import Channels
-from mainstem.client._consumer_partitions import Chunk, Partition, Partitions, Start
-from mainstem.client._consumer_records import batches_from_ipc
+from mainstem.client._consumer_partitions import Partition, Partitions, Start
 from mainstem.client._consumer_settings import ConsumerSettings
-from mainstem.errors import MainstemError, OutcomeUnknownError
-from mainstem.protocol import error_from_message, error_from_rpc
+from mainstem.client._fetch_answers import FetchAnswers, Wanted
+from mainstem.client._fetch_shares import share_of_first, share_of_second
+from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import log_pb2
 
 _log = logging.getLogger("mainstem.client")
@@ -30,27 +29,40 @@ _LOOK_EVERY_S: Final = 1.0
 
 _METHOD: Final = "/mainstem.v1.Log/Fetch"
 
-_Wanted = list[tuple[Partition, int, int]]
 
-
-@dataclass(slots=True)
-class _UnderWay:
-    """A fetch that is not answered yet.
+class _Fetch:
+    """A fetch, from what it asks for to its answer.
 
     Attributes:
-        asked: The partitions that it has, as they were.
+        bytes_max: Of records in the answer.
+        reserved_bytes: What the answer may take of the buffer.
         changes: Of the partitions, when it was last compared with what is to be fetched.
     """
 
-    call: Any
-    asked: set[tuple[int, int]]
-    changes: int
-    began_at: float
-    cancelled: bool = False
+    def __init__(
+        self, wanted: Sequence[Wanted], bytes_max: int, partition_bytes_max: int, changes: int
+    ) -> None:
+        self.wanted = wanted
+        self.bytes_max = bytes_max
+        self.reserved_bytes = min(bytes_max, len(wanted) * partition_bytes_max)
+        self.changes = changes
+        self.call: Any = None
+        self.began_at = 0.0
+        self.cancelled = False
+        self._asked = {(id(one), generation) for one, generation, _ in wanted}
+
+    def has(self, one: Partition) -> bool:
+        """It asks for the partition, as it is now."""
+        return (id(one), one.generation) in self._asked
+
+    @property
+    def waits(self) -> bool:
+        """None of its partitions is known to have records."""
+        return not any(one.behind and self.has(one) for one, _, _ in self.wanted)
 
 
 class LeaderFetcher:
-    """Fetches all partitions that one gateway leads.
+    """Fetches all partitions that one gateway leads; see `_fetch_shares` for what is under way.
 
     Args:
         leads: Tells whether a partition is this leader's; called with the lock held.
@@ -71,74 +83,76 @@ class LeaderFetcher:
         self.address = address
         self._partitions = partitions
         # As a stream of one answer, for which gRPC needs no thread beside this one: see `Channels`.
-        self._fetch: Any = channels.get(address).unary_stream(
+        self._rpc: Any = channels.get(address).unary_stream(
             _METHOD,
             request_serializer=log_pb2.FetchRequest.SerializeToString,
             response_deserializer=log_pb2.FetchResponse.FromString,
         )
-        self._under_way: _UnderWay | None = None
         self._settings = settings
         self._leads = leads
         self._share_bytes = share_bytes
-        self._on_lost = on_lost
+        self._answers = FetchAnswers(address, partitions, settings, on_lost)
+        self._first: _Fetch | None = None
+        self._second: _Fetch | None = None
         self._turn = 0
         self._cancelled = 0
-        self._down = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"mainstem-fetch-{address}", daemon=True
-        )
-        self._thread.start()
+        self._first_thread = self._thread(self._run_first, "")
+        self._second_thread: threading.Thread | None = None
+        self._first_thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Waits for the thread, after the partitions were closed."""
-        self._thread.join(timeout_s)
+        """Waits for the threads, after the partitions were closed."""
+        deadline = time.monotonic() + timeout_s
+        self._first_thread.join(timeout_s)
+        if self._second_thread is not None:
+            self._second_thread.join(max(0.0, deadline - time.monotonic()))
 
-    # ---------------------------------------------------------------------------------- the thread
-
-    def _run(self) -> None:
+    def overdue(self) -> tuple[list[Any], float]:
+        """Calls under way to be cancelled, without the lock, which is held now; and in how many
+        seconds to ask again. One is if it waits and lacks a partition, all are after a close."""
         partitions = self._partitions
-        while (found := self._next()) is not None:
-            wanted, room_bytes, changes = found
-            request = self._request(wanted, room_bytes)
-            try:
-                answer = self._call(request, wanted, changes)
-            except Exception:
-                if partitions.closed:
-                    return
-                _log.exception("fetching from %s failed; trying again", self.address)
-                time.sleep(self._settings.retry_backoff_ms / 1000)
-                continue
-            if answer is not None:
-                self._take(answer, wanted)
+        if partitions.closed:
+            calls = [
+                fetch
+                for fetch in (self._first, self._second)
+                if fetch is not None and fetch.call is not None and not fetch.cancelled
+            ]
+            for fetch in calls:
+                fetch.cancelled = True
+            return [fetch.call for fetch in calls], _LOOK_EVERY_S
+        first = self._first
+        if first is None or first.call is None or first.cancelled:
+            return [], _LOOK_EVERY_S
+        if partitions.changes == first.changes:
+            return [], _LOOK_EVERY_S
+        if not self._lacks(first):
+            first.changes = partitions.changes
+            return [], _LOOK_EVERY_S
+        least_s = _CANCEL_AFTER_S * 2 ** min(self._cancelled - 1, 6) if self._cancelled else 0.0
+        wait_s = first.began_at + least_s - time.monotonic()
+        if wait_s > 0:
+            return [], wait_s
+        first.cancelled = True
+        return [first.call], 0.0
 
-    def _next(self) -> tuple[_Wanted, int, int] | None:
-        """Waits until there is something to fetch; None: the consumer was closed."""
-        partitions = self._partitions
-        with partitions.lock:
-            while not partitions.closed:
-                wanted, room_bytes = self._wanted()
-                if wanted:
-                    return wanted, room_bytes, partitions.changes
-                partitions.wanted.wait(self._pause_s())
-        return None
+    def _lacks(self, first: _Fetch) -> bool:
+        """A partition is to be fetched that is in no fetch, and will not be in one soon."""
+        if self._may_share and not first.waits:
+            return False
+        return any(not first.has(one) for one in self._free(self._second))
 
-    def _wanted(self) -> tuple[_Wanted, int]:
-        """What to fetch now, the least recently served first, and the room for it."""
-        partitions = self._partitions
-        share_bytes = self._share_bytes()
-        used_bytes = partitions.buffered.get(self.address, 0)
-        if used_bytes * 2 > share_bytes:
-            return [], 0
+    # -------------------------------------------------------------------------------- what to fetch
+
+    def _free(self, other: _Fetch | None) -> list[Partition]:
+        """The partitions that are to be fetched now and are not under way in the other fetch."""
         now = time.monotonic()
-        wanted = [
-            (one, one.generation, one.fetch_offset)
-            for one in partitions.assigned.values()
-            if self._fetchable(one) and one.retry_at <= now
+        return [
+            one
+            for one in self._partitions.assigned.values()
+            if self._fetchable(one)
+            and one.retry_at <= now
+            and (other is None or not other.has(one))
         ]
-        if wanted:
-            self._turn = (self._turn + 1) % len(wanted)
-            wanted = wanted[self._turn :] + wanted[: self._turn]
-        return wanted, share_bytes - used_bytes
 
     def _fetchable(self, one: Partition) -> bool:
         return (
@@ -146,6 +160,55 @@ class LeaderFetcher:
             and not one.paused
             and one.failed is None
             and self._leads(self.address, one)
+        )
+
+    @property
+    def _may_share(self) -> bool:
+        """fetch.min.bytes counts the bytes of all partitions together."""
+        return self._settings.fetch_min_bytes <= 1
+
+    def _room_bytes(self, other: _Fetch | None) -> int:
+        """How much of the buffer the next answer may take; 0: too little is free."""
+        share_bytes = self._share_bytes()
+        used_bytes = self._partitions.buffered.get(self.address, 0)
+        if other is not None:
+            used_bytes += other.reserved_bytes
+        return 0 if used_bytes * 2 > share_bytes else max(1, share_bytes - used_bytes)
+
+    def _plan_first(self) -> _Fetch | None:
+        room_bytes = self._room_bytes(self._second)
+        if not room_bytes:
+            return None
+        free = self._free(self._second)
+        share = free
+        if self._may_share:
+            share = share_of_first(free, second_idle=self._second is None)
+        if share:
+            self._turn = (self._turn + 1) % len(share)
+            share = share[self._turn :] + share[: self._turn]
+        if len(share) < len(free):
+            room_bytes = max(1, room_bytes // 2)
+            if self._second_thread is None:
+                self._second_thread = self._thread(self._run_second, "-2")
+                self._second_thread.start()
+        return self._plan(share, room_bytes)
+
+    def _plan_second(self) -> _Fetch | None:
+        room_bytes = self._room_bytes(self._first)
+        if not room_bytes:
+            return None
+        share = share_of_second(self._free(self._first), first_idle=self._first is None)
+        return self._plan(share, room_bytes)
+
+    def _plan(self, share: Sequence[Partition], room_bytes: int) -> _Fetch | None:
+        if not share:
+            return None
+        settings = self._settings
+        return _Fetch(
+            [Wanted(one, one.generation, one.fetch_offset) for one in share],
+            min(settings.fetch_max_bytes, room_bytes),
+            settings.max_partition_fetch_bytes,
+            self._partitions.changes,
         )
 
     def _pause_s(self) -> float:
@@ -158,7 +221,93 @@ class LeaderFetcher:
         ]
         return max(0.001, min([*waits, _LOOK_EVERY_S]))
 
-    def _request(self, wanted: _Wanted, room_bytes: int) -> log_pb2.FetchRequest:
+    # --------------------------------------------------------------------------------- the threads
+
+    def _thread(self, run: Callable[[], None], suffix: str) -> threading.Thread:
+        return threading.Thread(
+            target=run, name=f"mainstem-fetch-{self.address}{suffix}", daemon=True
+        )
+
+    def _run_first(self) -> None:
+        while (fetch := self._next_first()) is not None:
+            if self._fetched(fetch):
+                self._cancelled = 0
+            elif fetch.cancelled:
+                self._cancelled += 1
+
+    def _run_second(self) -> None:
+        while (fetch := self._next_second()) is not None:
+            self._fetched(fetch)
+
+    def _next_first(self) -> _Fetch | None:
+        """Waits until there is something to fetch; None: the consumer was closed."""
+        partitions = self._partitions
+        with partitions.lock:
+            self._first = None
+            if self._second_thread is not None:
+                partitions.wanted.notify_all()
+            while not partitions.closed:
+                self._first = self._plan_first()
+                if self._first is not None:
+                    return self._first
+                partitions.wanted.wait(self._pause_s())
+        return None
+
+    def _next_second(self) -> _Fetch | None:
+        """As `_next_first`."""
+        partitions = self._partitions
+        with partitions.lock:
+            before, self._second = self._second, None
+            partitions.wanted.notify_all()
+            if before is not None and not all(one.behind for one, _, _ in before.wanted):
+                partitions.changed()  # the first, which may wait for others, has to take over
+            while not partitions.closed:
+                self._second = self._plan_second()
+                if self._second is not None:
+                    return self._second
+                partitions.wanted.wait(self._pause_s())
+        return None
+
+    def _fetched(self, fetch: _Fetch) -> bool:
+        """Makes the call and takes its answer; whether one came."""
+        try:
+            answer = self._answer(fetch)
+            if answer is not None:
+                self._answers.take(answer, fetch.wanted)
+                return True
+        except Exception:
+            if not self._partitions.closed:
+                _log.exception("fetching from %s failed; trying again", self.address)
+                time.sleep(self._settings.retry_backoff_ms / 1000)
+        return False
+
+    def _answer(self, fetch: _Fetch) -> log_pb2.FetchResponse | None:
+        """The answer to a fetch. None: it failed, or was cancelled."""
+        settings, partitions = self._settings, self._partitions
+        timeout_s = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
+        call = self._rpc(self._request(fetch), timeout=timeout_s)
+        with partitions.lock:
+            fetch.began_at = time.monotonic()
+            fetch.call = call
+            fetch.cancelled = partitions.closed
+            if partitions.changes != fetch.changes:
+                partitions.news.notify_all()  # nobody has looked at this call yet
+        if fetch.cancelled:
+            call.cancel()  # who would do it else may have ended
+        try:
+            answer: log_pb2.FetchResponse = next(call)
+            for _ in call:  # there is no second one: the end of the call
+                pass
+        except grpc.RpcError as failure:
+            if not fetch.cancelled:
+                self._answers.failed(error_from_rpc(failure), fetch.wanted)
+            return None
+        finally:
+            with partitions.lock:
+                fetch.call = None
+        return answer
+
+    def _request(self, fetch: _Fetch) -> log_pb2.FetchRequest:
         settings = self._settings
         return log_pb2.FetchRequest(
             partitions=[
@@ -169,162 +318,10 @@ class LeaderFetcher:
                     max_bytes=settings.max_partition_fetch_bytes,
                     topic_id=one.topic_id,
                 )
-                for one, _, offset in wanted
+                for one, _, offset in fetch.wanted
             ],
             min_bytes=settings.fetch_min_bytes,
             max_wait_ms=settings.fetch_max_wait_ms,
-            max_bytes=max(1, min(settings.fetch_max_bytes, room_bytes)),
+            max_bytes=fetch.bytes_max,
             format=log_pb2.FETCH_FORMAT_ARROW,
         )
-
-    def _call(
-        self, request: log_pb2.FetchRequest, wanted: _Wanted, changes: int
-    ) -> log_pb2.FetchResponse | None:
-        """One fetch. None: it failed, or was cancelled because it lacks a partition."""
-        settings, partitions = self._settings, self._partitions
-        timeout_s = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
-        under_way = _UnderWay(
-            self._fetch(request, timeout=timeout_s),
-            {(id(one), generation) for one, generation, _ in wanted},
-            changes,
-            time.monotonic(),
-        )
-        with partitions.lock:
-            self._under_way = under_way
-            under_way.cancelled = partitions.closed
-            if partitions.changes != changes:
-                partitions.news.notify_all()  # nobody has looked at this call yet
-        if under_way.cancelled:
-            under_way.call.cancel()  # who would do it else may have ended
-        try:
-            answer: log_pb2.FetchResponse = next(under_way.call)
-            for _ in under_way.call:  # there is no second one: the end of the call
-                pass
-        except grpc.RpcError as failure:
-            error = error_from_rpc(failure)
-            if under_way.cancelled:
-                self._cancelled += 1
-            else:
-                self._failed(error, wanted)
-            return None
-        finally:
-            with partitions.lock:
-                self._under_way = None
-        self._cancelled = 0
-        self._down = False
-        return answer
-
-    def overdue(self) -> tuple[Any, float]:
-        """The call under way, if it lacks a partition and is old enough: to be cancelled, without
-        the lock, which is held now. Else None, and in how many seconds to ask again."""
-        partitions, under_way = self._partitions, self._under_way
-        if under_way is None or under_way.cancelled:
-            return None, _LOOK_EVERY_S
-        wait_s = 0.0
-        if not partitions.closed:
-            if partitions.changes == under_way.changes:
-                return None, _LOOK_EVERY_S
-            if not self._lacks(under_way.asked):
-                under_way.changes = partitions.changes
-                return None, _LOOK_EVERY_S
-            least_s = _CANCEL_AFTER_S * 2 ** min(self._cancelled - 1, 6) if self._cancelled else 0.0
-            wait_s = under_way.began_at + least_s - time.monotonic()
-        if wait_s > 0:
-            return None, wait_s
-        under_way.cancelled = True
-        return under_way.call, 0.0
-
-    def _lacks(self, asked: set[tuple[int, int]]) -> bool:
-        """A partition is to be fetched that the call under way does not have."""
-        now = time.monotonic()
-        return any(
-            self._fetchable(one) and one.retry_at <= now and (id(one), one.generation) not in asked
-            for one in self._partitions.assigned.values()
-        )
-
-    # ----------------------------------------------------------------------------------- its answer
-
-    def _take(self, answer: log_pb2.FetchResponse, wanted: _Wanted) -> None:
-        partitions = self._partitions
-        decoded: list[tuple[list[Any], MainstemError | None]] = []
-        for (_, _, offset), fetched in zip(wanted, answer.partitions, strict=False):
-            error = error_from_message(fetched.error) if fetched.HasField("error") else None
-            try:
-                decoded.append((batches_from_ipc(fetched.arrow, offset), error))
-            except MainstemError as failure:
-                decoded.append(([], failure))
-        lost: list[Partition] = []
-        with partitions.lock:
-            for (one, generation, offset), fetched, (batches, error) in zip(
-                wanted, answer.partitions, decoded, strict=False
-            ):
-                current = partitions.assigned.get(one.tp) is one and one.generation == generation
-                if not current or one.paused:
-                    continue
-                if error is not None:
-                    self._partition_failed(one, error, lost)
-                    continue
-                one.topic_id = one.topic_id or fetched.topic_id
-                one.high_watermark = fetched.high_watermark
-                one.log_start_offset = fetched.log_start_offset
-                self._put(one, batches, offset, fetched.next_offset)
-            if lost:
-                self._on_lost(lost)
-
-    def _put(self, one: Partition, batches: list[Any], offset: int, next_offset: int) -> None:
-        last = len(batches) - 1
-        for index, batch in enumerate(batches):
-            following = (
-                max(next_offset, batch.column("offset")[-1].as_py() + 1)
-                if index == last
-                else batches[index + 1].column("offset")[0].as_py()
-            )
-            chunk = Chunk(one, one.generation, batch, following, batch.nbytes, self.address)
-            one.fetch_offset = following
-            self._partitions.put(chunk)
-        if not batches and next_offset > offset:
-            one.fetch_offset = next_offset
-            self._partitions.put(Chunk(one, one.generation, None, next_offset, 0, self.address))
-
-    def _partition_failed(
-        self, one: Partition, error: MainstemError, lost: list[Partition]
-    ) -> None:
-        """What an error of one partition means; the lock is held."""
-        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
-        moved = error.code == "OFFSET_OUT_OF_RANGE" or (
-            error.code == "UNKNOWN_TOPIC" and bool(one.topic_id)
-        )
-        if moved and one.queued:
-            # What was fetched before is good, and comes first.
-            one.retry_at = time.monotonic() + backoff_s
-        elif error.code == "OFFSET_OUT_OF_RANGE":
-            if self._settings.reset == "none":
-                self._partitions.fail(one, error)
-                return
-            _log.warning(
-                "offset %d of %s-%d is out of range; auto.offset.reset says %s: %s",
-                one.fetch_offset, one.topic, one.partition, self._settings.reset, error,
-            )  # fmt: skip
-            one.start = Start.RESET
-            self._partitions.changed()
-        elif error.code == "UNKNOWN_TOPIC" or error.retriable:
-            # The metadata tell whether the topic is gone, is another now, or has another leader.
-            one.retry_at = time.monotonic() + backoff_s
-            lost.append(one)
-        else:
-            self._partitions.fail(one, error)
-
-    def _failed(self, error: MainstemError, wanted: _Wanted) -> None:
-        """The whole call failed."""
-        retriable = error.retriable or isinstance(error, OutcomeUnknownError)
-        if not self._down:
-            _log.warning("fetching from %s failed: %s", self.address, error)
-        self._down = True
-        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
-        with self._partitions.lock:
-            current = [one for one, generation, _ in wanted if one.generation == generation]
-            for one in current:
-                one.retry_at = time.monotonic() + backoff_s
-                if not retriable:
-                    self._partitions.fail(one, error)
-            self._on_lost(current)
