@@ -38,8 +38,15 @@ _ENCODINGS: Final = {
     "sequence": "DELTA_BINARY_PACKED",
 }
 
-#: Records with fewer bytes are not compressed: a compressor for each column takes as long as all
-#: else, and the file takes a block of the disk anyway.
+#: What is compressed; numbers are small as they are encoded.
+_COMPRESSED: Final = {
+    "key": ["key"],
+    "value": ["value"],
+    "headers": ["headers.list.element.key", "headers.list.element.value"],
+}
+
+#: Such a column of an append is not compressed if it has fewer bytes: a compressor for each takes
+#: as long as all else, and the file takes a block of the disk anyway.
 _COMPRESSED_BYTES_MIN: Final = 4 * KIB
 
 _DICTIONARY: Final = ["timestamp_type", "producer_id", "headers.list.element.key"]
@@ -93,12 +100,10 @@ def encode_data_file(
         ],
         schema=TABLE_SCHEMA,
     )
-    size_bytes = records.nbytes
-    if size_bytes < _COMPRESSED_BYTES_MIN:
-        compression_type = "none"
+    large = [name for name in _COMPRESSED if _is_large(records.column(name))]
     sink = pa.BufferOutputStream()
-    with parquet_writer(sink, compression_type) as writer:
-        writer.write_table(columns, row_group_size=_row_group_rows(rows, size_bytes))
+    with parquet_writer(sink, compression_type, large) as writer:
+        writer.write_table(columns, row_group_size=_row_group_rows(rows, records.nbytes))
     data = sink.getvalue()
     file = DataFile(
         path=new_path(partition, base_offset),
@@ -114,14 +119,26 @@ def encode_data_file(
     return file, data
 
 
-def parquet_writer(sink: pa.BufferOutputStream, compression_type: str) -> pq.ParquetWriter:
-    """Writes row groups of a data file, with the columns of `TABLE_SCHEMA`, to `sink`."""
+def _is_large(column: pa.Array | pa.ChunkedArray) -> bool:
+    """It is worth a compressor."""
+    return bool(column.null_count < len(column) and column.nbytes >= _COMPRESSED_BYTES_MIN)
+
+
+def parquet_writer(
+    sink: pa.BufferOutputStream, compression_type: str, compressed: Iterable[str] = _COMPRESSED
+) -> pq.ParquetWriter:
+    """Writes row groups of a data file, with the columns of `TABLE_SCHEMA`, to `sink`.
+
+    Args:
+        compressed: Which of key, value and headers are.
+    """
     codec, level = _COMPRESSION[compression_type]
+    columns = [path for name in compressed for path in _COMPRESSED[name]]
     return pq.ParquetWriter(
         sink,
         TABLE_SCHEMA,
-        compression=codec,
-        compression_level=level,
+        compression=dict.fromkeys(columns, codec),
+        compression_level=None if level is None else dict.fromkeys(columns, level),
         use_dictionary=_DICTIONARY,
         column_encoding=_ENCODINGS,
         write_statistics=_STATISTICS,

@@ -85,8 +85,9 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "compression.type",
             "enum",
             "zstd",
-            "How data files are compressed (zstd at level 1); what a commit adds to a partition is "
-            "not, where it is less than 4 KiB. Kafka: compression.type.",
+            "How keys, values and headers are compressed in data files (zstd at level 1). Each of "
+            "the three is not, where a commit adds less than 4 KiB of it to a partition. Kafka: "
+            "compression.type.",
             choices=("zstd", "lz4", "snappy", "gzip", "none"),
         ),
         ConfigKey(

@@ -326,7 +326,14 @@ def _other_commit(topics: Topics, actions: Sequence[Any], operation: str = "OTHE
 
 def _codec(path: Path) -> str:
     metadata = pq.read_metadata(path)
-    return str(metadata.row_group(0).column(0).compression)
+    return _codecs(metadata)["value"]
+
+
+def _codecs(metadata: pq.FileMetaData) -> dict[str, str]:
+    """By column."""
+    group = metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    return {column.path_in_schema: str(column.compression) for column in columns}
 
 
 def test_two_changes_of_settings_at_once_both_hold(
@@ -833,12 +840,15 @@ def test_a_file_is_compressed_as_the_topic_says_and_has_statistics_where_they_he
     opened = topics.open("t")
     (file,) = opened.state.files(0).sorted()
     opened.store.close()
-    group = pq.read_metadata(Path(topics.uri("t"), file.path)).row_group(0)
+    metadata = pq.read_metadata(Path(topics.uri("t"), file.path))
+    group = metadata.row_group(0)
     columns = {
         group.column(number).path_in_schema: group.column(number)
         for number in range(group.num_columns)
     }
-    assert {column.compression for column in columns.values()} == {codec}
+    codecs = _codecs(metadata)
+    assert (codecs["key"], codecs["value"]) == (codec, codec)
+    assert {codecs[name] for name in codecs.keys() - {"key", "value"}} == {"UNCOMPRESSED"}
     with_statistics = {name for name, column in columns.items() if column.is_stats_set}
     assert with_statistics == {"offset", "timestamp"}
     assert (columns["offset"].statistics.min, columns["offset"].statistics.max) == (0, 999)
@@ -848,20 +858,35 @@ def test_a_file_is_compressed_as_the_topic_says_and_has_statistics_where_they_he
     assert "DELTA_LENGTH_BYTE_ARRAY" in columns["value"].encodings
 
 
-def test_some_records_are_not_compressed_whatever_the_topic_says(
-    topics: Topics, pool: ThreadPoolExecutor
+@pytest.mark.parametrize(
+    ("key_bytes", "value_bytes", "header_bytes", "compressed"),
+    [
+        (1_000, 1_000, 1_000, set()),
+        (5_000, 1_000, 0, {"key"}),
+        (0, 5_000, 1_000, {"value"}),
+        (0, 0, 5_000, {"headers.list.element.key", "headers.list.element.value"}),
+    ],
+)
+def test_what_has_less_than_4_kib_is_not_compressed_whatever_the_topic_says(
+    topics: Topics,
+    pool: ThreadPoolExecutor,
+    key_bytes: int,
+    value_bytes: int,
+    header_bytes: int,
+    compressed: set[str],
 ) -> None:
     _create(topics, compression_type="gzip")
+    headers = [[("h", bytes(header_bytes))]] if header_bytes else None
+    batch = records_to_wire_batch([bytes(key_bytes)], [bytes(value_bytes)], headers, [NOW_MS])
 
     async def work() -> None:
         appender = await _lead(topics.open("t"), pool)
-        for size in (1_000, 5_000):
-            batch = records_to_wire_batch([None], [bytes(size)], None, [NOW_MS])
-            await appender.submit([Slice(0, batch)], 1)
+        await appender.submit([Slice(0, batch)], 1)
         await appender.close(10)
-        files = appender.state.files(0).sorted()
-        codecs = [_codec(Path(topics.uri("t"), file.path)) for file in files]
-        assert codecs == ["UNCOMPRESSED", "GZIP"]
+        (file,) = appender.state.files(0).sorted()
+        codecs = _codecs(pq.read_metadata(Path(topics.uri("t"), file.path)))
+        assert {name for name, codec in codecs.items() if codec == "GZIP"} == compressed
+        assert {codecs[name] for name in codecs.keys() - compressed} == {"UNCOMPRESSED"}
 
     _run(work)
 
