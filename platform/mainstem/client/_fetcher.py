@@ -299,8 +299,9 @@ class LeaderFetcher:
             for _ in call:  # there is no second one: the end of the call
                 pass
         except grpc.RpcError as failure:
+            error = error_from_rpc(failure)  # of a cancelled call too: it loses its traceback
             if not fetch.cancelled:
-                self._answers.failed(error_from_rpc(failure), fetch.wanted)
+                self._answers.failed(error, fetch.wanted)
             return None
         finally:
             with partitions.lock:
