@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
@@ -40,6 +42,9 @@ _REQUEST_BYTES_MAX: Final = 4 * MIB
 
 #: close() waits so long for each kind of thread; they wake at once.
 _JOIN_S: Final = 5.0
+
+#: The same at the end of a program that did not close its consumer.
+_EXIT_JOIN_S: Final = 1.0
 
 #: `Partition.retry_at` of what on_assign has not seen yet.
 _NOT_YET: Final = float("inf")
@@ -80,6 +85,7 @@ class ConsumerEngine:
             self._look_at_clock,
             lambda: self._subscribed,
         )
+        _engines.add(self)
         self._subscribed = False
         self._callbacks: tuple[_Callback, _Callback, _Callback] = (None, None, None)
         self._in_callback = False
@@ -364,17 +370,41 @@ class ConsumerEngine:
                 self.commits.wait_for_all()
                 if self._subscribed:
                     self._group.leave()
-            with self.partitions.lock:
-                self.partitions.closed = True
-                self.partitions.assigned.clear()
-                self.partitions.purge()
-                self.partitions.arrived.notify_all()
+            self._stop(_JOIN_S)
             self.reader.drop_void()
-            if self._group is not None:
-                self._group.close(_JOIN_S)
-            self._worker.join(0.5)
-            self._channels.close()
-            self._worker.join(_JOIN_S)
+
+    def at_exit(self) -> None:
+        """The program ends without close(): nothing is committed and the group is not told, as if
+        it were killed; only the threads end."""
+        if not self.closed and self._pid == os.getpid():
+            self.closed = True
+            self._stop(0.0)  # nobody is waited for, but every call is cancelled
+            self._stop(_EXIT_JOIN_S)
+
+    def _stop(self, timeout_s: float) -> None:
+        """Ends all threads; waits so long for each kind."""
+        with self.partitions.lock:
+            self.partitions.closed = True
+            self.partitions.assigned.clear()
+            self.partitions.purge()
+            self.partitions.arrived.notify_all()
+        if self._group is not None:
+            self._group.close(timeout_s)
+        self._worker.join(min(0.5, timeout_s))
+        self._channels.close()
+        self._worker.join(timeout_s)
+
+
+_engines: weakref.WeakSet[ConsumerEngine] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    # A thread that is inside gRPC or Arrow when the interpreter ends aborts the process.
+    for engine in list(_engines):
+        engine.at_exit()
+
+
+atexit.register(_at_exit)
 
 
 def _start_at(one: Partition, offset: int) -> None:
