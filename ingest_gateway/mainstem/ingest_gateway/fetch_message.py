@@ -13,10 +13,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from mainstem.ingest_gateway.fetch_columns import joined, without_empty_headers
+from mainstem.protocol import field_tag, varint
 from mainstem.protocol.v1 import log_pb2
 
-_PARTITIONS = log_pb2.FetchResponse.DESCRIPTOR.fields_by_name["partitions"].number
-_ARROW = log_pb2.FetchedPartition.DESCRIPTOR.fields_by_name["arrow"].number
+_PARTITIONS_TAG = field_tag(log_pb2.FetchResponse, "partitions")
+_ARROW_TAG = field_tag(log_pb2.FetchedPartition, "arrow")
 
 #: The default, which pyarrow would look up in the environment for each stream.
 _IPC_OPTIONS = pa.ipc.IpcWriteOptions()
@@ -64,9 +65,9 @@ class FetchMessage:
             counter = pa.MockOutputStream()
             self._write(counter, small)
             stream_bytes = counter.size()
-            fields += _tag(_ARROW) + _varint(stream_bytes)
-        length = _varint(len(fields) + stream_bytes)
-        self._parts.append(_Part(_tag(_PARTITIONS) + length + fields, small, stream_bytes))
+            fields += _ARROW_TAG + varint(stream_bytes)
+        length = varint(len(fields) + stream_bytes)
+        self._parts.append(_Part(_PARTITIONS_TAG + length + fields, small, stream_bytes))
 
     def serialised(self) -> bytes:
         """The message. Arrow writes into the memory of the bytes object itself: a copy of all
@@ -136,17 +137,3 @@ def plain_records(batch: pa.RecordBatch) -> Iterator[log_pb2.FetchedRecord]:
             value=value,
             headers=[log_pb2.Header(**header) for header in headers or ()],
         )
-
-
-def _tag(number: int) -> bytes:
-    """What stands before a field of bytes or of a message. Source: the protobuf encoding guide."""
-    return _varint(number << 3 | 2)
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)

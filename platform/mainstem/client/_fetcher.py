@@ -246,12 +246,8 @@ class LeaderFetcher:
             self._first = None
             if self._second_thread is not None:
                 partitions.wanted.notify_all()
-            while not partitions.closed:
-                self._first = self._plan_first()
-                if self._first is not None:
-                    return self._first
-                partitions.wanted.wait(self._pause_s())
-        return None
+            self._first = self._planned(self._plan_first)
+            return self._first
 
     def _next_second(self) -> _Fetch | None:
         """As `_next_first`."""
@@ -261,11 +257,17 @@ class LeaderFetcher:
             partitions.wanted.notify_all()
             if before is not None and not all(one.behind for one, _, _ in before.wanted):
                 partitions.changed()  # the first, which may wait for others, has to take over
-            while not partitions.closed:
-                self._second = self._plan_second()
-                if self._second is not None:
-                    return self._second
-                partitions.wanted.wait(self._pause_s())
+            self._second = self._planned(self._plan_second)
+            return self._second
+
+    def _planned(self, plan: Callable[[], _Fetch | None]) -> _Fetch | None:
+        """The first plan that there is; the lock is held, and let go while there is none."""
+        partitions = self._partitions
+        while not partitions.closed:
+            fetch = plan()
+            if fetch is not None:
+                return fetch
+            partitions.wanted.wait(self._pause_s())
         return None
 
     def _fetched(self, fetch: _Fetch) -> bool:

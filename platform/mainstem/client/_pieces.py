@@ -13,6 +13,7 @@ import pyarrow as pa
 from mainstem.client._delivery import BatchPromise, Receipts
 from mainstem.client._pending import Request
 from mainstem.client._sequences import Numbers
+from mainstem.protocol import field_tag, varint
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import HEADERS_TYPE, WIRE_SCHEMA
 
@@ -25,6 +26,8 @@ _WITHOUT_HEADERS: Final = pa.schema([f for f in WIRE_SCHEMA if f.name != "header
 _WITH_HEADERS_MESSAGE: Final = _WITH_HEADERS.serialize().to_pybytes()
 _WITHOUT_HEADERS_MESSAGE: Final = _WITHOUT_HEADERS.serialize().to_pybytes()
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_ARROW_TAG: Final = field_tag(log_pb2.ProduceRequest, "arrow")
+_IPC_STREAM_TAG: Final = field_tag(log_pb2.ArrowRecords, "ipc_stream")
 
 _HEADER_FIELDS: Final = [HEADERS_TYPE.value_type.field(i) for i in range(2)]
 
@@ -185,13 +188,13 @@ def encode_request(request: Outgoing, acks: log_pb2.Acks) -> bytes:
     layout = request.pieces[0].layout
     messages = [piece.message for piece in request.pieces]
     stream_bytes = len(layout) + sum(m.size for m in messages) + len(_END_OF_STREAM)
-    stream_head = _IPC_STREAM_TAG + _varint(stream_bytes)
+    stream_head = _IPC_STREAM_TAG + varint(stream_bytes)
     arrow_bytes = len(stream_head) + stream_bytes + len(tail)
     return b"".join(
         [
             head.SerializeToString(),
             _ARROW_TAG,
-            _varint(arrow_bytes),
+            varint(arrow_bytes),
             stream_head,
             layout,
             *messages,
@@ -199,21 +202,3 @@ def encode_request(request: Outgoing, acks: log_pb2.Acks) -> bytes:
             tail,
         ]
     )
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _tag(message: type[log_pb2.ProduceRequest | log_pb2.ArrowRecords], field_name: str) -> bytes:
-    """The tag of a length-delimited field (protobuf encoding: field number << 3 | 2)."""
-    return _varint(message.DESCRIPTOR.fields_by_name[field_name].number << 3 | 2)
-
-
-_ARROW_TAG: Final = _tag(log_pb2.ProduceRequest, "arrow")
-_IPC_STREAM_TAG: Final = _tag(log_pb2.ArrowRecords, "ipc_stream")

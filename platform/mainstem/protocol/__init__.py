@@ -1,5 +1,7 @@
-"""The wire: generated messages (`mainstem.protocol.v1`), and errors as gRPC statuses."""
+"""The wire: generated messages (`mainstem.protocol.v1`), and errors as gRPC statuses; fields by
+hand."""
 
+from mainstem.protocol._fields import field_tag, varint
 from mainstem.protocol._status import (
     DOMAIN,
     error_from_message,
@@ -15,5 +17,7 @@ __all__ = [
     "error_from_rpc",
     "error_to_message",
     "error_to_status",
+    "field_tag",
     "status_code_for",
+    "varint",
 ]

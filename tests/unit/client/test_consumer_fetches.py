@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
@@ -57,6 +57,15 @@ def read_all(consumer: Consumer, count: int) -> None:
             read[record.partition].append(record.value)
     wanted = [b"%d" % number for number in range(count)]
     assert read == dict.fromkeys(read, wanted)
+
+
+def check_followed(gateway: FakeLogGateway, consumer: Consumer, partitions: Iterable[int]) -> None:
+    """What is added to each partition now comes, one after the other."""
+    for partition in partitions:
+        gateway.append("t", partition, [b"late"])
+        record = consumer.poll(DEADLINE_S)
+        assert record is not None
+        assert (record.partition, record.value) == (partition, b"late")
 
 
 class Meeting:
@@ -113,11 +122,7 @@ def test_one_fetch_waits_for_all_partitions_at_the_end_of_the_log(
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
-    for partition in range(PARTITIONS):
-        gateway.append("t", partition, [b"late"])
-        record = consumer.poll(DEADLINE_S)
-        assert record is not None
-        assert (record.partition, record.value) == (partition, b"late")
+    check_followed(gateway, consumer, range(PARTITIONS))
 
 
 def test_partitions_that_caught_up_in_the_second_fetch_are_followed_by_the_first(
@@ -133,11 +138,7 @@ def test_partitions_that_caught_up_in_the_second_fetch_are_followed_by_the_first
         assert records
         read += len(records)
 
-    for partition in (1, 3):
-        gateway.append("t", partition, [b"late"])
-        record = consumer.poll(DEADLINE_S)
-        assert record is not None
-        assert (record.partition, record.value) == (partition, b"late")
+    check_followed(gateway, consumer, (1, 3))
 
 
 def test_what_both_fetches_may_bring_fits_into_the_buffer(
