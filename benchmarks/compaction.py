@@ -19,10 +19,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from mainstem.delta_log import Committed, Committer, LocalStore, Topics, registers
-from mainstem.delta_log.actions import Action, Batch, Register
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.data_file import CREATE_TIME, encode_data_file
+from mainstem.delta_log import Committed, Committer, LocalStore, Topics
+from mainstem.delta_log.files import CREATE_TIME, encode_data_file
+from mainstem.delta_log.table import Action, Batch, Register, TableCommit, registers
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.session import spark_session

@@ -18,10 +18,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from mainstem.delta_log import LocalStore, OpenTopic, Topics, registers
-from mainstem.delta_log.actions import Batch, Register
-from mainstem.delta_log.committer import Committed, Committer, TableCommit, wall_clock_ms
-from mainstem.delta_log.data_file import encode_data_file
+from mainstem.delta_log import LocalStore, OpenTopic, Topics
+from mainstem.delta_log.files import encode_data_file
+from mainstem.delta_log.table import (
+    Batch,
+    Committed,
+    Committer,
+    Register,
+    TableCommit,
+    registers,
+    wall_clock_ms,
+)
 from mainstem.records import normalise_wire_batch
 
 JOBS = ("compaction", "keyed-compaction", "retention", "vacuum", "vacuum-orphans", "log-cleanup")

@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mainstem.delta_log import Committed, Committer, LocalStore, Topics, registers
-from mainstem.delta_log.actions import Action, Batch, Register
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.data_file import CREATE_TIME, encode_data_file
+from mainstem.delta_log import Committed, Committer, LocalStore, Topics
+from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.store import Store
+from mainstem.delta_log.table import Action, Batch, Register, TableCommit, registers
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 from mainstem.jobs.runner import run_job

@@ -17,11 +17,17 @@ import time
 import uuid
 from pathlib import Path
 
-from mainstem.delta_log import LocalStore, Topics, registers
-from mainstem.delta_log.actions import Batch, DataFile, Register, encode_commit
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.snapshot import commit_path
+from mainstem.delta_log import LocalStore, Topics
+from mainstem.delta_log.table import (
+    Batch,
+    DataFile,
+    Register,
+    TableCommit,
+    commit_path,
+    encode_commit,
+    registers,
+    write_checkpoint,
+)
 
 PARTITIONS = 6
 RECORDS_PER_FILE = 100

@@ -31,11 +31,14 @@ from mainstem.delta_log import (
     Slice,
     TableState,
     Topics,
-    registers,
 )
-from mainstem.delta_log.actions import Metadata, ProducerBatch
-from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.snapshot import checkpoint_path
+from mainstem.delta_log.table import (
+    Metadata,
+    ProducerBatch,
+    checkpoint_path,
+    registers,
+    write_checkpoint,
+)
 from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS
 from mainstem.records import records_to_wire_batch
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.offset_lookup import offset_for_timestamp
+from mainstem.delta_log.files import offset_for_timestamp
 from mainstem.errors import (
     MainstemError,
     OffsetOutOfRangeError,

@@ -13,9 +13,9 @@ from typing import Final
 import pyarrow as pa
 
 from mainstem.delta_log import Store, read_data_file
-from mainstem.delta_log.actions import DataFile
-from mainstem.delta_log.data_file import DataFileMissing
-from mainstem.delta_log.store_uri import open_store
+from mainstem.delta_log.files import DataFileMissing
+from mainstem.delta_log.store import open_store
+from mainstem.delta_log.table import DataFile
 from mainstem.errors import LogDamagedError
 from mainstem.records import HEADERS_TYPE
 from pyspark_mainstem._range_plan import FilePart, RangePlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from mainstem.delta_log import Store, TableState, load_table
-from mainstem.delta_log.data_file import DataFileMissing
+from mainstem.delta_log.files import DataFileMissing
 from mainstem.errors import OffsetOutOfRangeError, UnknownTopicError
 from pyspark_mainstem._offsets import OffsetRange, TopicPartition
 from pyspark_mainstem._range_plan import RangePlan, plan_range

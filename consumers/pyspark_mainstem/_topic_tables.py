@@ -7,10 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mainstem.delta_log import Store, TableState, load_table, refresh_table
-from mainstem.delta_log.snapshot import commit_path
-from mainstem.delta_log.store import NotFound
-from mainstem.delta_log.store_uri import open_store
-from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log.store import NotFound, open_store
+from mainstem.delta_log.table import TOPICS, commit_path
 from mainstem.errors import InvalidTopicError, LogDamagedError, UnknownTopicError
 from mainstem.records import check_topic_name
 

@@ -15,9 +15,8 @@ import time
 from unittest.mock import patch
 
 from mainstem.delta_log import Committer, LocalStore, OutcomeUnknown, Store
-from mainstem.delta_log import maintenance as maintenance_module
-from mainstem.delta_log.committer import Committed, Conflict, TableCommit
-from mainstem.delta_log.live_table import LiveTable, check_checkpoint
+from mainstem.delta_log.table import Committed, Conflict, LiveTable, TableCommit, check_checkpoint
+from mainstem.delta_log.table import maintenance as maintenance_module
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import InProcessPool
@@ -65,7 +64,7 @@ def main(warehouse: str, name: str, step: str, now_ms: int) -> None:
 
     options = {"checkpoint.min.commits": 1} if name == "log-cleanup" else {}
     with (
-        patch("mainstem.delta_log.beside_leader.Committer", _StoppedCommitter),
+        patch("mainstem.delta_log.table.beside_leader.Committer", _StoppedCommitter),
         patch.object(LocalStore, "delete", counted),
         patch.object(maintenance_module, "check_checkpoint", checked),
     ):

@@ -15,9 +15,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from mainstem.delta_log import Committer, OutcomeUnknown, Store
-from mainstem.delta_log.committer import Committed, Conflict, TableCommit
-from mainstem.delta_log.store_uri import open_store
-from mainstem.delta_log.topics import Topics
+from mainstem.delta_log.store import open_store
+from mainstem.delta_log.table import Committed, Conflict, TableCommit, Topics
 from mainstem.jobs.compaction import Compaction, Merge, Merged
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.session import spark_session
@@ -74,7 +73,7 @@ def main(warehouse: str, step: str, on_spark: bool) -> None:
     if step == "written":
         job = _StoppedWhenWritten(Path(warehouse) / "written")
     _StoppedCommitter.step = step
-    with patch("mainstem.delta_log.beside_leader.Committer", _StoppedCommitter):
+    with patch("mainstem.delta_log.table.beside_leader.Committer", _StoppedCommitter):
         rows = run_job(warehouse, job, topics, pool=pool)
     print(json.dumps({row.topic: row.outcome.kind for row in rows}), flush=True)
 

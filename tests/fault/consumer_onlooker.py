@@ -15,8 +15,8 @@ from tests.fault.consumer_members import PATIENCE_S
 
 from mainstem.client import Consumer, TopicPartition
 from mainstem.delta_log import Topics, read_data_file, refresh_table
-from mainstem.delta_log.store_uri import open_store
-from mainstem.delta_log.topics import SYSTEM
+from mainstem.delta_log.store import open_store
+from mainstem.delta_log.table import SYSTEM
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.testing import OffsetCommit, OffsetRow, Operation, Output, runs_of
 

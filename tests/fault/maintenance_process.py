@@ -20,12 +20,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log import Committed, Committer, Conflict, OpenTopic, Store, Topics
-from mainstem.delta_log.actions import Action, DataFile, Remove
-from mainstem.delta_log.committer import TableCommit, wall_clock_ms
-from mainstem.delta_log.snapshot import refresh_table
-from mainstem.delta_log.store_uri import open_store
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import altered_config
+from mainstem.delta_log.store import open_store
+from mainstem.delta_log.table import (
+    Action,
+    DataFile,
+    Remove,
+    TableCommit,
+    TableState,
+    altered_config,
+    refresh_table,
+    wall_clock_ms,
+)
 
 #: Files with more records are left alone, so that a swap stays small.
 MERGED_RECORDS_MAX = 5_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
-from mainstem.delta_log.store_uri import open_store
+from mainstem.delta_log.store import open_store
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import OffsetOutOfRangeError
 from mainstem.jobs.compaction import Compaction

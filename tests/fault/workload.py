@@ -25,9 +25,9 @@ from mainstem.delta_log import (
     read_data_file,
     refresh_table,
 )
-from mainstem.delta_log.store_uri import open_store
+from mainstem.delta_log.store import open_store
 from mainstem.delta_log.verify import TopicReport, verify_named
-from mainstem.delta_log.wal_format import decode_entry, decode_segment
+from mainstem.delta_log.wal import decode_entry, decode_segment
 from mainstem.limits import KIB, MIB
 from mainstem.testing import (
     Operation,

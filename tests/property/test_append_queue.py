@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from mainstem.delta_log import ByteBudget, Slice
-from mainstem.delta_log.append_queue import AppendQueue, Group, Pending
-from mainstem.delta_log.producer_states import ProducerStates
+from mainstem.delta_log.append import AppendQueue, Group, Pending, ProducerStates
 from mainstem.errors import BackPressureError
 from mainstem.records import records_to_wire_batch
 

@@ -23,10 +23,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.unit.delta_log.crashing_log import CrashingLog
 from tests.unit.delta_log.faults import FaultyStore, unavailable, unknown
 
-from mainstem.delta_log import LocalStore, OpenTopic, Topics, registers
-from mainstem.delta_log.actions import Action, DataFile, Register, Remove
-from mainstem.delta_log.committer import Committed, Committer, TableCommit
-from mainstem.delta_log.topics import altered_config
+from mainstem.delta_log import LocalStore, OpenTopic, Topics
+from mainstem.delta_log.table import (
+    Action,
+    Committed,
+    Committer,
+    DataFile,
+    Register,
+    Remove,
+    TableCommit,
+    altered_config,
+    registers,
+)
 
 FAULTS: dict[str, Callable[[], Exception]] = {"unknown": unknown, "unavailable": unavailable}
 

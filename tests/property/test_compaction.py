@@ -17,13 +17,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
 
-from mainstem.delta_log import LocalStore, OpenTopic, Topics, data_file_writer, registers
-from mainstem.delta_log.actions import Register
-from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log import LocalStore, OpenTopic, Topics
+from mainstem.delta_log.files import data_file_writer
+from mainstem.delta_log.table import (
+    TOPICS,
+    Register,
+    TableCommit,
+    TableState,
+    commit_beside_leader,
+    registers,
+    replace_files,
+    write_checkpoint,
+)
 from mainstem.jobs.compaction import Compaction, Merge, Merged
 from mainstem.jobs.job import Outcome, OutcomeKind, Plan, TableView
 from mainstem.limits import KIB

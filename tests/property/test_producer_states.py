@@ -8,8 +8,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from mainstem.delta_log.actions import Batch, ProducerBatch
-from mainstem.delta_log.producer_states import WINDOW_BATCHES, ProducerStates
+from mainstem.delta_log.append import WINDOW_BATCHES, ProducerStates
+from mainstem.delta_log.table import Batch, ProducerBatch
 from mainstem.errors import (
     OutOfOrderSequenceError,
     ProducerFencedError,

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log.beside_leader import commit_beside_leader
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.trimming import trim_step
+from mainstem.delta_log.table import TableCommit, TableState, commit_beside_leader, trim_step
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.log_cleanup import LogCleanup
 from mainstem.jobs.retention import Retention

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.actions import Action, DataFile, Metadata, Protocol, Register, Remove
+from mainstem.delta_log.table import Action, DataFile, Metadata, Protocol, Register, Remove
 
 PARTITIONS = 3
 

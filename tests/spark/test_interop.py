@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import WAIT_S, Streams
 from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
-from mainstem.delta_log.maintenance import write_checkpoint
+from mainstem.delta_log.table import write_checkpoint
 
 Row = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 

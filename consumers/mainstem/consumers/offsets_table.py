@@ -27,18 +27,22 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
-from mainstem.delta_log.actions import DataFile
-from mainstem.delta_log.append_queue import ByteBudget, Slice
-from mainstem.delta_log.append_waiter import Appended
-from mainstem.delta_log.appender import Appender
-from mainstem.delta_log.appender_metrics import AppenderMetrics
-from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
-from mainstem.delta_log.committer import TableCommit, wall_clock_ms
-from mainstem.delta_log.data_file import read_data_file
-from mainstem.delta_log.snapshot import load_table
+from mainstem.delta_log.append import Appended, Appender, ByteBudget
+from mainstem.delta_log.files import Slice, read_data_file
+from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import SYSTEM, OpenTopic, Topics
+from mainstem.delta_log.table import (
+    SYSTEM,
+    DataFile,
+    OpenTopic,
+    TableCommit,
+    TableState,
+    Topics,
+    commit_beside_leader,
+    load_table,
+    replace_files,
+    wall_clock_ms,
+)
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
 from mainstem.limits import MIB
 from mainstem.records import records_to_wire_batch

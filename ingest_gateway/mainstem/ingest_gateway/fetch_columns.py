@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.delta_log import Slice
-from mainstem.delta_log.data_file import CREATE_TIME, LOG_APPEND_TIME
+from mainstem.delta_log.files import CREATE_TIME, LOG_APPEND_TIME
 from mainstem.errors import InvalidRecordError
 from mainstem.limits import FETCHED_RECORD_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES
 from mainstem.records import (

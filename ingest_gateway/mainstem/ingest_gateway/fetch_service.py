@@ -14,7 +14,7 @@ import grpc.aio
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Store
-from mainstem.delta_log.appender import CommittedRecords
+from mainstem.delta_log.append import CommittedRecords
 from mainstem.errors import (
     BackPressureError,
     InvalidRecordError,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log import Store
-from mainstem.delta_log.actions import DataFile
+from mainstem.delta_log.table import DataFile
 from mainstem.errors import LogDamagedError
 from mainstem.limits import FETCH_CURSORS_MAX, MIB
 

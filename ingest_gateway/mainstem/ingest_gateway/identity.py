@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log.wal import Wal
-from mainstem.delta_log.wal_files import LocalWalFiles, WalInUse
+from mainstem.delta_log.wal import LocalWalFiles, Wal, WalInUse
 from mainstem.errors import InvalidConfigError
 
 #: Gateways without a gateway.id on one warehouse. Whoever runs more gives them names.

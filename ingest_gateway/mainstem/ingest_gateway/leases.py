@@ -18,8 +18,8 @@ import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Store
-from mainstem.delta_log.cluster_table import ClusterTable, GatewayRow
-from mainstem.delta_log.topics import OpenTopic
+from mainstem.delta_log.system import ClusterTable, GatewayRow
+from mainstem.delta_log.table import OpenTopic
 from mainstem.errors import MainstemError, NotLeaderError
 
 log = structlog.get_logger()

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from mainstem.delta_log import OpenTopic, Store
-from mainstem.delta_log.live_table import LiveTable
-from mainstem.delta_log.maintenance import freeze_heap, write_checkpoint
+from mainstem.delta_log.table import LiveTable, freeze_heap, write_checkpoint
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 
 log = structlog.get_logger()

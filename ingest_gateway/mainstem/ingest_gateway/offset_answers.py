@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.actions import DataFile
-from mainstem.delta_log.data_file import DataFileMissing
-from mainstem.delta_log.offset_lookup import first_offset_at
+from mainstem.delta_log.files import DataFileMissing, first_offset_at
+from mainstem.delta_log.table import DataFile
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.fetch_refusals import as_ours, partition_refusal
 from mainstem.ingest_gateway.read_topics import ReadTopic

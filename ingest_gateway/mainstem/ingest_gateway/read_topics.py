@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 
 from mainstem.delta_log import Store, TableState, Topics, refresh_table
 from mainstem.delta_log.store import NotFound, StoreGone
-from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log.table import TOPICS
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import FETCH_PARTITIONS_MAX, TOPICS_OPEN_MAX

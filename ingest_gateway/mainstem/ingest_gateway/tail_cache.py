@@ -9,7 +9,7 @@ from operator import attrgetter
 import pyarrow as pa
 
 from mainstem.delta_log import Slice
-from mainstem.delta_log.appender import CommittedRecords
+from mainstem.delta_log.append import CommittedRecords
 from mainstem.ingest_gateway.fetch_columns import batch_of_slices
 from mainstem.limits import FETCHED_RECORD_OVERHEAD_BYTES, KIB
 

@@ -10,9 +10,13 @@ import structlog
 
 from mainstem.config import GatewayConfig, TopicConfig
 from mainstem.delta_log import Appender, Store, TableState, Topics
-from mainstem.delta_log.actions import Action, Metadata
-from mainstem.delta_log.beside_leader import commit_beside_leader
-from mainstem.delta_log.committer import TableCommit, wall_clock_ms
+from mainstem.delta_log.table import (
+    Action,
+    Metadata,
+    TableCommit,
+    commit_beside_leader,
+    wall_clock_ms,
+)
 from mainstem.errors import InvalidConfigError, NotLeaderError
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 

@@ -23,10 +23,10 @@ from mainstem.delta_log import (
     Store,
     TableState,
     Topics,
-    registers,
 )
-from mainstem.delta_log.cluster_table import GatewayRow
-from mainstem.delta_log.topic_wal import recover_topic
+from mainstem.delta_log.append import recover_topic
+from mainstem.delta_log.system import GatewayRow
+from mainstem.delta_log.table import registers
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
     FencedError,

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 import structlog
 
 from mainstem.delta_log import Appender, TableState
-from mainstem.delta_log.actions import Action
-from mainstem.delta_log.committer import wall_clock_ms
-from mainstem.delta_log.trimming import trim_step, trim_targets
+from mainstem.delta_log.table import Action, trim_step, trim_targets, wall_clock_ms
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.topic_changes import TopicChanges
 from mainstem.ingest_gateway.topic_registry import TopicRegistry

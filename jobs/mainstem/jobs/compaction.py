@@ -15,15 +15,19 @@ from typing import ClassVar, Final, Self
 import pyarrow as pa
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
-from mainstem.delta_log.actions import Action, DataFile
-from mainstem.delta_log.beside_leader import Landed, commit_beside_leader, replace_files
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.data_file import DataFileMissing, read_data_file
-from mainstem.delta_log.data_file_writer import write_data_files
+from mainstem.delta_log.files import DataFileMissing, read_data_file, write_data_files
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import OpenTopic
-from mainstem.delta_log.trimming import file_time_ms
+from mainstem.delta_log.table import (
+    Action,
+    DataFile,
+    Landed,
+    OpenTopic,
+    TableCommit,
+    TableState,
+    commit_beside_leader,
+    file_time_ms,
+    replace_files,
+)
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import (
     Counts,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.topics import OpenTopic
+from mainstem.delta_log.table import OpenTopic
 from mainstem.jobs.job import (
     SYSTEM_TABLES,
     Counts,

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final, Generic, Self, TypeVar
 
-from mainstem.delta_log.actions import DataFile
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import TOPICS, OpenTopic
+from mainstem.delta_log.table import TOPICS, DataFile, OpenTopic, TableState
 
 
 @dataclass(frozen=True, slots=True)

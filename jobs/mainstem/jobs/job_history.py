@@ -13,14 +13,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from mainstem.delta_log import registers
-from mainstem.delta_log.actions import Batch, Register
-from mainstem.delta_log.beside_leader import commit_beside_leader
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.data_file import CREATE_TIME, encode_data_file, read_data_file
+from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import SYSTEM, OpenTopic, Topics
+from mainstem.delta_log.table import (
+    SYSTEM,
+    Batch,
+    OpenTopic,
+    Register,
+    TableCommit,
+    TableState,
+    Topics,
+    commit_beside_leader,
+    registers,
+)
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
 from mainstem.jobs.job import Counts, Outcome, OutcomeKind
 from mainstem.records import records_to_wire_batch

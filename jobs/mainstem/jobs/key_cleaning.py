@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mainstem.delta_log.actions import DataFile
-from mainstem.delta_log.data_file import DataFileMissing, read_data_file
-from mainstem.delta_log.data_file_writer import write_data_files
+from mainstem.delta_log.files import DataFileMissing, read_data_file, write_data_files
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.trimming import file_time_ms
+from mainstem.delta_log.table import DataFile, file_time_ms
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import Task, TaskResult
 from mainstem.jobs.offset_map import OffsetMap

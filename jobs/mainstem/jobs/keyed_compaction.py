@@ -13,18 +13,21 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue, TopicConfig
-from mainstem.delta_log import registers
-from mainstem.delta_log.actions import Action, DataFile, Register
-from mainstem.delta_log.beside_leader import (
+from mainstem.delta_log.store import Store
+from mainstem.delta_log.table import (
+    SYSTEM,
+    Action,
+    DataFile,
     FileSuperseded,
     Landed,
+    OpenTopic,
+    Register,
+    TableCommit,
+    TableState,
     commit_beside_leader,
+    registers,
     replace_files,
 )
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.store import Store
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import SYSTEM, OpenTopic
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, Plan, PlanLine, TableView
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask, clean_partition

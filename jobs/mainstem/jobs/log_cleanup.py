@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
-from mainstem.delta_log.live_table import LiveTable
-from mainstem.delta_log.maintenance import clean_log, create_checkpoint
-from mainstem.delta_log.snapshot import LOG
-from mainstem.delta_log.topics import OpenTopic
+from mainstem.delta_log.table import LOG, LiveTable, OpenTopic, clean_log, create_checkpoint
 from mainstem.jobs.job import (
     NOTHING,
     SYSTEM_TABLES,

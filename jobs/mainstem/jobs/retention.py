@@ -14,12 +14,17 @@ from operator import itemgetter
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
-from mainstem.delta_log.actions import DataFile, Remove
-from mainstem.delta_log.beside_leader import commit_beside_leader
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import SYSTEM, OpenTopic
-from mainstem.delta_log.trimming import file_time_ms, trim_step
+from mainstem.delta_log.table import (
+    SYSTEM,
+    DataFile,
+    OpenTopic,
+    Remove,
+    TableCommit,
+    TableState,
+    commit_beside_leader,
+    file_time_ms,
+    trim_step,
+)
 from mainstem.jobs.job import (
     Counts,
     Job,

@@ -9,10 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mainstem.delta_log.committer import wall_clock_ms
-from mainstem.delta_log.store import Store
-from mainstem.delta_log.store_uri import open_store
-from mainstem.delta_log.topics import SYSTEM, TOPICS, OpenTopic, Topics
+from mainstem.delta_log.store import Store, open_store
+from mainstem.delta_log.table import SYSTEM, TOPICS, OpenTopic, Topics, wall_clock_ms
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.jobs.job import (
     NOTHING,

@@ -18,9 +18,8 @@ from typing import Final
 
 import structlog
 
-from mainstem.delta_log.committer import wall_clock_ms
-from mainstem.delta_log.maintenance import write_checkpoint
 from mainstem.delta_log.store import Store
+from mainstem.delta_log.table import wall_clock_ms, write_checkpoint
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.jobs_config import JobsConfig, JobSettings

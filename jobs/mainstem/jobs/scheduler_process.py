@@ -12,7 +12,7 @@ from types import FrameType
 
 import structlog
 
-from mainstem.delta_log.store_uri import open_store
+from mainstem.delta_log.store import open_store
 from mainstem.jobs.jobs_config import JobsConfig
 from mainstem.jobs.scheduler import Scheduler
 from mainstem.jobs.scheduler_metrics import SchedulerMetrics

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from mainstem.delta_log.row_table import RowTable
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.topics import SYSTEM, Topics
+from mainstem.delta_log.system import RowTable
+from mainstem.delta_log.table import SYSTEM, Topics
 
 NAME: Final = "job_scheduler"
 

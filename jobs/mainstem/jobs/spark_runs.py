@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from mainstem.delta_log.store_uri import open_store
-from mainstem.delta_log.topics import Topics
+from mainstem.delta_log.store import open_store
+from mainstem.delta_log.table import Topics
 from mainstem.errors import ShuttingDownError
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.job import OutcomeKind

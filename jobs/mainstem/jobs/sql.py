@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mainstem.delta_log.store_uri import open_store
-from mainstem.delta_log.topics import Topics
+from mainstem.delta_log.store import open_store
+from mainstem.delta_log.table import Topics
 from mainstem.errors import ConfigError
 from mainstem.jobs.session import spark_session
 from mainstem.jobs.tables import register_topics

@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from mainstem.delta_log.snapshot import load_table
-from mainstem.delta_log.store import NotFound, Store
-from mainstem.delta_log.store_uri import open_store
-from mainstem.delta_log.topics import TOPICS, Topics
+from mainstem.delta_log.store import NotFound, Store, open_store
+from mainstem.delta_log.table import TOPICS, Topics, load_table
 from mainstem.errors import UnknownTopicError
 
 if TYPE_CHECKING:

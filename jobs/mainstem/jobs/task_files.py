@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from mainstem.config import TopicConfig
-from mainstem.delta_log.actions import DataFile
 from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.table import DataFile
 from mainstem.errors import LogDamagedError, MainstemError
 from mainstem.limits import KIB
 

@@ -14,8 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mainstem.delta_log.store import NotFound, Store
-from mainstem.delta_log.store_uri import open_store
+from mainstem.delta_log.store import NotFound, Store, open_store
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import Job, Task, TaskResult
 

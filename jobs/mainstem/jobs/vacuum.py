@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
-from mainstem.delta_log import registers
-from mainstem.delta_log.actions import Register
-from mainstem.delta_log.beside_leader import commit_beside_leader
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.removals import Removal, read_removals
-from mainstem.delta_log.replay import check_replay
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import OpenTopic
+from mainstem.delta_log.table import (
+    OpenTopic,
+    Register,
+    Removal,
+    TableCommit,
+    TableState,
+    check_replay,
+    commit_beside_leader,
+    read_removals,
+    registers,
+)
 from mainstem.jobs.file_deletion import (
     DeleteFiles,
     DeletionJob,

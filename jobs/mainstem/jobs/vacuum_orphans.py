@@ -17,12 +17,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
-from mainstem.delta_log.removals import known_paths
-from mainstem.delta_log.replay import check_replay
-from mainstem.delta_log.snapshot import load_table
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import OpenTopic
+from mainstem.delta_log.table import OpenTopic, TableState, check_replay, known_paths, load_table
 from mainstem.errors import InvalidConfigError
 from mainstem.jobs.file_deletion import DeletionJob, DeletionPlan, deletion_plan
 from mainstem.jobs.job import TableView

@@ -134,7 +134,7 @@ def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> 
       mainstem --format json cluster verify --warehouse ./warehouse
     """
     from mainstem.delta_log import Topics
-    from mainstem.delta_log.store_uri import open_store
+    from mainstem.delta_log.store import open_store
     from mainstem.delta_log.verify import verify_named
 
     store = open_store(warehouse or settings.gateway_config().text("warehouse"))

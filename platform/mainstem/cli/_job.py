@@ -201,7 +201,7 @@ def history(
       mainstem job history --job compaction -T orders -n 5
       mainstem --format json job history -n 0 > history.ndjson
     """
-    from mainstem.delta_log.store_uri import open_store
+    from mainstem.delta_log.store import open_store
     from mainstem.jobs.job_history import read_history
     from mainstem.records import format_timestamp_ms
 

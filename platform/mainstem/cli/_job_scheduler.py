@@ -121,7 +121,7 @@ def status(settings: Settings, warehouse: str | None) -> None:
       mainstem --format wide job status
       mainstem --format json job status | jq 'select(.outcome == "failed")'
     """
-    from mainstem.delta_log.store_uri import open_store
+    from mainstem.delta_log.store import open_store
     from mainstem.jobs.catalogue import JOBS
     from mainstem.jobs.scheduler_table import JobRow, jobs_of, lease_of, read_rows
 
@@ -153,7 +153,7 @@ def status(settings: Settings, warehouse: str | None) -> None:
 def _set_paused(
     settings: Settings, names: tuple[str, ...], warehouse: str | None, *, paused: bool
 ) -> None:
-    from mainstem.delta_log.store_uri import open_store
+    from mainstem.delta_log.store import open_store
     from mainstem.jobs.catalogue import job_kind
     from mainstem.jobs.scheduler_table import set_paused
 

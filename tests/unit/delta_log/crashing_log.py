@@ -27,12 +27,10 @@ from mainstem.delta_log import (
     Slice,
     Topics,
     read_data_file,
-    registers,
 )
-from mainstem.delta_log.actions import ProducerBatch
+from mainstem.delta_log.table import ProducerBatch, registers
 from mainstem.delta_log.verify import verify_named
-from mainstem.delta_log.wal import Wal
-from mainstem.delta_log.wal_files import LocalWalFiles
+from mainstem.delta_log.wal import LocalWalFiles, Wal
 from mainstem.errors import MainstemError
 from mainstem.records import records_to_wire_batch
 

@@ -282,8 +282,8 @@ class InlineExecutor(Executor):
 def installed(disk: Disk) -> Iterator[None]:
     """Everything that the log writes goes to `disk`, in one thread."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mainstem.delta_log.local_store.os", disk)
-        patch.setattr("mainstem.delta_log.wal_files.os", disk)
-        patch.setattr("mainstem.delta_log.wal.ThreadPoolExecutor", InlineExecutor)
-        patch.setattr("mainstem.delta_log.roller._PAUSE_FACTOR", 0.0)
+        patch.setattr("mainstem.delta_log.store.local.os", disk)
+        patch.setattr("mainstem.delta_log.wal.files.os", disk)
+        patch.setattr("mainstem.delta_log.wal.log.ThreadPoolExecutor", InlineExecutor)
+        patch.setattr("mainstem.delta_log.files.roller._PAUSE_FACTOR", 0.0)
         yield

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mainstem.delta_log import TableState, registers
-from mainstem.delta_log.actions import DataFile, Metadata, Protocol, Register
+from mainstem.delta_log import TableState
+from mainstem.delta_log.table import DataFile, Metadata, Protocol, Register, registers
 
 
 def data_file(

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from mainstem.delta_log import Committed, Committer, Store, TableState, load_table, registers
-from mainstem.delta_log.actions import Action, Batch, DataFile, Metadata, Protocol, Register
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.data_file import CREATE_TIME, encode_data_file
+from mainstem.delta_log import Committed, Committer, Store, TableState, load_table
+from mainstem.delta_log.files import CREATE_TIME, encode_data_file
+from mainstem.delta_log.table import (
+    Action,
+    Batch,
+    DataFile,
+    Metadata,
+    Protocol,
+    Register,
+    TableCommit,
+    registers,
+)
 from mainstem.records import records_to_wire_batch
 
 NOW_MS = 1_800_000_000_000

@@ -14,13 +14,10 @@ from tests.unit.delta_log.faults import Hook, nothing, unavailable
 from tests.unit.delta_log.power_loss import InlineExecutor
 from tests.unit.delta_log.tables import NOW_MS
 
-from mainstem.delta_log import Appended, Appender, Slice, Topics, registers
-from mainstem.delta_log.actions import ProducerBatch
-from mainstem.delta_log.topic_wal import recover_topic
-from mainstem.delta_log.topics import altered_config
-from mainstem.delta_log.wal import Wal
-from mainstem.delta_log.wal_files import LocalWalFiles
-from mainstem.delta_log.wal_format import decode_entry, decode_segment
+from mainstem.delta_log import Appended, Appender, Slice, Topics
+from mainstem.delta_log.append import recover_topic
+from mainstem.delta_log.table import ProducerBatch, altered_config, registers
+from mainstem.delta_log.wal import LocalWalFiles, Wal, decode_entry, decode_segment
 from mainstem.errors import FencedError, MainstemError
 
 
@@ -405,7 +402,7 @@ def test_when_the_log_fails_acks_1_waits_for_the_commit_and_nothing_is_lost(
         def fails(_: int) -> None:
             raise OSError(5, "I/O error")
 
-        monkeypatch.setattr("mainstem.delta_log.wal_files.os.fdatasync", fails)
+        monkeypatch.setattr("mainstem.delta_log.wal.files.os.fdatasync", fails)
         for number in (1, 2):
             result = await appender.submit([Slice(0, batch(number))], 1, write_ahead=True)
             assert result.table_version > 0
@@ -502,7 +499,7 @@ def _append_one(number: int) -> Callable[[Appender, Wal], Awaitable[None]]:
 
 
 def _commit_other(topics: Topics, action: Any) -> None:
-    from mainstem.delta_log.committer import Committed, Committer, TableCommit
+    from mainstem.delta_log.table import Committed, Committer, TableCommit
 
     opened = topics.open("t")
     one = TableCommit.of("SET", [action], timestamp_ms=NOW_MS)

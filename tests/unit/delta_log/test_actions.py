@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mainstem.delta_log.actions import (
+from mainstem.delta_log.files import encode_data_file
+from mainstem.delta_log.table import (
     WRITER_FEATURES,
     Action,
     Batch,
@@ -18,13 +19,12 @@ from mainstem.delta_log.actions import (
     Protocol,
     Register,
     Remove,
+    TableCommit,
     decode_commit,
     encode_commit,
     register_value,
     same_table,
 )
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.data_file import encode_data_file
 from mainstem.errors import LogDamagedError, UnsupportedTableError
 from mainstem.limits import TIMESTAMP_MS_MAX
 from mainstem.records import records_to_wire_batch

@@ -30,13 +30,19 @@ from mainstem.delta_log import (
     Slice,
     Topics,
     read_data_file,
+)
+from mainstem.delta_log.store import NotFound
+from mainstem.delta_log.table import (
+    DataFile,
+    Metadata,
+    Register,
+    TableCommit,
+    added_partitions,
+    altered_config,
+    commit_path,
+    read_commit,
     registers,
 )
-from mainstem.delta_log.actions import DataFile, Metadata, Register
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.snapshot import commit_path, read_commit
-from mainstem.delta_log.store import NotFound
-from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import (
     BackPressureError,
     FencedError,
@@ -729,7 +735,7 @@ def test_a_fault_of_ours_fails_the_batch_and_the_topic_and_says_what_it_was(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no parquet today")
 
-    monkeypatch.setattr("mainstem.delta_log.append_actions.encode_data_file", broken)
+    monkeypatch.setattr("mainstem.delta_log.files.slices.encode_data_file", broken)
 
     async def work() -> None:
         appender = await _lead(topics.open("t"), pool)

@@ -14,16 +14,18 @@ from tests.unit.delta_log.faults import times, unavailable, unknown
 from tests.unit.delta_log.tables import append, commit, records, same_state
 
 from mainstem.delta_log import OpenTopic, Slice, Store, TableState, Topics, load_table
-from mainstem.delta_log.actions import DataFile, Register, Remove
-from mainstem.delta_log.beside_leader import (
+from mainstem.delta_log.files import CREATE_TIME, encode_data_file
+from mainstem.delta_log.table import (
     ATTEMPTS_MAX,
+    DataFile,
     FileSuperseded,
+    Register,
+    Remove,
+    TableCommit,
     commit_beside_leader,
     replace_files,
+    write_checkpoint,
 )
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.data_file import CREATE_TIME, encode_data_file
-from mainstem.delta_log.maintenance import write_checkpoint
 from mainstem.errors import OutcomeUnknownError, StoreUnavailableError, UnknownTopicError
 
 pytestmark = pytest.mark.fault

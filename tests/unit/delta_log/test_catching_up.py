@@ -11,13 +11,17 @@ from tests.unit.delta_log.appending import batch, create, faulty, lead, run, val
 from tests.unit.delta_log.faults import times, unavailable
 from tests.unit.delta_log.tables import NOW_MS
 
-from mainstem.delta_log import Slice, Topics, registers
-from mainstem.delta_log import appender as appender_module
-from mainstem.delta_log.actions import Action, Register
-from mainstem.delta_log.beside_leader import commit_beside_leader
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.trimming import trim_step
+from mainstem.delta_log import Slice, Topics
+from mainstem.delta_log.append import appender as appender_module
+from mainstem.delta_log.table import (
+    Action,
+    Register,
+    TableCommit,
+    TableState,
+    commit_beside_leader,
+    registers,
+    trim_step,
+)
 from mainstem.errors import FencedError, StoreUnavailableError
 
 

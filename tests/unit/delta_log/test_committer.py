@@ -18,11 +18,16 @@ from mainstem.delta_log import (
     OutcomeUnknown,
     load_table,
 )
-from mainstem.delta_log.actions import CommitInfo, Register
-from mainstem.delta_log.committer import TableCommit, commit_until_decided
-from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.snapshot import commit_path, read_commit
 from mainstem.delta_log.store import StoreGone
+from mainstem.delta_log.table import (
+    CommitInfo,
+    Register,
+    TableCommit,
+    commit_path,
+    commit_until_decided,
+    read_commit,
+    write_checkpoint,
+)
 from mainstem.errors import (
     LogDamagedError,
     OutcomeUnknownError,

@@ -15,10 +15,14 @@ from tests.unit.delta_log.appending import batch, create, faulty, lead, run, val
 from tests.unit.delta_log.faults import times, unavailable, unknown
 from tests.unit.delta_log.tables import NOW_MS
 
-from mainstem.delta_log import Appended, Appender, LocalStore, Slice, Topics, registers
-from mainstem.delta_log.actions import ProducerBatch, Register
-from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.snapshot import read_commit
+from mainstem.delta_log import Appended, Appender, LocalStore, Slice, Topics
+from mainstem.delta_log.table import (
+    ProducerBatch,
+    Register,
+    read_commit,
+    registers,
+    write_checkpoint,
+)
 from mainstem.errors import (
     FencedError,
     OutOfOrderSequenceError,
@@ -434,7 +438,7 @@ def test_a_batch_that_a_fenced_leader_could_not_commit_lands_once_at_the_new_one
 def test_many_producers_are_looked_through_for_those_to_forget_now_and_then(
     topics: Topics, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.delta_log.appender._EXPIRE_INTERVAL_COMMITS", 1)
+    monkeypatch.setattr("mainstem.delta_log.append.appender._EXPIRE_INTERVAL_COMMITS", 1)
     create(topics)
     now = [NOW_MS]
 

@@ -16,11 +16,17 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
-from mainstem.delta_log import LocalStore, TableState, load_table, registers
-from mainstem.delta_log.actions import Register
-from mainstem.delta_log.live_table import LiveTable
-from mainstem.delta_log.maintenance import freeze_heap, write_checkpoint
-from mainstem.delta_log.snapshot import LAST_CHECKPOINT, checkpoint_path, commit_path
+from mainstem.delta_log import LocalStore, TableState, load_table
+from mainstem.delta_log.table import (
+    LAST_CHECKPOINT,
+    LiveTable,
+    Register,
+    checkpoint_path,
+    commit_path,
+    freeze_heap,
+    registers,
+    write_checkpoint,
+)
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mainstem.delta_log import LocalStore, TableState, registers
-from mainstem.delta_log.actions import Action, Metadata, Protocol, Register
-from mainstem.delta_log.data_file import encode_data_file
-from mainstem.delta_log.offset_lookup import offset_for_timestamp
-from mainstem.delta_log.store_uri import open_store
+from mainstem.delta_log import LocalStore, TableState
+from mainstem.delta_log.files import encode_data_file, offset_for_timestamp
+from mainstem.delta_log.store import open_store
+from mainstem.delta_log.table import Action, Metadata, Protocol, Register, registers
 from mainstem.errors import InvalidConfigError, LogDamagedError, StoreUnavailableError
 from mainstem.records import records_to_wire_batch
 

@@ -15,8 +15,7 @@ from tests.unit.delta_log.appending import batch, create, lead, run, values
 from tests.unit.delta_log.crashing_log import CrashingLog
 
 from mainstem.delta_log import LocalStore, Slice, Topics
-from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.snapshot import LAST_CHECKPOINT, checkpoint_path, commit_path
+from mainstem.delta_log.table import LAST_CHECKPOINT, checkpoint_path, commit_path, write_checkpoint
 from mainstem.errors import LogDamagedError, MainstemError, UnknownTopicError
 
 

@@ -9,12 +9,19 @@ from pathlib import Path
 import pytest
 from tests.unit.delta_log.tables import NOW_MS, append, commit, create_table
 
-from mainstem.delta_log import LocalStore, TableState, load_table, registers
-from mainstem.delta_log.actions import Action, Register, Remove
-from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.removals import known_paths, read_removals
-from mainstem.delta_log.replay import check_replay
-from mainstem.delta_log.snapshot import checkpoint_path, commit_path
+from mainstem.delta_log import LocalStore, TableState, load_table
+from mainstem.delta_log.table import (
+    Action,
+    Register,
+    Remove,
+    check_replay,
+    checkpoint_path,
+    commit_path,
+    known_paths,
+    read_removals,
+    registers,
+    write_checkpoint,
+)
 from mainstem.errors import LogDamagedError
 
 

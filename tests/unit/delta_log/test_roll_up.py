@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.delta_log.actions import DataFile
-from mainstem.delta_log.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory, _Place, choose
+from mainstem.delta_log.files import LEVELS, KeptFile, KeptFiles, RollUpMemory, choose
+from mainstem.delta_log.files.roll_up import _Place
+from mainstem.delta_log.table import DataFile
 
 NOW_MS = 1_000_000
 AGE_MS = 60_000

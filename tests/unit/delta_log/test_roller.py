@@ -26,11 +26,17 @@ from mainstem.delta_log import (
     Slice,
     Topics,
 )
-from mainstem.delta_log.actions import Action, CommitInfo, DataFile, ProducerBatch, Remove
-from mainstem.delta_log.appender_metrics import NoMetrics
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.snapshot import read_commit
-from mainstem.delta_log.topics import altered_config
+from mainstem.delta_log.metrics import NoMetrics
+from mainstem.delta_log.table import (
+    Action,
+    CommitInfo,
+    DataFile,
+    ProducerBatch,
+    Remove,
+    TableCommit,
+    altered_config,
+    read_commit,
+)
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import FencedError
 from mainstem.records import records_to_wire_batch
@@ -186,7 +192,9 @@ def test_records_are_as_they_were_and_older_versions_can_still_be_read(
 def test_what_was_rolled_up_is_rolled_up_once_more(
     topics: Topics, store: LocalStore, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.delta_log.roller._ALONE_AFTER_S", 0.02)  # ten swaps go alone
+    monkeypatch.setattr(
+        "mainstem.delta_log.files.roller._ALONE_AFTER_S", 0.02
+    )  # ten swaps go alone
     create(topics, rollup_files=3)
 
     async def work() -> None:
@@ -439,7 +447,7 @@ def test_a_fault_of_the_merging_costs_no_record(
     def broken(*_: object, **__: object) -> None:
         raise pa.ArrowInvalid("no roll-up today")
 
-    monkeypatch.setattr("mainstem.delta_log.roller.merge_data_files", broken)
+    monkeypatch.setattr("mainstem.delta_log.files.roller.merge_data_files", broken)
 
     async def work() -> None:
         rolling = await Rolling.lead(topics.open("t"), pool)

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.delta_log.faults import FaultyStore, times, unknown
 
 from mainstem.delta_log import LocalStore
-from mainstem.delta_log.row_table import RowTable
 from mainstem.delta_log.store import Store
+from mainstem.delta_log.system import RowTable
 from mainstem.errors import InvalidConfigError
 
 Row = dict[str, Any]

@@ -15,11 +15,19 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
-from mainstem.delta_log import LocalStore, TableState, load_table, refresh_table, registers
-from mainstem.delta_log.actions import Action, Metadata, Protocol, Register, Remove
-from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.snapshot import checkpoint_path, commit_path
+from mainstem.delta_log import LocalStore, TableState, load_table, refresh_table
 from mainstem.delta_log.store import ObjectInfo
+from mainstem.delta_log.table import (
+    Action,
+    Metadata,
+    Protocol,
+    Register,
+    Remove,
+    checkpoint_path,
+    commit_path,
+    registers,
+    write_checkpoint,
+)
 from mainstem.errors import LogDamagedError, UnknownTopicError, UnsupportedTableError
 
 HOURS_AGO_S = 2 * 3600

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.actions import DataFile, Metadata, Protocol, Register
-from mainstem.delta_log.table_state import PartitionFiles
+from mainstem.delta_log.table import DataFile, Metadata, PartitionFiles, Protocol, Register
 from mainstem.errors import LogDamagedError, UnsupportedTableError
 
 METADATA = Metadata("id", 0, {"mainstem.partitions": "3", "mainstem.retention.ms": "5"})

@@ -15,10 +15,16 @@ from deltalake.exceptions import DeltaError
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
 from tests.unit.delta_log.tables import append, commit
 
-from mainstem.delta_log import Committer, LocalStore, Topics, load_table, registers
-from mainstem.delta_log.actions import Metadata, Register
-from mainstem.delta_log.committer import TableCommit, commit_until_decided
-from mainstem.delta_log.topics import added_partitions, altered_config
+from mainstem.delta_log import Committer, LocalStore, Topics, load_table
+from mainstem.delta_log.table import (
+    Metadata,
+    Register,
+    TableCommit,
+    added_partitions,
+    altered_config,
+    commit_until_decided,
+    registers,
+)
 from mainstem.errors import (
     InvalidConfigError,
     InvalidTopicError,

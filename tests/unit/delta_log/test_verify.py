@@ -16,18 +16,21 @@ from click.testing import CliRunner
 from tests.unit.delta_log.tables import NOW_MS, commit, create_table, records
 
 from mainstem.cli._commands import cli
-from mainstem.delta_log import LocalStore, TableState, Topics, load_table, registers
-from mainstem.delta_log.actions import (
+from mainstem.delta_log import LocalStore, TableState, Topics, load_table
+from mainstem.delta_log.files import CREATE_TIME, encode_data_file
+from mainstem.delta_log.table import (
     Action,
     Batch,
     DataFile,
     ProducerBatch,
     Register,
     Remove,
+    checkpoint_path,
+    commit_path,
+    open_delta_table,
+    registers,
+    write_checkpoint,
 )
-from mainstem.delta_log.data_file import CREATE_TIME, encode_data_file
-from mainstem.delta_log.maintenance import open_delta_table, write_checkpoint
-from mainstem.delta_log.snapshot import checkpoint_path, commit_path
 from mainstem.delta_log.verify import ADVICE, CHECKS, FINDINGS_MAX, TopicReport, verify_topic
 from mainstem.errors import UnknownTopicError
 
@@ -640,7 +643,7 @@ def test_a_file_that_maintenance_removes_meanwhile_is_no_finding(
             (table.root / file.path).unlink()
         return table_before
 
-    monkeypatch.setattr("mainstem.delta_log.verify.load_table", load)
+    monkeypatch.setattr("mainstem.delta_log.verify.topic.load_table", load)
     report = table.verify()
     assert report.findings == []
 

@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.delta_log.tables import NOW_MS, append, commit, create_table
 
-from mainstem.delta_log import LocalStore, load_table, registers
-from mainstem.delta_log.actions import Action, DataFile, Register, Remove
-from mainstem.delta_log.data_file import read_data_file
-from mainstem.delta_log.data_file_writer import write_data_files
+from mainstem.delta_log import LocalStore, load_table
+from mainstem.delta_log.files import read_data_file, write_data_files
+from mainstem.delta_log.table import Action, DataFile, Register, Remove, registers
 from mainstem.delta_log.verify import verify_topic
 
 

@@ -13,10 +13,16 @@ import pytest
 from tests.unit.delta_log.appending import batch, run
 
 from mainstem.delta_log import Slice
-from mainstem.delta_log.actions import Batch
-from mainstem.delta_log.wal import Wal
-from mainstem.delta_log.wal_files import LocalWalFiles, WalFile, WalInUse
-from mainstem.delta_log.wal_format import WalRequest, decode_entry, decode_segment
+from mainstem.delta_log.table import Batch
+from mainstem.delta_log.wal import (
+    LocalWalFiles,
+    Wal,
+    WalFile,
+    WalInUse,
+    WalRequest,
+    decode_entry,
+    decode_segment,
+)
 from mainstem.errors import BackPressureError, LogDamagedError, StoreUnavailableError
 
 
@@ -392,7 +398,7 @@ def test_a_file_of_orphans_that_was_interrupted_is_as_if_it_never_was(
         raise OSError(5, "I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mainstem.delta_log.wal_files.os.rename", fails)
+        patch.setattr("mainstem.delta_log.wal.files.os.rename", fails)
         with pytest.raises(OSError, match="I/O error"):
             files.write_whole("x.orphans", b"all of it")
     assert files.names() == []

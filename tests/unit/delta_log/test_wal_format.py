@@ -6,8 +6,8 @@ import pytest
 from tests.unit.delta_log.tables import records
 
 from mainstem.delta_log import Slice
-from mainstem.delta_log.actions import Batch, ProducerBatch
-from mainstem.delta_log.wal_format import (
+from mainstem.delta_log.table import Batch, ProducerBatch
+from mainstem.delta_log.wal import (
     WalRequest,
     decode_entry,
     decode_segment,

@@ -18,7 +18,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from mainstem.delta_log import LocalStore, Topics
-from mainstem.delta_log.maintenance import write_checkpoint
+from mainstem.delta_log.table import write_checkpoint
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 from tests.unit.ingest_gateway.harness import WAIT_S, Client, soon, until
 
 from mainstem.delta_log import Committed, Committer, LocalStore, TableState, load_table
-from mainstem.delta_log.actions import Action, DataFile, Remove
-from mainstem.delta_log.committer import TableCommit
+from mainstem.delta_log.table import Action, DataFile, Remove, TableCommit
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import TABLE_SCHEMA

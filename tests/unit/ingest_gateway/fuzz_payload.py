@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))
 from tests.unit.ingest_gateway.payloads import batch_of, ipc, stream_request
 
 from mainstem.config import TopicConfig
-from mainstem.delta_log.data_file import encode_data_file
+from mainstem.delta_log.files import encode_data_file
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.payload import Payload, PayloadRules, read_payload
 from mainstem.ingest_gateway.placement import StickyPlacement

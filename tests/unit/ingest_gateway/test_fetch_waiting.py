@@ -20,9 +20,8 @@ from tests.unit.ingest_gateway.fetching import (
 from tests.unit.ingest_gateway.harness import WAIT_S, refused, run, running, soon, until
 from tests.unit.ingest_gateway.payloads import records_request, values_request
 
-from mainstem.delta_log import registers
-from mainstem.delta_log.actions import Register
-from mainstem.delta_log.data_file import encode_data_file
+from mainstem.delta_log.files import encode_data_file
+from mainstem.delta_log.table import Register, registers
 from mainstem.ingest_gateway import fetch_service, read_topics
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import records_to_wire_batch

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.delta_log import Slice
-from mainstem.delta_log.appender import CommittedRecords
+from mainstem.delta_log.append import CommittedRecords
 from mainstem.ingest_gateway.tail_cache import TailCache
 from mainstem.records import records_to_wire_batch
 

@@ -30,7 +30,7 @@ from tests.unit.ingest_gateway.harness import (
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.delta_log import LocalStore
-from mainstem.delta_log.trimming import trim_step
+from mainstem.delta_log.table import trim_step
 from mainstem.ingest_gateway import read_topics
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 

@@ -8,10 +8,8 @@ from typing import Any
 
 from tests.unit.jobs.topic_tables import Appends, Record
 
-from mainstem.delta_log import Committed, Committer, Topics, registers
-from mainstem.delta_log.actions import Register
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log import Committed, Committer, Topics
+from mainstem.delta_log.table import TOPICS, Register, TableCommit, registers
 from mainstem.jobs.job import NOTHING, Job, Outcome, TableView
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 

@@ -17,20 +17,19 @@ from tests.unit.jobs.topic_tables import (
     file_count,
 )
 
-from mainstem.delta_log import (
-    LocalStore,
-    OpenTopic,
-    Topics,
-    load_table,
-    read_data_file,
+from mainstem.delta_log import LocalStore, OpenTopic, Topics, load_table, read_data_file
+from mainstem.delta_log.files import write_data_files
+from mainstem.delta_log.table import (
+    TOPICS,
+    DataFile,
+    Register,
+    Remove,
+    TableCommit,
+    commit_beside_leader,
+    read_commit,
     registers,
+    replace_files,
 )
-from mainstem.delta_log.actions import DataFile, Register, Remove
-from mainstem.delta_log.beside_leader import commit_beside_leader, replace_files
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.data_file_writer import write_data_files
-from mainstem.delta_log.snapshot import read_commit
-from mainstem.delta_log.topics import TOPICS
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.compaction import Compaction, Merge, Merged, plan_runs
 from mainstem.jobs.job import Counts, Outcome, OutcomeKind, Plan, TableView

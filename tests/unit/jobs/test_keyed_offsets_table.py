@@ -13,7 +13,7 @@ from tests.unit.jobs.topic_tables import check_verified
 
 from mainstem.consumers.offsets_table import NAME, OffsetKey, OffsetsTable, Row, offset_row
 from mainstem.delta_log import LocalStore, Topics
-from mainstem.delta_log.topics import SYSTEM
+from mainstem.delta_log.table import SYSTEM
 from mainstem.jobs.job import Outcome, OutcomeKind, TableView
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 

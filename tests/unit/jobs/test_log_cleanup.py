@@ -11,10 +11,8 @@ import pytest
 from tests.unit.jobs.topic_tables import Appends, all_records, appends, check_verified
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log import maintenance as maintenance_module
-from mainstem.delta_log.live_table import LiveTable
-from mainstem.delta_log.snapshot import LOG, last_checkpoint_version
-from mainstem.delta_log.topics import SYSTEM, TOPICS
+from mainstem.delta_log.table import LOG, SYSTEM, TOPICS, LiveTable, last_checkpoint_version
+from mainstem.delta_log.table import maintenance as maintenance_module
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.catalogue import JOBS
 from mainstem.jobs.job import SYSTEM_TABLES, Job, OutcomeKind, TableView

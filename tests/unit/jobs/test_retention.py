@@ -9,12 +9,18 @@ import pytest
 from tests.unit.delta_log.table_states import data_file, state_with
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
 
-from mainstem.delta_log import LocalStore, Topics, load_table, registers
-from mainstem.delta_log import trimming as trimming_module
-from mainstem.delta_log.actions import DataFile, Register
-from mainstem.delta_log.beside_leader import commit_beside_leader
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.topics import SYSTEM, TOPICS, altered_config
+from mainstem.delta_log import LocalStore, Topics, load_table
+from mainstem.delta_log.table import (
+    SYSTEM,
+    TOPICS,
+    DataFile,
+    Register,
+    TableCommit,
+    altered_config,
+    commit_beside_leader,
+    registers,
+)
+from mainstem.delta_log.table import trimming as trimming_module
 from mainstem.jobs import retention as retention_module
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, TableView

@@ -13,17 +13,21 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
 
-from mainstem.delta_log import LocalStore, Topics, load_table, registers
-from mainstem.delta_log import maintenance as maintenance_module
-from mainstem.delta_log import removals as removals_module
-from mainstem.delta_log import replay as replay_module
-from mainstem.delta_log.actions import DataFile, Register
-from mainstem.delta_log.beside_leader import commit_beside_leader
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.maintenance import write_checkpoint
-from mainstem.delta_log.table_state import TableState
-from mainstem.delta_log.topics import TOPICS
-from mainstem.delta_log.trimming import trim_step
+from mainstem.delta_log import LocalStore, Topics, load_table
+from mainstem.delta_log.table import (
+    TOPICS,
+    DataFile,
+    Register,
+    TableCommit,
+    TableState,
+    commit_beside_leader,
+    registers,
+    trim_step,
+    write_checkpoint,
+)
+from mainstem.delta_log.table import maintenance as maintenance_module
+from mainstem.delta_log.table import removals as removals_module
+from mainstem.delta_log.table import replay as replay_module
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.jobs import file_deletion as file_deletion_module
 from mainstem.jobs import vacuum_orphans as vacuum_orphans_module

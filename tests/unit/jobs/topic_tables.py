@@ -8,11 +8,19 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from mainstem.delta_log import Committed, Committer, OpenTopic, Store, Topics, registers
-from mainstem.delta_log.actions import Action, Batch, DataFile, ProducerBatch, Register
-from mainstem.delta_log.committer import TableCommit
-from mainstem.delta_log.data_file import CREATE_TIME, encode_data_file, read_data_file
-from mainstem.delta_log.snapshot import load_table, refresh_table
+from mainstem.delta_log import Committed, Committer, OpenTopic, Store, Topics
+from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
+from mainstem.delta_log.table import (
+    Action,
+    Batch,
+    DataFile,
+    ProducerBatch,
+    Register,
+    TableCommit,
+    load_table,
+    refresh_table,
+    registers,
+)
 from mainstem.delta_log.verify import verify_topic
 from mainstem.records import records_to_wire_batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -96,6 +97,22 @@ def test_every_package_has_a_place_in_the_import_layers(
         for name in layer.replace("|", ":").split(":")
     }
     assert placed == {folder.name for folder in packages(repo_root)}
+
+
+def test_a_room_of_the_log_is_entered_by_its_door_only(repo_root: Path) -> None:
+    rooms = {
+        f.parent.name for f in (repo_root / "delta_log/mainstem/delta_log").glob("*/__init__.py")
+    }
+    through_the_wall = [
+        f"{file.relative_to(repo_root)}: {module}"
+        for root in ROOTS
+        for file in (repo_root / root).rglob("*.py")
+        for module in re.findall(
+            r"^\s*from mainstem\.delta_log\.(\w+\.\w+) import", file.read_text(), re.MULTILINE
+        )
+        if module.split(".")[0] in rooms and file.parent.name != module.split(".")[0]
+    ]
+    assert through_the_wall == [], "import what the room's __init__ offers"
 
 
 def test_the_standard_library_keeps_its_platform_module_in_the_root_of_the_checkout(

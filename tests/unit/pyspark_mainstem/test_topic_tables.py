@@ -9,7 +9,7 @@ import pytest
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
 from mainstem.delta_log import Store, TableState, load_table
-from mainstem.delta_log.maintenance import write_checkpoint
+from mainstem.delta_log.table import write_checkpoint
 from mainstem.errors import InvalidConfigError, LogDamagedError, StoreUnavailableError
 from pyspark_mainstem import _topic_tables
 from pyspark_mainstem._topic_tables import TopicTables

@@ -8,13 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mainstem.delta_log import Appender, ByteBudget, LocalStore, OpenTopic, Slice, Topics, registers
-from mainstem.delta_log.actions import Action, DataFile, Register, Remove
-from mainstem.delta_log.beside_leader import replace_files
-from mainstem.delta_log.committer import Committer, TableCommit, commit_until_decided, wall_clock_ms
-from mainstem.delta_log.data_file import read_data_file
-from mainstem.delta_log.data_file_writer import write_data_files
-from mainstem.delta_log.topics import added_partitions
+from mainstem.delta_log import Appender, ByteBudget, LocalStore, OpenTopic, Slice, Topics
+from mainstem.delta_log.files import read_data_file, write_data_files
+from mainstem.delta_log.table import (
+    Action,
+    Committer,
+    DataFile,
+    Register,
+    Remove,
+    TableCommit,
+    added_partitions,
+    commit_until_decided,
+    registers,
+    replace_files,
+    wall_clock_ms,
+)
 from mainstem.records import records_to_wire_batch
 
 #: Timestamps of records count up from here, a second each, in every partition.

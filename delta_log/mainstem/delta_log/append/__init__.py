@@ -1,0 +1,20 @@
+"""From an accepted request to a table commit: the queue, the producers' sequences, the appender."""
+
+from mainstem.delta_log.append.appender import Appender, CommittedRecords
+from mainstem.delta_log.append.producers import WINDOW_BATCHES, ProducerStates
+from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group, Pending
+from mainstem.delta_log.append.topic_wal import recover_topic
+from mainstem.delta_log.append.waiter import Appended
+
+__all__ = [
+    "WINDOW_BATCHES",
+    "AppendQueue",
+    "Appended",
+    "Appender",
+    "ByteBudget",
+    "CommittedRecords",
+    "Group",
+    "Pending",
+    "ProducerStates",
+    "recover_topic",
+]

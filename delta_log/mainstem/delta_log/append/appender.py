@@ -1,0 +1,526 @@
+"""The appender: leads one topic, and turns queued batches into table commits (group commit).
+
+Offsets are given in arrival order when a batch is accepted. One commit at a time is in flight; it
+takes all partitions at once. An accepted batch is retried until its commit lands or the topic is
+lost to another leader: it is never re-sequenced and never dropped.
+
+Runs on one event loop; encoding and the store's calls run in `pool`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from mainstem.delta_log.append.group_commit import GroupCommitter
+from mainstem.delta_log.append.leader_log import LeaderLog
+from mainstem.delta_log.append.leadership import forget_producers, take_lead
+from mainstem.delta_log.append.producers import ProducerStates
+from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group
+from mainstem.delta_log.append.topic_wal import Recovered, TopicWal, recover_topic
+from mainstem.delta_log.append.waiter import (
+    Appended,
+    Waiter,
+    after_repeats,
+    first_durable,
+    retrieve,
+)
+from mainstem.delta_log.files import Roller, RollUpMemory, Slice
+from mainstem.delta_log.metrics import AppenderMetrics, NoMetrics
+from mainstem.delta_log.table import (
+    Action,
+    Metadata,
+    OpenTopic,
+    Register,
+    TableCommit,
+    TableState,
+    registers,
+    wall_clock_ms,
+)
+from mainstem.delta_log.wal import Wal
+from mainstem.errors import (
+    InternalError,
+    MainstemError,
+    OutcomeUnknownError,
+    ShuttingDownError,
+    StoreUnavailableError,
+)
+from mainstem.limits import COMMIT_BYTES_MAX
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: A producer that sent nothing for this long is forgotten. Kafka: producer.id.expiration.ms.
+PRODUCER_EXPIRATION_MS = 86_400_000
+
+#: How often a leader without traffic looks at what others have committed, and how often at least in
+#: the time that a log is kept: jobs commit, write checkpoints and clean the log while nobody
+#: produces, and a leader that the clean-up has overtaken has to open the topic anew.
+IDLE_LOOK_INTERVAL_S = 300.0
+_LOOKS_PER_LOG = 4
+
+#: The same for a topic that is compacted by keys: whoever reads it from its beginning wants to see
+#: soon that keyed compaction has taken records away.
+COMPACTED_LOOK_INTERVAL_S = 10.0
+
+#: Commits between two looks for producers to forget.
+_EXPIRE_INTERVAL_COMMITS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRecords:
+    """What one commit of an appender added.
+
+    Attributes:
+        partitions: The base offset and the slices of each partition; their offsets have no gap.
+    """
+
+    topic: str
+    topic_id: str
+    table_version: int
+    partitions: Mapping[int, tuple[int, Sequence[Slice]]]
+
+
+class Appender:
+    """Leads `topic`. Make one with `lead`; close it when done.
+
+    Args:
+        opened: The topic; the appender owns its store and state from now on.
+        epoch: The leader epoch that was committed for this appender.
+        pool: Runs encoding and store calls; at least two threads.
+        queue_bytes: What may wait or be in commit, in bytes.
+        budget: Shared by all topics of a gateway.
+        on_commit: Called on the loop after each commit of ours, for maintenance.
+        on_records: Called on the loop with the records of each commit, in the same step in which
+            `state` gets them.
+        on_failure: Called on the loop once, when the appender stops for another reason than
+            `close`.
+        wal: The gateway's write-ahead log; None: acks=1 waits for the table commit.
+        producers: What idempotent producers have sent before.
+        roll_up_memory: Shared by all topics of a gateway; None: small files stay as they are.
+    """
+
+    def __init__(
+        self,
+        opened: OpenTopic,
+        epoch: int,
+        pool: Executor,
+        *,
+        queue_bytes: int,
+        budget: ByteBudget,
+        metrics: AppenderMetrics | None = None,
+        on_commit: Callable[[OpenTopic], None] = lambda _: None,
+        on_records: Callable[[CommittedRecords], None] | None = None,
+        on_failure: Callable[[MainstemError], None] = lambda _: None,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        monotonic: Callable[[], float] = time.monotonic,
+        wal: Wal | None = None,
+        producers: ProducerStates[Waiter] | None = None,
+        recovered: Recovered | None = None,
+        roll_up_memory: RollUpMemory | None = None,
+    ) -> None:
+        self.topic = opened.topic
+        self.epoch = epoch
+        self._opened = opened
+        self._metrics = metrics or NoMetrics()
+        self._on_commit = on_commit
+        self._on_records = on_records
+        self._on_failure = on_failure
+        self._clock_ms = clock_ms
+        self._monotonic = monotonic
+        self._queue: AppendQueue[Waiter] = AppendQueue(
+            queue_bytes,
+            budget,
+            opened.state.log_end_offset,
+            ProducerStates(PRODUCER_EXPIRATION_MS) if producers is None else producers,
+            opened.topic,
+        )
+        self._wal: TopicWal[Waiter] | None = None
+        if wal is not None:
+            self._wal = TopicWal(wal, opened.topic, opened.state.topic_id, epoch)
+            self._recover(self._wal, recovered)
+        self._failure: MainstemError | None = None
+        self._closing = False
+        self._wake = asyncio.Event()
+        self._began_at = -1e9
+        self._commit_lock = asyncio.Lock()
+        self._log = LeaderLog(opened, epoch, pool, self._metrics, monotonic)
+        self._roller = Roller(
+            opened,
+            pool,
+            roll_up_memory or RollUpMemory(0),
+            self._metrics,
+            clock_ms,
+            monotonic,
+            on_ready=self._wake.set,
+        )
+        self._commits = GroupCommitter(
+            opened.store, self._log, self._roller, self._metrics, clock_ms, monotonic
+        )
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name=f"appender {self.topic}"
+        )
+
+    @classmethod
+    async def lead(
+        cls,
+        opened: OpenTopic,
+        pool: Executor,
+        *,
+        wal: Wal | None = None,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        **options: Any,
+    ) -> Appender:
+        """Takes the topic over: commits the next leader epoch, which stops whoever led it before.
+
+        What the write-ahead log still has of the topic is appended first, at its offsets.
+
+        Raises:
+            StoreUnavailableError: The store, or the write-ahead log, failed.
+            UnknownTopicError: The topic was deleted meanwhile.
+            LogDamagedError: The write-ahead log is damaged.
+        """
+        state = opened.state
+        producers: ProducerStates[Waiter] = ProducerStates(producer_expiration_ms)
+        epoch = await asyncio.get_running_loop().run_in_executor(
+            pool, take_lead, opened, producers, clock_ms
+        )
+        recovered = None
+        if wal is not None:
+            folded = state.register_value(registers.wal(wal.gateway_id))
+            recovered = await recover_topic(
+                wal, opened.topic, state.topic_id, folded, state.log_end_offset
+            )
+            if recovered.orphan_count:
+                log.error(
+                    "topic %s: %d records were acknowledged with acks=1 and are not in the table, "
+                    "which another gateway has led since: they are kept in %s",
+                    opened.topic,
+                    recovered.orphan_count,
+                    recovered.orphans_path,
+                )
+        appender = cls(
+            opened,
+            epoch,
+            pool,
+            wal=wal,
+            producers=producers,
+            recovered=recovered,
+            clock_ms=clock_ms,
+            **options,
+        )
+        if recovered is not None:
+            appender._metrics.orphaned(recovered.orphan_count)
+        return appender
+
+    @property
+    def state(self) -> TableState:
+        """The table as of our last commit. The caller does not change it."""
+        return self._opened.state
+
+    @property
+    def failure(self) -> MainstemError | None:
+        """Why this appender takes nothing more, or None."""
+        return self._failure
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queue.used_bytes
+
+    def log_end_offset(self, partition: int) -> int:
+        """One past the last accepted offset."""
+        return self._queue.log_end_offset(partition)
+
+    def submit(
+        self, slices: Sequence[Slice], size_bytes: int, *, write_ahead: bool = False
+    ) -> asyncio.Future[Appended]:
+        """Accepts a request: its records have their offsets from now on.
+
+        The future tells when they are durable in the table. A batch of an idempotent producer that
+        was accepted before is not accepted again: the future tells of the first.
+
+        Args:
+            slices: Each of one or more records. Where a partition has several, they follow each
+                other.
+            write_ahead: Durable in the write-ahead log is enough (acks=1).
+
+        Raises:
+            BackPressureError: A queue is full; nothing was taken.
+            OutOfOrderSequenceError, UnknownProducerIdError, ProducerFencedError: An idempotent
+                producer's batch does not follow its last one; nothing was taken.
+            MainstemError: The appender has failed or is closed; see `failure`.
+        """
+        if self._failure is not None:
+            # Each raise of one exception object adds to its traceback, and this one may be raised
+            # for ever.
+            raise self._failure.with_traceback(None)
+        if self._closing:
+            raise ShuttingDownError(
+                f"topic {self.topic!r} is being closed here; send the batch again",
+                retry_delay_ms=100,
+            )
+        if self.state.config.log_append_time:
+            # Now: the timestamps were set under the setting of this moment, not of the commit's.
+            slices = [
+                replace(slice_, log_append_time=True) if slice_.log_append_time is None else slice_
+                for slice_ in slices
+            ]
+        waiter = Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
+        accepted = self._queue.accept(slices, size_bytes, waiter, self._clock_ms())
+        if accepted.repeated:
+            self._metrics.duplicates(len(accepted.repeated))
+        if accepted.pending is not None:
+            self._wake.set()
+            if self._wal is not None:
+                self._wal.accepted(accepted.pending)
+                if write_ahead:
+                    waiter.written = self._wal.write()
+        if accepted.pending is not None and not accepted.repeated:
+            if waiter.written is None:
+                return waiter.future
+            return first_durable(waiter, accepted.pending.runs)
+        return after_repeats(accepted.pending, accepted.repeated, write_ahead=write_ahead)
+
+    async def change_metadata(
+        self, operation: str, change: Callable[[TableState], Metadata]
+    ) -> int:
+        """Commits a change of settings or partitions between two appends; see `change`."""
+        return await self.change(operation, lambda state: [change(state)])
+
+    async def change(self, operation: str, build: Callable[[TableState], Sequence[Action]]) -> int:
+        """Commits something else than records between two appends.
+
+        Args:
+            build: The actions, from the newest state; none: there is nothing to do.
+
+        Returns:
+            The table version that has it; today's if there was nothing to do.
+
+        Raises:
+            MainstemError: `build` refused, or the topic is lost.
+        """
+        async with self._commit_lock:
+            while True:
+                if self._failure is not None:
+                    raise self._failure.with_traceback(None)
+                # Again after each conflict: what the winner changed must not be changed back.
+                actions = build(self.state)
+                if not actions:
+                    return self.state.version
+                commit = TableCommit.of(operation, actions, timestamp_ms=self._clock_ms())
+                try:
+                    version = await self._log.attempt(commit)
+                except MainstemError as error:
+                    self._fail(error)
+                    raise
+                if version is not None:
+                    return version
+
+    @property
+    def looked_age_s(self) -> float:
+        """Seconds since `state` was last known to be the newest."""
+        return self._monotonic() - self._log.looked_at
+
+    async def catch_up(self) -> None:
+        """Takes into `state` what others have committed. A leader that appends nothing learns of a
+        retention or a compaction in no other way.
+
+        Raises:
+            MainstemError: The topic is lost, as by a commit; or the store failed, and `state` is as
+                before.
+        """
+        async with self._commit_lock:
+            while self._failure is None and not self._closing:
+                try:
+                    if not await self._log.look():
+                        return
+                except StoreUnavailableError:
+                    raise
+                except MainstemError as error:
+                    self._fail(error)
+                    raise
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+
+    async def stopped(self) -> None:
+        """Waits until an appender that has failed is not at work any more."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(self._task)
+
+    async def close(self, timeout_s: float) -> None:
+        """Commits what was accepted within `timeout_s`, then stops. The rest fails as unknown."""
+        self._closing = True
+        self._wake.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._task), timeout_s)
+        self._fail(self._stopped())
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._opened.store.close()
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        group: Group[Waiter] = Group()
+        try:
+            while self._failure is None:
+                if not len(self._queue):
+                    if self._closing:
+                        await self._roller.finish()
+                    if self._swap_in_s() <= 0:
+                        async with self._commit_lock:
+                            if self._failure is None:
+                                await self._commits.swap()
+                    elif self._closing:
+                        return
+                    else:
+                        await self._idle()
+                    continue
+                await self._pace()
+                async with self._commit_lock:
+                    if self._failure is not None:
+                        return
+                    self._began_at = self._monotonic()
+                    group = self._queue.take(COMMIT_BYTES_MAX)
+                    version = await self._append(group)
+                    self._committed(group, version)
+                    group = Group()
+                    self._tell("on_commit", self._on_commit, self._opened)
+                # Who waited for this commit is answered before the next one is encoded.
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:  # `close` has waited long enough
+            self._give_up(group, self._failure or self._stopped())
+            raise
+        except MainstemError as error:
+            self._give_up(group, error)
+        except Exception as error:
+            log.exception("the appender of topic %s failed", self.topic)
+            self._give_up(
+                group,
+                InternalError(
+                    f"the appender of topic {self.topic!r} failed: {error!r}", topic=self.topic
+                ),
+            )
+
+    def _swap_in_s(self) -> float:
+        """When a roll-up is to be committed alone, should no records come."""
+        due_in_s = self._roller.due_in_s
+        if due_in_s is None:
+            return math.inf
+        return 0.0 if self._closing else due_in_s
+
+    async def _idle(self) -> None:
+        """Waits for a batch or a roll-up; from time to time has a look at what others have
+        committed."""
+        self._wake.clear()
+        swap_in_s = self._swap_in_s()
+        config = self.state.config
+        look_in_s = min(IDLE_LOOK_INTERVAL_S, config.log_retention_ms / 1000 / _LOOKS_PER_LOG)
+        if config.compacts:
+            look_in_s = min(look_in_s, COMPACTED_LOOK_INTERVAL_S)
+        try:
+            # Not `wait_for`: it loses a cancellation that comes together with the wake-up.
+            async with asyncio.timeout(min(swap_in_s, look_in_s)):
+                await self._wake.wait()
+        except TimeoutError:
+            if swap_in_s > look_in_s:
+                with contextlib.suppress(StoreUnavailableError):
+                    await self.catch_up()
+
+    async def _pace(self) -> None:
+        """Waits until the commit interval has passed or enough bytes wait."""
+        config = self.state.config
+        while not self._closing:
+            left = self._began_at + config.commit_interval_ms / 1000 - self._monotonic()
+            if left <= 0 or self._queue.waiting_bytes >= config.commit_bytes:
+                return
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._wake.wait()
+
+    async def _append(self, group: Group[Waiter]) -> int:
+        for request in group.requests:
+            self._metrics.append_seconds("queue", self._began_at - request.token.accepted_at)
+        folded = None
+        if self._wal is not None:
+            name = registers.wal(self._wal.gateway_id)
+            folded = Register(name, self._wal.number_of(group))
+        return await self._commits.append(group, folded)
+
+    def _committed(self, group: Group[Waiter], version: int) -> None:
+        """Frees what a group held, and answers who waits for it."""
+        if self._on_records is not None:
+            records = CommittedRecords(
+                self.topic, self.state.topic_id, version, group.by_partition()
+            )
+            self._tell("on_records", self._on_records, records)
+        self._queue.done(group)
+        if self._wal is not None:
+            self._wal.committed(group)
+        for request in group.requests:
+            self._queue.producers.committed(request.runs, version)
+            if not request.token.future.done():
+                request.token.future.set_result(Appended(version, request.runs))
+        if version % _EXPIRE_INTERVAL_COMMITS == 0:
+            forget_producers(self.state, self._queue.producers, self._clock_ms())
+
+    def _recover(self, wal: TopicWal[Waiter], recovered: Recovered | None) -> None:
+        """Queues what the write-ahead log has, before anything else can be accepted."""
+        loop = asyncio.get_running_loop()
+        for number, request in recovered.requests if recovered is not None else ():
+            written: asyncio.Future[None] = loop.create_future()
+            written.set_result(None)
+            waiter = Waiter(loop.create_future(), self._monotonic(), written)
+            waiter.future.add_done_callback(retrieve)
+            pending = self._queue.recover(
+                request.slices, request.size_bytes, waiter, self._clock_ms()
+            )
+            assert pending.batches == request.batches, "recovered records moved"
+            wal.recovered(number, pending)
+
+    def _give_up(self, group: Group[Waiter], error: MainstemError) -> None:
+        for request in group.requests:
+            if not request.token.future.done():
+                request.token.future.set_exception(error)
+        self._queue.done(group)
+        self._fail(error)
+
+    def _fail(self, error: MainstemError) -> None:
+        """Takes nothing more, and fails what waits."""
+        if self._failure is None:
+            self._failure = error
+            if not self._closing:
+                self._tell("on_failure", self._on_failure, error)
+        self._roller.close()
+        while len(self._queue):
+            group = self._queue.take(COMMIT_BYTES_MAX)
+            for request in group.requests:
+                if not request.token.future.done():
+                    request.token.future.set_exception(self._failure)
+            self._queue.done(group)
+        self._wake.set()
+
+    def _stopped(self) -> MainstemError:
+        return OutcomeUnknownError(
+            f"the gateway stopped before topic {self.topic!r} had committed this batch; "
+            "send it again",
+            topic=self.topic,
+        )
+
+    def _tell(self, what: str, listener: Callable[[T], None], about: T) -> None:
+        """Calls a listener, whose faults are not the log's."""
+        try:
+            listener(about)
+        except Exception:
+            log.exception("topic %s: %s failed", self.topic, what)

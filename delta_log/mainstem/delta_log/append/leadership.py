@@ -1,0 +1,163 @@
+"""Taking the lead of a topic: the epoch in its log, and what its former leader has left there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from mainstem.delta_log.append.producers import ProducerStates
+from mainstem.delta_log.store import NotFound, Store, StoreGone
+from mainstem.delta_log.table import (
+    LOG,
+    Batch,
+    CommitInfo,
+    Committed,
+    Committer,
+    Conflict,
+    OpenTopic,
+    Register,
+    TableCommit,
+    TableState,
+    commit_path,
+    registers,
+    wall_clock_ms,
+)
+from mainstem.errors import StoreUnavailableError, UnknownTopicError
+
+Token = TypeVar("Token")
+
+#: A temporary file of a commit that is this old belongs to nobody any more.
+_TEMPORARY_MS_MIN = 3_600_000
+
+#: Attempts to commit a leader epoch; each loss means that another writer got on.
+_ATTEMPTS_MAX = 20
+
+#: A batch comes again within `delivery.timeout.ms`, 2 minutes by default; this is ample.
+REPEAT_WINDOW_MS = 300_000
+
+#: Commit files, and batches in them, that are looked at for batches that may come again: bound the
+#: time of a start to about a second. What is older is known by its sequence, not by its offset.
+REPEAT_COMMITS_MAX = 5_000
+REPEAT_BATCHES_MAX = 50_000
+
+
+def take_lead(
+    opened: OpenTopic, producers: ProducerStates[Token], clock_ms: Callable[[], int]
+) -> int:
+    """Claims the next leader epoch, reads what idempotent producers have sent into `producers`, and
+    clears away what interrupted commits left. Blocks.
+
+    Returns:
+        The epoch.
+
+    Raises:
+        StoreUnavailableError: The store failed.
+        UnknownTopicError: The topic was deleted meanwhile.
+    """
+    epoch = claim_epoch(opened, clock_ms=clock_ms)
+    restore_producers(opened.store, opened.state, producers, clock_ms())
+    with contextlib.suppress(StoreUnavailableError):  # the next start may have more luck
+        # By the store's own clock, which stamps the files.
+        opened.store.sweep(LOG, wall_clock_ms() - _TEMPORARY_MS_MIN)
+    return epoch
+
+
+def claim_epoch(
+    opened: OpenTopic,
+    sleep: Callable[[float], None] = time.sleep,
+    clock_ms: Callable[[], int] = wall_clock_ms,
+) -> int:
+    """Commits the next leader epoch, which stops whoever led the topic before; returns it. Blocks.
+
+    Raises:
+        StoreUnavailableError: The store failed.
+        UnknownTopicError: The topic was deleted meanwhile.
+    """
+    state = opened.state
+    committer = Committer(opened.store)
+    claim: TableCommit | None = None
+    unknown = 0
+    for _ in range(_ATTEMPTS_MAX):
+        epoch = state.epoch + 1
+        if claim is None:
+            claim = TableCommit.of(
+                "LEADER EPOCH", [Register(registers.EPOCH, epoch)], timestamp_ms=clock_ms()
+            )
+        try:
+            outcome = committer.commit(state.version + 1, claim)
+        except StoreGone as error:
+            raise deleted(opened.topic) from error
+        if isinstance(outcome, Committed):
+            state.apply(outcome.version, claim.actions)
+            return epoch
+        if isinstance(outcome, Conflict):
+            state.apply(outcome.version, outcome.actions)
+            if state.deleted:
+                raise deleted(opened.topic)
+            claim = None
+        else:
+            sleep(min(0.05 * 2**unknown, 2.0))
+            unknown += 1
+    raise StoreUnavailableError(
+        f"could not take the lead of topic {opened.topic!r}: "
+        "the store fails, or too many others write",
+        topic=opened.topic,
+    )
+
+
+def restore_producers(
+    store: Store, state: TableState, producers: ProducerStates[Token], now_ms: int
+) -> None:
+    """Fills `producers` with what the table says: registers, and the batches of recent commits,
+    so that a batch that comes again is answered with its original offsets. Blocks.
+
+    Args:
+        state: Includes the epoch that the caller has claimed: nobody else appends meanwhile.
+    """
+    for register in state.registers.values():
+        found = registers.parse_producer(register.name)
+        if found is not None and register.name == registers.producer(*found):
+            epoch = state.register_value(registers.producer_epoch(*found))
+            producers.restore(*found, register.value, register.updated_ms or now_ms, epoch)
+    forget_producers(state, producers, now_ms)
+    if not len(producers):
+        return
+    newest = _recent_batches(store, state.version, now_ms - REPEAT_WINDOW_MS)
+    recent = list(islice(newest, REPEAT_BATCHES_MAX))
+    for version, batch in reversed(recent):
+        producers.restore_batch(batch, version)
+
+
+def forget_producers(state: TableState, producers: ProducerStates[Token], now_ms: int) -> None:
+    """Forgets who was silent for too long. Their registers leave the log with the checkpoints that
+    are written after `delta.setTransactionRetentionDuration`."""
+    for gone in producers.expire(now_ms):
+        state.forget_register(registers.producer(*gone))
+        state.forget_register(registers.producer_epoch(*gone))
+
+
+def _recent_batches(store: Store, newest: int, not_before_ms: int) -> Iterator[tuple[int, Batch]]:
+    """(version, batch) of idempotent producers, newest first, since `not_before_ms`."""
+    for version in range(newest, max(newest - REPEAT_COMMITS_MAX, -1), -1):
+        try:
+            line, _, _ = store.read(commit_path(version)).partition(b"\n")
+        except NotFound:  # cleaned up: older than the log's retention
+            return
+        body = json.loads(line).get("commitInfo")
+        if body is None:
+            continue
+        info = CommitInfo.from_json(body)
+        if info.timestamp_ms < not_before_ms:
+            return
+        for batch in reversed(info.batches):
+            if batch.producer is not None:
+                yield version, batch
+
+
+def deleted(topic: str) -> UnknownTopicError:
+    """The error for a topic that went away while it was in use."""
+    return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)

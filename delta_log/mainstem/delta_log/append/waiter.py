@@ -1,0 +1,100 @@
+"""Who waits for a request, and what they are told when it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mainstem.delta_log.append.producers import SeenBatch
+from mainstem.delta_log.append.queue import Pending
+from mainstem.delta_log.table import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a request's records are.
+
+    Attributes:
+        table_version: The commit that has them, the newest one if several have; -1: none yet (they
+            are in the write-ahead log), or nobody remembers.
+        batches: By partition. The base offset is -1 where nobody remembers it.
+    """
+
+    table_version: int
+    batches: tuple[Batch, ...]
+
+
+@dataclass(slots=True)
+class Waiter:
+    """Who waits for a request.
+
+    Attributes:
+        future: For its table commit.
+        accepted_at: Monotonic time.
+        written: For the write-ahead log, if somebody asked for that.
+    """
+
+    future: asyncio.Future[Appended]
+    accepted_at: float
+    written: asyncio.Future[None] | None = None
+
+
+def first_durable(waiter: Waiter, runs: tuple[Batch, ...]) -> asyncio.Future[Appended]:
+    """Done when a request is in the write-ahead log or in the table, whichever comes first."""
+    assert waiter.written is not None
+    either: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+    either.add_done_callback(retrieve)
+
+    def written(future: asyncio.Future[None]) -> None:
+        if not either.done() and not future.cancelled() and future.exception() is None:
+            either.set_result(Appended(-1, runs))
+
+    def committed(future: asyncio.Future[Appended]) -> None:
+        if either.done() or future.cancelled():
+            return
+        failure = future.exception()
+        if failure is None:
+            either.set_result(future.result())
+        else:
+            either.set_exception(failure)
+
+    waiter.written.add_done_callback(written)
+    waiter.future.add_done_callback(committed)
+    return either
+
+
+def after_repeats(
+    pending: Pending[Waiter] | None,
+    repeated: Sequence[SeenBatch[Waiter]],
+    *,
+    write_ahead: bool,
+) -> asyncio.Future[Appended]:
+    """Done when a request is durable of which something, or all, was accepted before."""
+    waits: list[asyncio.Future[Appended]] = []
+    if pending is not None:
+        one = pending.token
+        early = write_ahead and one.written is not None
+        waits.append(first_durable(one, pending.runs) if early else one.future)
+    for seen in repeated:
+        if seen.token is not None:
+            early = write_ahead and seen.token.written is not None
+            waits.append(first_durable(seen.token, (seen.batch,)) if early else seen.token.future)
+    batches = [*(pending.runs if pending is not None else ()), *(seen.batch for seen in repeated)]
+    batches.sort(key=lambda batch: batch.partition)
+    known = max((seen.table_version for seen in repeated), default=-1)
+
+    async def all_done() -> Appended:
+        # Shielded: whoever gives up here must not take the batch from those who sent it first.
+        done = await asyncio.gather(*(asyncio.shield(future) for future in waits))
+        return Appended(max([known, *(one.table_version for one in done)]), tuple(batches))
+
+    task = asyncio.get_running_loop().create_task(all_done())
+    task.add_done_callback(retrieve)
+    return task
+
+
+def retrieve(future: asyncio.Future[Appended]) -> None:
+    """For a future whose failure nobody may be left to look at."""
+    if not future.cancelled():
+        future.exception()

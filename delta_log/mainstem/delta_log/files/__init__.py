@@ -1,0 +1,36 @@
+"""Data files: Arrow to Parquet and back, finding offsets in them, and rolling small ones up."""
+
+from mainstem.delta_log.files.data_file import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    DataFileMissing,
+    encode_data_file,
+    read_data_file,
+)
+from mainstem.delta_log.files.data_file_writer import write_data_files
+from mainstem.delta_log.files.offset_lookup import first_offset_at, offset_for_timestamp
+from mainstem.delta_log.files.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory, choose
+from mainstem.delta_log.files.roller import Roller, Swap
+from mainstem.delta_log.files.slices import Slice, WrittenFile, encode_slices, put_file
+
+__all__ = [
+    "CREATE_TIME",
+    "LEVELS",
+    "LOG_APPEND_TIME",
+    "DataFileMissing",
+    "KeptFile",
+    "KeptFiles",
+    "RollUpMemory",
+    "Roller",
+    "Slice",
+    "Swap",
+    "WrittenFile",
+    "choose",
+    "encode_data_file",
+    "encode_slices",
+    "first_offset_at",
+    "offset_for_timestamp",
+    "put_file",
+    "read_data_file",
+    "write_data_files",
+]

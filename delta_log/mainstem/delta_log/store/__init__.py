@@ -1,0 +1,25 @@
+"""Where the files of a warehouse lie: what the log asks of a store, and the stores there are."""
+
+from mainstem.delta_log.store.local import LocalStore, make_directory, sync_directory
+from mainstem.delta_log.store.object_store import (
+    AlreadyExists,
+    NotFound,
+    ObjectInfo,
+    PutOutcomeUnknown,
+    Store,
+    StoreGone,
+)
+from mainstem.delta_log.store.uri import open_store
+
+__all__ = [
+    "AlreadyExists",
+    "LocalStore",
+    "NotFound",
+    "ObjectInfo",
+    "PutOutcomeUnknown",
+    "Store",
+    "StoreGone",
+    "make_directory",
+    "open_store",
+    "sync_directory",
+]

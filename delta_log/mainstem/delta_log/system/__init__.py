@@ -1,0 +1,6 @@
+"""The platform's own small tables below `system/`."""
+
+from mainstem.delta_log.system.cluster_table import ClusterTable, GatewayRow
+from mainstem.delta_log.system.row_table import RowTable
+
+__all__ = ["ClusterTable", "GatewayRow", "RowTable"]

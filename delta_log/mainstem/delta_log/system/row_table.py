@@ -1,0 +1,169 @@
+"""A small system table with one live row a key, changed by whoever commits first.
+
+It has the columns of a topic table: `key` is the row's key and `value` the row as JSON. Each live
+row is a data file of its own, which goes in the commit that brings the next one; so a commit
+decides between two that want to change the same rows. For tables of some dozens of rows, in which
+the platform keeps leases and marks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
+from mainstem.delta_log.store import Store
+from mainstem.delta_log.table import (
+    SYSTEM,
+    DataFile,
+    OpenTopic,
+    Register,
+    TableCommit,
+    TableState,
+    Topics,
+    commit_beside_leader,
+    refresh_table,
+    registers,
+    replace_files,
+    wall_clock_ms,
+)
+from mainstem.errors import TopicExistsError, UnknownTopicError
+from mainstem.records import records_to_wire_batch
+
+R = TypeVar("R")
+
+#: Files that were replaced stay for readers of the version before, this many of them.
+_REPLACED_KEPT: Final = 30
+
+
+class RowTable(Generic[R]):
+    """The table, open; made if it is not there. Calls block; one caller at a time.
+
+    Args:
+        name: Below `system/`.
+        operation: What the commits are called in the table's history.
+        encode: A row to what JSON can say.
+        decode: The way back.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        operation: str,
+        encode: Callable[[R], Mapping[str, Any]],
+        decode: Callable[[Mapping[str, Any]], R],
+    ) -> None:
+        self._name = name
+        self._operation = operation
+        self._encode = encode
+        self._decode = decode
+        tables = Topics(store, folder=SYSTEM)
+        try:
+            self._opened = tables.open(name)
+        except UnknownTopicError:
+            with contextlib.suppress(TopicExistsError):
+                tables.create(name, 1)
+            self._opened = tables.open(name)
+        #: By path: key, row and file.
+        self._rows: dict[str, tuple[str, R, DataFile]] = {}
+        self._replaced: deque[str] = deque()
+
+    @property
+    def opened(self) -> OpenTopic:
+        """For maintenance."""
+        return self._opened
+
+    def read(self) -> dict[str, R]:
+        """The newest row of each key.
+
+        Raises:
+            StoreUnavailableError: The store failed.
+        """
+        return self._take(refresh_table(self._opened.store, self._opened.state))
+
+    def update(self, change: Callable[[dict[str, R]], Mapping[str, R | None]]) -> None:
+        """Replaces rows by what `change` makes of those that are there, in one commit.
+
+        Args:
+            change: Gets all rows, gives those to replace; None takes a row away. Called again when
+                another writer was first; raises to write nothing.
+
+        Raises:
+            StoreUnavailableError: The store failed, or other writers were always first.
+            OutcomeUnknownError: Nobody can tell whether the rows were written; read them.
+            MainstemError: What `change` raised.
+        """
+        old: list[DataFile] = []
+        new: list[DataFile] = []
+
+        def build(state: TableState) -> TableCommit | None:
+            self._delete(new)  # of an attempt that was lost
+            rows = change(self._take(state))
+            now_ms = wall_clock_ms()
+            old[:] = [file for key, _, file in self._rows.values() if key in rows]
+            offset = state.log_end_offset(0)
+            for key, row in rows.items():
+                if row is not None:
+                    new.append(self._write_row(key, row, offset + len(new), now_ms))
+            actions = replace_files(state, old, new, now_ms=now_ms, data_change=True)
+            if new:
+                actions.append(Register(registers.leo(0), offset + len(new)))
+            if not actions:
+                return None
+            return TableCommit.of(self._operation, actions, timestamp_ms=now_ms)
+
+        landed = commit_beside_leader(self._opened, build)
+        if landed is not None:
+            self._opened = OpenTopic(self._name, self._opened.store, landed.state)
+            self._forget(old)
+
+    def close(self) -> None:
+        self._opened.store.close()
+
+    def _take(self, state: TableState) -> dict[str, R]:
+        if state is not self._opened.state:
+            self._opened = OpenTopic(self._name, self._opened.store, state)
+        known = {path: row for path, row in self._rows.items() if state.is_active(path)}
+        for file in state:
+            if file.path not in known:
+                known[file.path] = (*self._read_row(file), file)
+        self._rows = known
+        newest = sorted(known.values(), key=lambda one: one[2].base_offset)
+        return {key: row for key, row, _ in newest}
+
+    def _write_row(self, key: str, row: R, offset: int, now_ms: int) -> DataFile:
+        value = json.dumps(self._encode(row), separators=(",", ":")).encode()
+        batch = records_to_wire_batch([key.encode()], [value], None, [now_ms])
+        file, data = encode_data_file(
+            0,
+            offset,
+            [batch],
+            timestamp_type=CREATE_TIME,
+            compression_type="none",
+            now_ms=now_ms,
+        )
+        self._opened.store.put(file.path, data)
+        return file
+
+    def _read_row(self, file: DataFile) -> tuple[str, R]:
+        batches = read_data_file(
+            self._opened.store, file, file.base_offset, file.last_offset + 1, ["key", "value"]
+        )
+        batch = next(iter(batches))
+        key: bytes = batch.column("key")[0].as_py()
+        return key.decode(), self._decode(json.loads(batch.column("value")[0].as_py()))
+
+    def _forget(self, files: list[DataFile]) -> None:
+        """Deletes our replaced files some commits later: a reader may be a version behind."""
+        self._replaced.extend(file.path for file in files)
+        while len(self._replaced) > _REPLACED_KEPT:
+            self._opened.store.delete(self._replaced.popleft())
+
+    def _delete(self, files: list[DataFile]) -> None:
+        while files:
+            self._opened.store.delete(files.pop().path)

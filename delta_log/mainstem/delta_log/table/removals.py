@@ -1,0 +1,144 @@
+"""What the log knows of data files that are no longer part of the table, or that it ever knew of.
+
+Source: Delta protocol, sections "Add File and Remove File" (a removal stays in the log as a
+tombstone until it expires) and "Checkpoints".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.table.actions import DataFile, Remove
+from mainstem.delta_log.table.snapshot import LOG, checkpoint_path, commits_written_ms, read_commit
+from mainstem.delta_log.table.state import TableState
+from mainstem.errors import LogDamagedError
+
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A file that was removed from the table at `removed_ms`, and may still be in the store."""
+
+    path: str
+    size_bytes: int
+    removed_ms: int
+
+
+def read_removals(
+    store: Store, state: TableState, *, after_ms: int, until_ms: int
+) -> list[Removal]:
+    """The removals in (after_ms, until_ms] that the log still has; lists no data directory.
+
+    They are in the checkpoint that `state` was loaded from, unless they have expired there, and in
+    the commit files after it. A commit that took long to land removed its files when it landed.
+
+    Raises:
+        LogDamagedError: A file of the log is damaged, or log clean-up came in between: try again.
+    """
+    found: list[Removal] = []
+    if state.checkpoint_version >= 0:
+        found += _checkpoint_removals(store, state.checkpoint_version, after_ms, until_ms)
+    landed_ms = commits_written_ms(store)
+    for version in range(state.checkpoint_version + 1, state.version + 1):
+        try:
+            actions = read_commit(store, version)
+        except NotFound as error:
+            raise _overtaken(store, version) from error
+        for action in actions:
+            if isinstance(action, Remove):
+                removed_ms = max(action.removed_ms, landed_ms.get(version, 0))
+                if after_ms < removed_ms <= until_ms:
+                    found.append(Removal(action.path, action.size_bytes, removed_ms))
+    return [one for one in found if not state.is_active(one.path)]
+
+
+def known_paths(store: Store) -> set[str]:
+    """Every data file that any version knows of whose commit file or checkpoint is still there.
+
+    Files that become part of the table while this runs may be missing.
+
+    Raises:
+        LogDamagedError: A file of the log is damaged, or log clean-up came in between: try again.
+    """
+    names = [info.name for info in store.list_files(LOG)]
+    known: set[str] = set()
+    checkpoint = -1
+    for name in names:
+        if match := _CHECKPOINT.fullmatch(name):
+            checkpoint = max(checkpoint, int(match[1]))
+            for column in ("add", "remove"):
+                for paths in _checkpoint_columns(store, int(match[1]), column, ["path"]):
+                    known.update(map(unquote, paths[0].drop_null().to_pylist()))
+    for version in _commit_versions(names):
+        try:
+            actions = read_commit(store, version)
+        except NotFound as error:
+            # Clean-up removes files in any order, and may have been killed: the checkpoint, which
+            # was read, has what they say.
+            if version <= checkpoint:
+                continue
+            raise _overtaken(store, version) from error
+        known.update(one.path for one in actions if isinstance(one, DataFile | Remove))
+    return known
+
+
+def _commit_versions(names: Iterable[str]) -> range:
+    # While commits go on, a listing of a local directory can have a newer file and lack an older
+    # one: what lies between is read whether it was listed or not.
+    versions = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
+    return range(min(versions), max(versions) + 1) if versions else range(0)
+
+
+def _checkpoint_removals(
+    store: Store, version: int, after_ms: int, until_ms: int
+) -> Iterator[Removal]:
+    columns = ["path", "size", "deletionTimestamp"]
+    for paths, sizes, times in _checkpoint_columns(store, version, "remove", columns):
+        wanted = pc.and_(pc.greater(times, after_ms), pc.less_equal(times, until_ms))
+        for path, size, removed_ms in zip(
+            *(column.filter(wanted).to_pylist() for column in (paths, sizes, times)), strict=True
+        ):
+            yield Removal(unquote(path), size or 0, removed_ms)
+
+
+def _checkpoint_columns(
+    store: Store, version: int, action: str, fields: list[str]
+) -> Iterator[list[pa.Array]]:
+    """Some fields of one action's column; null in the rows of other actions."""
+    path = checkpoint_path(version)
+    try:
+        with (
+            store.open(path) as source,
+            pq.ParquetFile(source, pre_buffer=False) as parquet,
+        ):
+            if action not in parquet.schema_arrow.names:
+                return
+            wanted = [f"{action}.{name}" for name in fields]
+            for batch in parquet.iter_batches(columns=wanted, use_threads=False):
+                rows = batch.column(action)
+                yield [pc.struct_field(rows, name) for name in fields]
+    except NotFound as error:
+        raise _overtaken(store, version) from error
+    except (pa.ArrowException, OSError, LookupError) as error:
+        raise LogDamagedError(
+            f"the checkpoint {store.uri}/{path} is damaged: {error}", file=f"{store.uri}/{path}"
+        ) from error
+
+
+def _overtaken(store: Store, version: int) -> LogDamagedError:
+    return LogDamagedError(
+        f"the log of {store.uri} was cleaned up to version {version} while it was read, or its "
+        "file is lost; nothing was done, try again",
+        table_version=version,
+    )

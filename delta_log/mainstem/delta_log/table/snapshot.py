@@ -1,0 +1,197 @@
+"""Reading a table's state through a `Store`: the newest checkpoint, then the commit files after it.
+
+delta-rs writes our checkpoints but does not read the log for us: it has no way to list `txn`
+actions, and it cannot read through a `Store`, so neither a fault-injecting nor a bound one.
+
+Source: Delta protocol, sections "Checkpoints" and "Last Checkpoint File".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.table.actions import Action, action_from_json, decode_commit
+from mainstem.delta_log.table.state import TableState
+from mainstem.errors import LogDamagedError, UnknownTopicError
+
+LOG: Final = "_delta_log"
+LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
+
+#: Attempts to load a table whose files are removed while it is read. Clean-ups are minutes apart.
+_LOAD_ATTEMPTS_MAX: Final = 5
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+def commit_path(version: int) -> str:
+    """The path of a version's commit file inside its table."""
+    return f"{LOG}/{version:020d}.json"
+
+
+def checkpoint_path(version: int) -> str:
+    """The path of a version's checkpoint inside its table."""
+    return f"{LOG}/{version:020d}.checkpoint.parquet"
+
+
+def read_commit(store: Store, version: int) -> list[Action]:
+    """The actions of one version. Raises NotFound, or LogDamagedError for a torn file."""
+    path = commit_path(version)
+    return decode_commit(store.read(path), f"{store.uri}/{path}")
+
+
+def commits_written_ms(store: Store) -> dict[int, int]:
+    """When each commit file that is there was written, by version; ms since 1970."""
+    return {
+        int(match[1]): info.modified_ms
+        for info in store.list_files(LOG)
+        if (match := _COMMIT.fullmatch(info.name))
+    }
+
+
+def load_table(store: Store) -> TableState:
+    """The newest state of the table at the root of `store`.
+
+    Raises:
+        UnknownTopicError: There is no table.
+        UnsupportedTableError: It has a feature that we do not know.
+        LogDamagedError: A commit file or checkpoint is missing or torn; the message names it.
+    """
+    for _ in range(_LOAD_ATTEMPTS_MAX - 1):
+        try:
+            return _load_once(store)
+        except _Overtaken:
+            continue
+    return _load_once(store)
+
+
+class _Overtaken(LogDamagedError):
+    """A file that should be there is not: log clean-up came in between, or it was lost."""
+
+
+def _load_once(store: Store) -> TableState:
+    names = [info.name for info in store.list_files(LOG)]
+    commits = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
+    checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
+    if not commits and not checkpoints:
+        raise UnknownTopicError(f"there is no topic table at {store.uri}", table=store.uri)
+    state = TableState(store.uri)
+    damage: LogDamagedError | None = None
+    for version in reversed(checkpoints):
+        try:
+            actions = _read_checkpoint(store, version)
+        except LogDamagedError as error:
+            damage = damage or error
+            continue  # an older one, or the commit files alone, may say the same, only slower
+        state.apply(version, actions)
+        state.checkpoint_version = version
+        break
+    newest = max(commits[-1:] + checkpoints[-1:])
+    for version in range(state.version + 1, newest + 1):
+        try:
+            # Whether it was listed or not: while commits go on, a listing of a local directory can
+            # have a newer file and lack an older one.
+            actions = read_commit(store, version)
+        except NotFound as error:
+            raise damage or _missing(store, version, newest) from error
+        state.apply(version, actions)
+    state.check_complete()
+    return state
+
+
+def _missing(store: Store, version: int, newest: int) -> _Overtaken:
+    path = f"{store.uri}/{commit_path(version)}"
+    return _Overtaken(
+        f"the log {store.uri}/{LOG} has version {newest}, but {path} is missing", file=path
+    )
+
+
+def refresh_table(store: Store, state: TableState) -> TableState:
+    """The newest state: `state` itself brought forward, or a new one if clean-up has overtaken it.
+
+    Raises:
+        LogDamagedError: A commit file is torn.
+        UnknownTopicError: The table is gone.
+    """
+    advanced = False
+    while True:
+        try:
+            actions = read_commit(store, state.version + 1)
+        except NotFound:
+            break
+        state.apply(state.version + 1, actions)
+        advanced = True
+    checkpoint = last_checkpoint_version(store)
+    if checkpoint > state.version:
+        return load_table(store)
+    if not advanced and checkpoint < state.version:
+        # No checkpoint covers the version that we have, so nothing has removed its file unless all
+        # is gone.
+        try:
+            store.open(commit_path(state.version)).close()
+        except NotFound:
+            return load_table(store)
+    return state
+
+
+def last_checkpoint_version(store: Store) -> int:
+    """The newest version that `_last_checkpoint` names; -1 without one. Cheap: one small file."""
+    try:
+        return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
+    except (NotFound, ValueError, KeyError):
+        return -1
+
+
+def _read_checkpoint(store: Store, version: int) -> list[Action]:
+    path = checkpoint_path(version)
+    try:
+        data = store.read(path)
+    except NotFound as error:
+        raise _Overtaken(f"{store.uri}/{path} is missing", file=f"{store.uri}/{path}") from error
+    try:
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            wanted = [
+                name
+                for name in ("protocol", "metaData", "txn", "add")
+                if name in file.schema_arrow.names
+            ]
+            return [
+                action
+                for name in wanted
+                for row in action_rows(file, name)
+                if (action := action_from_json({name: row}))
+            ]
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        raise LogDamagedError(
+            f"the checkpoint {store.uri}/{path} is damaged: {error}", file=f"{store.uri}/{path}"
+        ) from error
+
+
+def action_rows(file: pq.ParquetFile, column: str) -> list[dict[str, Any]]:
+    """The rows of a checkpoint that have one kind of action, with the fields that we use."""
+    table = file.read([column]).column(column)
+    present = table.drop_null() if table.null_count else table
+    if column == "add":
+        fields = ("path", "partitionValues", "size", "modificationTime", "dataChange", "stats")
+        flat = present.combine_chunks()
+        if isinstance(flat, pa.ChunkedArray):
+            flat = (
+                pa.concat_arrays(flat.chunks) if flat.num_chunks else pa.array([], type=flat.type)
+            )
+        columns = [flat.field(name).to_pylist() for name in fields]
+        return [dict(zip(fields, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [
+        {
+            key: dict(value)
+            if isinstance(value, list) and value and isinstance(value[0], tuple)
+            else value
+            for key, value in row.items()
+        }
+        for row in present.to_pylist()
+    ]

@@ -1,0 +1,242 @@
+"""The state of a topic table at one version, as a pure function of its actions. No I/O."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from mainstem.config import TopicConfig
+from mainstem.delta_log.table import registers
+from mainstem.delta_log.table.actions import (
+    Action,
+    CommitInfo,
+    DataFile,
+    Metadata,
+    Protocol,
+    Register,
+    Remove,
+)
+from mainstem.errors import InvalidConfigError, LogDamagedError, UnsupportedTableError
+
+PARTITIONS_PROPERTY = "mainstem.partitions"
+
+_base_offset = attrgetter("base_offset")
+
+
+@dataclass(slots=True)
+class PartitionFiles:
+    """The active files of one partition, by base offset."""
+
+    files: list[DataFile] = field(default_factory=list)
+    size_bytes: int = 0
+    record_count: int = 0
+    #: False: files arrived out of order, as from a checkpoint: sort before use.
+    _sorted: bool = True
+    #: The order was asked for once: it is kept from then on.
+    _in_use: bool = False
+
+    def add(self, file: DataFile) -> None:
+        if not self.files or file.base_offset >= self.files[-1].base_offset:
+            self.files.append(file)
+        elif self._in_use:
+            # From a compaction or roll-up, with every commit: not worth a sort each time.
+            insort(self.files, file, key=_base_offset)
+        else:
+            self.files.append(file)
+            self._sorted = False
+        self.size_bytes += file.size_bytes
+        self.record_count += file.record_count
+
+    def remove(self, file: DataFile) -> None:
+        index = self._index(file.base_offset)
+        while index >= 0 and self.files[index].path != file.path:
+            index -= 1
+        if index >= 0:
+            del self.files[index]
+            self.size_bytes -= file.size_bytes
+            self.record_count -= file.record_count
+
+    def sorted(self) -> list[DataFile]:
+        """The files by base offset. The caller does not change the list."""
+        if not self._sorted:
+            self.files.sort(key=_base_offset)
+            self._sorted = True
+        self._in_use = True
+        return self.files
+
+    def between(self, start_offset: int, end_offset: int) -> list[DataFile]:
+        """The files with a record in [start_offset, end_offset), by base offset."""
+        if start_offset >= end_offset:
+            return []
+        files = self.sorted()
+        first = max(self._index(start_offset), 0)
+        last = bisect_left(files, end_offset, lo=first, key=_base_offset)
+        found = files[first:last]
+        # Files do not overlap, so only the first can end before the start.
+        return found[1:] if found and found[0].last_offset < start_offset else found
+
+    def _index(self, offset: int) -> int:
+        """The index of the last file whose base offset is at most `offset`; -1: there is none."""
+        return bisect_right(self.sorted(), offset, key=_base_offset) - 1
+
+
+class TableState:
+    """A topic table after applying the actions of versions 0 to `version`.
+
+    Feed it with `apply`, one commit at a time, or once with the content of a checkpoint.
+    """
+
+    __slots__ = (
+        "_partitions",
+        "_paths",
+        "checkpoint_version",
+        "config",
+        "metadata",
+        "protocol",
+        "registers",
+        "table",
+        "version",
+    )
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.version = -1
+        #: The newest checkpoint known; -1 without one.
+        self.checkpoint_version = -1
+        self.protocol: Protocol | None = None
+        self.metadata: Metadata | None = None
+        self.config = TopicConfig({})
+        self.registers: dict[str, Register] = {}
+        self._paths: dict[str, DataFile] = {}
+        self._partitions: dict[int, PartitionFiles] = {}
+
+    def apply(self, version: int, actions: Iterable[Action]) -> None:
+        """Takes the actions of `version`, the next one; a checkpoint's come first, at any version.
+
+        Raises:
+            UnsupportedTableError: The protocol or a setting has become one that we do not know.
+        """
+        assert self.version in (-1, version - 1), (
+            f"version {version} does not follow {self.version}"
+        )
+        for action in actions:
+            match action:
+                case DataFile():
+                    self._add(action)
+                case Register():
+                    self.registers[action.name] = action
+                case Remove():
+                    self._remove(action.path)
+                case Metadata():
+                    self.config = self._config_of(action)
+                    self.metadata = action
+                case Protocol():
+                    action.check_supported(self.table)
+                    self.protocol = action
+                case CommitInfo():
+                    pass
+        self.version = version
+
+    def check_complete(self) -> None:
+        """Raises LogDamagedError unless there is a protocol and a metadata action of a topic."""
+        if self.protocol is None or self.metadata is None:
+            missing = "protocol" if self.protocol is None else "metaData"
+            raise LogDamagedError(
+                f"the log of {self.table} has no {missing} action up to version {self.version}",
+                file=self.table,
+            )
+
+    @property
+    def topic_id(self) -> str:
+        """The table's metadata id: a new one after delete and create."""
+        assert self.metadata is not None
+        return self.metadata.id
+
+    @property
+    def partition_count(self) -> int:
+        assert self.metadata is not None
+        return int(self.metadata.configuration[PARTITIONS_PROPERTY])
+
+    @property
+    def epoch(self) -> int:
+        """The highest leader epoch that was committed; 0 before the first leader."""
+        return self.register_value(registers.EPOCH)
+
+    @property
+    def deleted(self) -> bool:
+        return self.register_value(registers.DELETED) > 0
+
+    def log_end_offset(self, partition: int) -> int:
+        """One past the last committed offset of the partition."""
+        return self.register_value(registers.leo(partition))
+
+    def log_start_offset(self, partition: int) -> int:
+        """The first offset that can be read."""
+        return self.register_value(registers.lso(partition))
+
+    def cleaned_offset(self, partition: int) -> int:
+        """The end of what keyed compaction has seen: only before it may offsets be missing."""
+        return self.register_value(registers.cleaned(partition))
+
+    def files(self, partition: int) -> PartitionFiles:
+        """The active files of a partition."""
+        return self._partitions.get(partition) or PartitionFiles()
+
+    def forget_register(self, name: str) -> None:
+        """Drops a register that has expired; the next checkpoint drops it from the log."""
+        self.registers.pop(name, None)
+
+    def is_active(self, path: str) -> bool:
+        return path in self._paths
+
+    def active_files(self) -> dict[str, DataFile]:
+        """Every active file by its path: a copy, which does not change with the state."""
+        return dict(self._paths)
+
+    def __iter__(self) -> Iterator[DataFile]:
+        """Every active file."""
+        return iter(self._paths.values())
+
+    @property
+    def file_count(self) -> int:
+        return len(self._paths)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all active files together."""
+        return sum(files.size_bytes for files in list(self._partitions.values()))
+
+    def _config_of(self, metadata: Metadata) -> TopicConfig:
+        partitions = metadata.configuration.get(PARTITIONS_PROPERTY, "")
+        if not partitions.isdecimal() or int(partitions) < 1:
+            raise UnsupportedTableError(
+                f"the table {self.table} is no topic: its property {PARTITIONS_PROPERTY} "
+                f"is {partitions!r}",
+                table=self.table,
+            )
+        try:
+            return TopicConfig.from_properties(metadata.configuration)
+        except InvalidConfigError as error:
+            raise UnsupportedTableError(
+                f"the table {self.table} has a setting that this version of mainstem does not "
+                f"know: {error.message}; open it with a newer version",
+                table=self.table,
+            ) from error
+
+    def register_value(self, name: str) -> int:
+        """The value of a register; 0 where it was never set."""
+        register = self.registers.get(name)
+        return 0 if register is None else register.value
+
+    def _add(self, file: DataFile) -> None:
+        if file.path in self._paths:
+            self._remove(file.path)
+        self._paths[file.path] = file
+        self._partitions.setdefault(file.partition, PartitionFiles()).add(file)
+
+    def _remove(self, path: str) -> None:
+        file = self._paths.pop(path, None)
+        if file is not None:
+            self._partitions[file.partition].remove(file)

@@ -1,0 +1,329 @@
+"""The topics of a warehouse: each is a Delta table below `topics/`, the only truth about it."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from mainstem.config import TopicConfig
+from mainstem.delta_log.store import NotFound, Store, StoreGone
+from mainstem.delta_log.table import registers
+from mainstem.delta_log.table.actions import Metadata, Protocol, Register
+from mainstem.delta_log.table.committer import (
+    Committed,
+    Committer,
+    Conflict,
+    TableCommit,
+    commit_until_decided,
+    wall_clock_ms,
+)
+from mainstem.delta_log.table.snapshot import LAST_CHECKPOINT, commit_path, load_table, read_commit
+from mainstem.delta_log.table.state import PARTITIONS_PROPERTY, TableState
+from mainstem.errors import (
+    InvalidConfigError,
+    LogDamagedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from mainstem.limits import PARTITION_COUNT_MAX
+from mainstem.records import check_topic_name
+
+TOPICS = "topics"
+SYSTEM = "system"
+
+#: Attempts of a create: against a store that gives no answer, and against others that delete the
+#: topic.
+_ATTEMPTS_MAX = 5
+
+#: Properties that every topic table gets beside its settings.
+_TABLE_PROPERTIES = {
+    "delta.dataSkippingStatsColumns": "offset,timestamp",
+    # Idempotent producers' registers leave the checkpoints as producers are forgotten.
+    "delta.setTransactionRetentionDuration": "interval 1 days",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTopic:
+    """A topic that exists: a store bound to its directory (close it) and the table's state."""
+
+    topic: str
+    store: Store
+    state: TableState
+
+
+class Topics:
+    """Creates, opens, lists and deletes the topics of the warehouse in `store`. Calls block.
+
+    Args:
+        folder: Where the tables are in the warehouse: `TOPICS`, or `SYSTEM` for the platform's own.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        *,
+        folder: str = TOPICS,
+    ) -> None:
+        self._store = store
+        self._clock_ms = clock_ms
+        self._folder = folder
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    def uri(self, topic: str) -> str:
+        """Where the topic's table is, for Spark and others."""
+        return f"{self._store.uri}/{self._folder}/{topic}"
+
+    def names(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return [name for name in self._store.list_directories(self._folder) if self._has_log(name)]
+
+    def exists(self, topic: str) -> bool:
+        """Whether there is a topic of that name. Raises InvalidTopicError if none can have it."""
+        return self._has_log(check_topic_name(topic))
+
+    def create(
+        self,
+        topic: str,
+        partition_count: int,
+        config: Mapping[str, object] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> Metadata:
+        """Creates the table. Of several callers at once one succeeds.
+
+        Args:
+            topic: Kafka's rule for names.
+            partition_count: 1 to 10,000.
+            config: Topic settings by Kafka's names.
+            validate_only: Check everything, write nothing.
+
+        Raises:
+            InvalidTopicError, InvalidConfigError: Bad name, count or setting.
+            TopicExistsError: It is there.
+        """
+        check_topic_name(topic)
+        _check_partition_count(partition_count)
+        settings = TopicConfig.parse(config or {})
+        configuration = {
+            PARTITIONS_PROPERTY: str(partition_count),
+            **_TABLE_PROPERTIES,
+            **settings.to_properties(),
+        }
+        for _ in range(_ATTEMPTS_MAX):
+            if self._has_log(topic):
+                self._finish_delete(topic)
+                if self._has_log(topic):
+                    raise _exists(topic)
+            # A new id each time: the last attempt may have been seen, and deleted.
+            metadata = Metadata(str(uuid.uuid4()), self._clock_ms(), configuration, name=topic)
+            if validate_only:
+                return metadata
+            try:
+                self._commit_first(topic, metadata)
+            except (NotFound, StoreGone):
+                continue  # the directory that was there was an older topic's, and went away
+            return metadata
+        raise StoreUnavailableError(
+            f"topic {topic!r} is deleted again and again while it is created; nothing was done",
+            topic=topic,
+        )
+
+    def _commit_first(self, topic: str, metadata: Metadata) -> None:
+        commit = TableCommit.of(
+            "CREATE TOPIC", [Protocol(), metadata], timestamp_ms=metadata.created_ms
+        )
+        bound = self._store.bind(f"{self._folder}/{topic}", create=True)
+        try:
+            for _ in range(_ATTEMPTS_MAX):
+                outcome = Committer(bound).commit(0, commit)
+                if isinstance(outcome, Committed):
+                    return
+                if isinstance(outcome, Conflict):
+                    raise _exists(topic)
+        finally:
+            bound.close()
+        raise OutcomeUnknownError(
+            f"the store could not say whether topic {topic!r} was created; describe it", topic=topic
+        )
+
+    def open(self, topic: str) -> OpenTopic:
+        """Opens a topic for reading or writing.
+
+        Raises:
+            UnknownTopicError: There is none.
+            UnsupportedTableError, LogDamagedError: The table cannot be used; the message says why.
+        """
+        check_topic_name(topic)
+        try:
+            bound = self._store.bind(f"{self._folder}/{topic}")
+        except NotFound:
+            raise _unknown(topic) from None
+        try:
+            state = load_table(bound)
+            if state.deleted:  # by a delete that was interrupted, or is going on
+                self._store.remove_directory(f"{self._folder}/{topic}", bound)
+                raise _unknown(topic)
+        except UnknownTopicError:
+            bound.close()
+            raise _unknown(topic) from None
+        except LogDamagedError:
+            try:
+                bound.check_bound()
+            except StoreGone:  # no wonder: its files are being removed
+                raise _unknown(topic) from None
+            finally:
+                bound.close()
+            raise
+        except BaseException:
+            bound.close()
+            raise
+        return OpenTopic(topic, bound, state)
+
+    def delete(self, topic: str) -> str:
+        """Deletes the topic with all its records; returns its id. The name is free afterwards.
+
+        First a commit marks the table as deleted, so that every writer that still has it open loses
+        its next commit and stops; then the directory goes. Of several that delete a topic at the
+        same time each may succeed; none touches a topic that was created under the name in between.
+
+        A topic that cannot be opened, because it is damaged or of a newer version, cannot be marked
+        and goes at once; its writers find their directory gone. Its id is empty if it cannot be
+        read.
+
+        Raises:
+            UnknownTopicError: There is none.
+        """
+        try:
+            opened = self.open(topic)
+        except LogDamagedError:
+            return self._delete_unusable(topic)
+        state = opened.state
+        mark = TableCommit.of(
+            "DELETE TOPIC", [Register(registers.DELETED, 1)], timestamp_ms=self._clock_ms()
+        )
+
+        def merge(conflict: Conflict) -> None:
+            state.apply(conflict.version, conflict.actions)
+            if state.deleted:
+                raise _DeletedByAnother
+
+        try:
+            topic_id = state.topic_id
+            with contextlib.suppress(_DeletedByAnother, StoreGone):
+                commit_until_decided(Committer(opened.store), state.version + 1, mark, merge)
+            # Only the directory that was marked: by now the name may be another topic's.
+            self._store.remove_directory(f"{self._folder}/{topic}", opened.store)
+        finally:
+            opened.store.close()
+        return topic_id
+
+    def _delete_unusable(self, topic: str) -> str:
+        try:
+            bound = self._store.bind(f"{self._folder}/{topic}")
+        except NotFound:
+            raise _unknown(topic) from None
+        topic_id = ""
+        try:
+            with contextlib.suppress(NotFound, LogDamagedError):
+                actions = read_commit(bound, 0)
+                topic_id = next((one.id for one in actions if isinstance(one, Metadata)), "")
+            self._store.remove_directory(f"{self._folder}/{topic}", bound)
+        finally:
+            bound.close()
+        return topic_id
+
+    def _finish_delete(self, topic: str) -> None:
+        """Removes what a delete that was interrupted left."""
+        with contextlib.suppress(UnknownTopicError):
+            self.open(topic).store.close()
+
+    def _has_log(self, topic: str) -> bool:
+        """Whether there is a table. Not by listing: a log may have thousands of files."""
+        for path in (
+            commit_path(0),
+            LAST_CHECKPOINT,
+        ):  # clean-up removes the first once the second is there
+            with contextlib.suppress(NotFound):
+                self._store.open(f"{self._folder}/{topic}/{path}").close()
+                return True
+        return False
+
+
+def altered_config(
+    state: TableState, set_to: Mapping[str, object], reset: Iterable[str]
+) -> Metadata:
+    """The metadata action that changes a topic's settings.
+
+    Raises:
+        InvalidConfigError: A setting is unknown or out of range.
+    """
+    assert state.metadata is not None
+    settings = state.config.altered(set_to, reset)
+    kept = {
+        name: value
+        for name, value in state.metadata.configuration.items()
+        if name not in state.config.to_properties()
+    }
+    return _with_configuration(state.metadata, {**kept, **settings.to_properties()})
+
+
+def added_partitions(state: TableState, partition_count: int) -> Metadata:
+    """The metadata action that raises a topic's number of partitions to `partition_count`.
+
+    Raises:
+        InvalidConfigError: It is not larger than today's.
+    """
+    assert state.metadata is not None
+    _check_partition_count(partition_count)
+    if partition_count <= state.partition_count:
+        raise InvalidConfigError(
+            f"the topic has {state.partition_count} partitions; "
+            f"the new number must be larger, not {partition_count}",
+            partition_count=state.partition_count,
+        )
+    return _with_configuration(
+        state.metadata, {**state.metadata.configuration, PARTITIONS_PROPERTY: str(partition_count)}
+    )
+
+
+def _with_configuration(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
+    return Metadata(
+        metadata.id,
+        metadata.created_ms,
+        configuration,
+        metadata.schema_string,
+        metadata.partition_columns,
+        metadata.name,
+    )
+
+
+def _check_partition_count(partition_count: int) -> None:
+    if not 1 <= partition_count <= PARTITION_COUNT_MAX:
+        raise InvalidConfigError(
+            f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {partition_count}",
+            partition_count=partition_count,
+        )
+
+
+class _DeletedByAnother(Exception):
+    """Somebody else has marked the topic as deleted: there is nothing left to commit."""
+
+
+def _exists(topic: str) -> TopicExistsError:
+    return TopicExistsError(f"topic {topic!r} exists already", topic=topic)
+
+
+def _unknown(topic: str) -> UnknownTopicError:
+    return UnknownTopicError(
+        f"there is no topic {topic!r}; create it, or set auto.create.topics.enable on the gateway",
+        topic=topic,
+    )
