@@ -49,6 +49,10 @@ class FaultyStore:
         with self._around("read", path):
             return self.inner.read(path)
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        with self._around("read_range", path):
+            return self.inner.read_range(path, start, length)
+
     def open(self, path: str) -> pa.NativeFile:
         with self._around("open", path):
             return self.inner.open(path)

@@ -332,6 +332,42 @@ def test_open_reads_whole_and_empty_files(store: LocalStore) -> None:
         assert file.read() == b""
 
 
+def test_a_range_is_cut_where_the_file_ends(store: LocalStore) -> None:
+    store.put("a", b"0123456789")
+    assert store.read_range("a", 0, 4) == b"0123"
+    assert store.read_range("a", 8, 4) == b"89"
+    assert store.read_range("a", 0, 10) == b"0123456789"
+    assert store.read_range("a", 10, 1) == b""
+    assert store.read_range("a", 99, 1) == b""
+    assert store.read_range("a", 3, 0) == b""
+
+
+def test_a_range_that_the_disk_gives_in_pieces_is_put_together(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pread = os.pread
+    store.put("a", b"0123456789")
+    monkeypatch.setattr(os, "pread", lambda fd, length, start: pread(fd, min(length, 3), start))
+    assert store.read_range("a", 1, 8) == b"12345678"
+
+
+def test_a_range_that_the_disk_cannot_read_is_a_store_error(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(fd: int, length: int, start: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    store.put("a", b"0123456789")
+    monkeypatch.setattr(os, "pread", broken)
+    with pytest.raises(StoreUnavailableError, match="Input/output error"):
+        store.read_range("a", 0, 4)
+
+
+def test_a_range_of_a_missing_file_is_not_found(store: LocalStore) -> None:
+    with pytest.raises(NotFound):
+        store.read_range("log/0", 0, 4)
+
+
 def test_names_of_the_longest_topic_can_be_made_and_removed(store: LocalStore) -> None:
     name = "t" * 249
     bound = store.bind(f"topics/{name}", create=True)

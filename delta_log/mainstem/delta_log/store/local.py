@@ -102,6 +102,15 @@ class LocalStore:
                 return file.read()
 
     @_uses_root
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        with self._reading(path):
+            fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
+            try:
+                return _read_at(fd, start, length)
+            finally:
+                os.close(fd)
+
+    @_uses_root
     def open(self, path: str) -> pa.NativeFile:
         with self._reading(path):
             fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
@@ -413,6 +422,18 @@ class LocalStore:
 def _identity(status: os.stat_result) -> tuple[int, int]:
     """Which file or directory it is, whatever its name."""
     return status.st_dev, status.st_ino
+
+
+def _read_at(fd: int, start: int, length: int) -> bytes:
+    """The bytes in [start, start + length) of an open file; fewer only where it ends."""
+    assert start >= 0
+    assert length >= 0
+    parts = []
+    while length and (part := os.pread(fd, length, start)):
+        parts.append(part)
+        start += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def make_directory(path: str) -> None:

@@ -63,6 +63,13 @@ class Store(Protocol):
         """The whole file. Raises NotFound."""
         ...
 
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """The bytes of the file in [start, start + length); fewer where it ends before.
+
+        Raises NotFound.
+        """
+        ...
+
     def open(self, path: str) -> pa.NativeFile:
         """The file for random access. Raises NotFound. The caller closes it."""
         ...
