@@ -8,13 +8,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from mainstem.delta_log.append import WINDOW_BATCHES, ProducerStates
+from mainstem.delta_log.append import ProducerStates
 from mainstem.delta_log.table import Batch, ProducerBatch
 from mainstem.errors import (
     OutOfOrderSequenceError,
     ProducerFencedError,
     UnknownProducerIdError,
 )
+from mainstem.limits import IN_FLIGHT_BATCHES_MAX
 
 EXPIRATION_MS = 100
 PRODUCERS = st.integers(1, 2)
@@ -56,7 +57,7 @@ class _Model:
         """Those that are answered with their offsets: all that wait, and the last five others."""
         pending = [one for one in self.sent if one.token is not None]
         done = [one for one in self.sent if one.token is None and not one.is_forgotten]
-        return done[-WINDOW_BATCHES:] + pending
+        return done[-IN_FLIGHT_BATCHES_MAX:] + pending
 
 
 class Producers(RuleBasedStateMachine):

@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mainstem.config import ConfigKey, ConfigValue, nearest_name, parse_value, unknown_setting
+from mainstem.config import (
+    ConfigKey,
+    ConfigValue,
+    keys_by_name,
+    nearest_name,
+    parse_value,
+    unknown_setting,
+)
 from mainstem.errors import InvalidConfigError
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import Job
@@ -34,7 +41,7 @@ class JobKind:
 
 
 def _kind(job: type[Any], summary: str, *options: ConfigKey) -> JobKind:
-    return JobKind(job.name, summary, {key.name: key for key in options}, job.of)
+    return JobKind(job.name, summary, keys_by_name(options), job.of)
 
 
 JOBS: Final[dict[str, JobKind]] = {

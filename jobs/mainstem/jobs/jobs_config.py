@@ -12,15 +12,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from mainstem.config import ConfigKey, ConfigValue, nearest_name, parse_value, unknown_setting
+from mainstem.config import (
+    ConfigKey,
+    ConfigValue,
+    keys_by_name,
+    nearest_name,
+    parse_value,
+    unknown_setting,
+)
 from mainstem.errors import InvalidConfigError
 from mainstem.jobs.catalogue import JOBS, make_job
 from mainstem.jobs.schedule import Cron
 
 #: The section `[scheduler]`.
-SCHEDULER_KEYS: Final[dict[str, ConfigKey]] = {
-    key.name: key
-    for key in (
+SCHEDULER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
+    (
         ConfigKey(
             "jitter.ms",
             "int",
@@ -77,7 +83,7 @@ SCHEDULER_KEYS: Final[dict[str, ConfigKey]] = {
             "host:port of the Prometheus endpoint /metrics; empty: none.",
         ),
     )
-}
+)
 
 _HEADER: Final = re.compile(r"\s*\[([^\[\]]+)\]")
 _ASSIGNED: Final = re.compile(r"\s*([^=#\[]+?)\s*=")

@@ -12,16 +12,15 @@ import grpc
 from mainstem.client._channels import Channels
 from mainstem.client._group_admin import TIMEOUT_S, GroupAdmin
 from mainstem.client._settings import config_error, parse_servers, refuse_setting
-from mainstem.config import ConfigKey, parse_value
+from mainstem.config import ConfigKey, keys_by_name, parse_value
 from mainstem.errors import GatewayUnavailableError, InvalidConfigError, MainstemError
 from mainstem.limits import MIB
 from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 
 #: Every setting of `AdminClient`, by name.
-ADMIN_KEYS: Final[dict[str, ConfigKey]] = {
-    key.name: key
-    for key in (
+ADMIN_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
+    (
         ConfigKey(
             "bootstrap.servers",
             "str",
@@ -37,7 +36,7 @@ ADMIN_KEYS: Final[dict[str, ConfigKey]] = {
             "Kafka: client.id.",
         ),
     )
-}
+)
 _UNSUPPORTED: Final = {
     "security.protocol": "connections are not encrypted yet; keep the gateway in a trusted network",
     "request.timeout.ms": "each call takes a timeout, in seconds",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 from mainstem.client._settings import config_error, parse_servers, refuse_setting
-from mainstem.config import ConfigKey, ConfigValue, parse_value
+from mainstem.config import ConfigKey, ConfigValue, keys_by_name, parse_value
 from mainstem.errors import ConfigError, InvalidConfigError
 from mainstem.limits import MIB
 from mainstem.records import parse_duration_ms
@@ -24,9 +24,8 @@ def _bytes(name: str, default: int, doc: str, maximum: int = _INT_MAX) -> Config
 
 
 #: Every setting of `Consumer` and `AsyncConsumer`, by name.
-CONSUMER_KEYS: Final[dict[str, ConfigKey]] = {
-    key.name: key
-    for key in (
+CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
+    (
         ConfigKey(
             "bootstrap.servers",
             "str",
@@ -210,7 +209,7 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = {
             "librdkafka: topic.metadata.propagation.max.ms.",
         ),
     )
-}
+)
 
 _ONE_BUFFER = "set queued.max.messages.kbytes, which bounds the bytes of all that was fetched ahead"
 _LOGGER = "the client logs to the Python logger mainstem.client"

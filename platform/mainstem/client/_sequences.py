@@ -23,9 +23,6 @@ from typing import Final, NamedTuple, Protocol
 
 from mainstem.errors import MainstemError
 
-#: A gateway remembers so many batches of a producer and partition: no more may be under way.
-IN_FLIGHT_MAX: Final = 5
-
 #: The gateway's register of sequences says that the batch is not in the log.
 NOT_IN_SEQUENCE: Final = frozenset({"OUT_OF_ORDER_SEQUENCE", "UNKNOWN_PRODUCER_ID"})
 

@@ -6,10 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, cast
 
-from mainstem.client._sequences import IN_FLIGHT_MAX
-from mainstem.config import ConfigKey, ConfigValue, nearest_name, parse_value, unknown_setting
+from mainstem.config import (
+    ConfigKey,
+    ConfigValue,
+    keys_by_name,
+    nearest_name,
+    parse_value,
+    unknown_setting,
+)
 from mainstem.errors import ConfigError, InvalidConfigError
-from mainstem.limits import MIB
+from mainstem.limits import IN_FLIGHT_BATCHES_MAX, MIB
 from mainstem.protocol.v1 import log_pb2
 
 #: Places a record: `partitioner(key, partition_count) -> partition`, called inside `produce()`.
@@ -24,9 +30,8 @@ def _ms(name: str, default: int, doc: str, minimum: int = 0) -> ConfigKey:
 
 
 #: Every setting of `Producer` and `AsyncProducer`, by name.
-PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
-    key.name: key
-    for key in (
+PRODUCER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
+    (
         ConfigKey(
             "bootstrap.servers",
             "str",
@@ -194,7 +199,7 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = {
             "and it was not set. Kafka: enable.idempotence.",
         ),
     )
-}
+)
 
 _TLS = "connections are not encrypted yet; keep the gateway in a trusted network"
 _AUTH = "there is no authentication yet; keep the gateway in a trusted network"
@@ -451,11 +456,11 @@ def _idempotent(values: Mapping[str, ConfigValue], *, asked: bool) -> bool:
             value=value,
         )
     name = "max.in.flight.requests.per.connection"
-    if int(values[name]) > IN_FLIGHT_MAX:
+    if int(values[name]) > IN_FLIGHT_BATCHES_MAX:
         raise ConfigError(
             f"{name} is {values[name]}; with enable.idempotence it must be at most "
-            f"{IN_FLIGHT_MAX}, as many as the gateway remembers of each producer: change it, or "
-            "set enable.idempotence to false",
+            f"{IN_FLIGHT_BATCHES_MAX}, as many as the gateway remembers of each producer: change "
+            "it, or set enable.idempotence to false",
             name=name,
             value=values[name],
         )

@@ -9,12 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mainstem.config._keys import ConfigKey, ConfigValue, parse_value, unknown_setting
+from mainstem.config._keys import (
+    ConfigKey,
+    ConfigValue,
+    keys_by_name,
+    parse_value,
+    unknown_setting,
+)
 from mainstem.errors import InvalidConfigError
 from mainstem.limits import (
     CHECKPOINT_INTERVAL_COMMITS,
     KIB,
     MIB,
+    PRODUCER_EXPIRATION_MS_MAX,
     SESSION_TIMEOUT_MS_MAX,
     SESSION_TIMEOUT_MS_MIN,
 )
@@ -34,9 +41,8 @@ _OTHER_VARIABLES: Final = frozenset(
     }
 )
 
-GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
-    key.name: key
-    for key in (
+GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
+    (
         ConfigKey(
             "warehouse",
             "str",
@@ -114,13 +120,13 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
         ConfigKey(
             "producer.id.expiration.ms",
             "int",
-            86_400_000,
+            PRODUCER_EXPIRATION_MS_MAX,
             "An idempotent producer that sent nothing for this long is forgotten; it goes on with "
             "a new id. Longer than every producer's delivery.timeout.ms, or a batch whose answer "
             "was lost may be stored twice. Kafka: producer.id.expiration.ms.",
             unit="ms",
             minimum=1_000,
-            maximum=86_400_000,
+            maximum=PRODUCER_EXPIRATION_MS_MAX,
         ),
         ConfigKey(
             "group.consumer.session.timeout.ms",
@@ -348,7 +354,7 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = {
             choices=("console", "json"),
         ),
     )
-}
+)
 
 _NOT_OURS: Final[dict[str, str]] = {
     "log.dirs": "the log is the Delta tables in `warehouse`",

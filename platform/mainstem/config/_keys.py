@@ -45,6 +45,15 @@ class ConfigKey:
     pattern: str = ""
 
 
+def keys_by_name(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
+    """A table of settings, which has each name once: the later of two would win unseen."""
+    table: dict[str, ConfigKey] = {}
+    for key in keys:
+        assert key.name not in table, f"the setting {key.name} is defined twice"
+        table[key.name] = key
+    return table
+
+
 def parse_value(key: ConfigKey, value: object) -> ConfigValue:
     """Reads `value` (text, or already of the right type) for `key`.
 

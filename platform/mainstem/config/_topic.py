@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from mainstem.config._intervals import INTERVAL_PATTERN, interval_ms
-from mainstem.config._keys import ConfigKey, ConfigValue, format_value, parse_value, unknown_setting
+from mainstem.config._keys import (
+    ConfigKey,
+    ConfigValue,
+    format_value,
+    keys_by_name,
+    parse_value,
+    unknown_setting,
+)
 from mainstem.errors import InvalidConfigError
 from mainstem.limits import COMMIT_BYTES_MAX, KIB, MIB
 
@@ -19,9 +26,8 @@ _LOG_RETENTION: Final = "delta.logRetentionDuration"
 _TOMBSTONE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 _VACUUM_MIN_AGE: Final = "vacuum.min.age.ms"
 
-TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
-    key.name: key
-    for key in (
+TOPIC_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
+    (
         ConfigKey(
             "cleanup.policy",
             "list",
@@ -55,18 +61,9 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             "compaction.min.age.ms",
             "int",
             60_000,
-            "Compaction leaves files alone that are younger. Until then the gateway may roll them "
-            "up, see rollup.files.",
-            unit="ms",
-            minimum=0,
-            maximum=_LONG_MAX,
-        ),
-        ConfigKey(
-            "compaction.min.age.ms",
-            "int",
-            60_000,
-            "Data files younger than this are left alone by compaction, "
-            "so that readers of the log's end find what they are about to read.",
+            "Compaction leaves data files alone that are younger, so that readers of the log's end "
+            "find what they are about to read. Until then the gateway may roll them up, see "
+            "rollup.files.",
             unit="ms",
             minimum=0,
             maximum=_LONG_MAX,
@@ -240,7 +237,7 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = {
             maximum=_LONG_MAX,
         ),
     )
-}
+)
 
 _PER_SEGMENT = (
     "a topic has no segments; commit.interval.ms and commit.bytes decide what a data file holds"

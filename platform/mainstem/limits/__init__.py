@@ -1,4 +1,8 @@
-"""Every bound of the system in one place. Each says why it has its value."""
+"""The bounds that several modules have to agree on, and those that a caller meets. Each says why it
+has its value.
+
+A bound that one module alone needs is defined there. Where two bounds depend on each other, that is
+asserted where the second one is defined."""
 
 from __future__ import annotations
 
@@ -67,6 +71,14 @@ FETCH_FILES_MAX: Final = 64
 #: Readers of data files that stay open between fetches, so that the next one goes on where the last
 #: one stopped. Each holds some megabytes: pages of each column, and what was not asked for yet.
 FETCH_CURSORS_MAX: Final = 32
+
+#: Batches of a producer and partition that may be under way at a time, and that a gateway can
+#: answer with their offsets when they come again. Kafka's number.
+IN_FLIGHT_BATCHES_MAX: Final = 5
+
+#: The longest that an idempotent producer may be silent without being forgotten. Checkpoints keep
+#: the registers of all that were heard of within it.
+PRODUCER_EXPIRATION_MS_MAX: Final = 86_400_000
 
 #: A group's name, as long as a file name may be.
 GROUP_NAME_BYTES_MAX: Final = 255

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from mainstem.errors import (
     MainstemError,
@@ -15,9 +15,7 @@ from mainstem.errors import (
     ProducerFencedError,
     UnknownProducerIdError,
 )
-
-#: Batches that are remembered with their offsets. Kafka's number.
-WINDOW_BATCHES: Final = 5
+from mainstem.limits import IN_FLIGHT_BATCHES_MAX
 
 
 class FakeRun(NamedTuple):
@@ -65,7 +63,7 @@ class FakeProducers:
                 state = self._states[key] = _State(epoch)
             state.expected = run.base_sequence + run.record_count
             state.window.append(((run.base_sequence, run.record_count), base_offset))
-            del state.window[:-WINDOW_BATCHES]
+            del state.window[:-IN_FLIGHT_BATCHES_MAX]
 
     def forget(self) -> None:
         """As if all producers were idle for producer.id.expiration.ms."""

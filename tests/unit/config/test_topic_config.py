@@ -13,6 +13,7 @@ from mainstem.config import (
     TopicConfig,
     format_value,
     interval_ms,
+    keys_by_name,
     parse_value,
 )
 from mainstem.config._topic import TOPIC_KEYS_UNSUPPORTED
@@ -63,6 +64,14 @@ def test_a_table_says_our_defaults_of_deltas_own_settings() -> None:
 def test_an_interval_that_delta_would_not_understand_is_refused(value: str) -> None:
     with pytest.raises(InvalidConfigError, match=r"delta\.logRetentionDuration"):
         TopicConfig.parse({"delta.logRetentionDuration": value})
+
+
+def test_a_setting_that_is_defined_twice_makes_no_table() -> None:
+    key = TOPIC_KEYS["retention.ms"]
+    other = dataclasses.replace(key, name="retention.bytes")
+    assert keys_by_name([key, other]) == {"retention.ms": key, "retention.bytes": other}
+    with pytest.raises(AssertionError, match=r"retention\.ms is defined twice"):
+        keys_by_name([key, other, dataclasses.replace(key, doc="Another text.")])
 
 
 def test_there_is_a_sample_of_every_setting() -> None:

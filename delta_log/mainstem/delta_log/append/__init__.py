@@ -1,13 +1,12 @@
 """From an accepted request to a table commit: the queue, the producers' sequences, the appender."""
 
 from mainstem.delta_log.append.appender import Appender, CommittedRecords
-from mainstem.delta_log.append.producers import WINDOW_BATCHES, ProducerStates
+from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group, Pending
 from mainstem.delta_log.append.topic_wal import recover_topic
 from mainstem.delta_log.append.waiter import Appended
 
 __all__ = [
-    "WINDOW_BATCHES",
     "AppendQueue",
     "Appended",
     "Appender",

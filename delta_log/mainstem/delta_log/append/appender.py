@@ -52,14 +52,11 @@ from mainstem.errors import (
     ShuttingDownError,
     StoreUnavailableError,
 )
-from mainstem.limits import COMMIT_BYTES_MAX
+from mainstem.limits import COMMIT_BYTES_MAX, PRODUCER_EXPIRATION_MS_MAX
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-#: A producer that sent nothing for this long is forgotten. Kafka: producer.id.expiration.ms.
-PRODUCER_EXPIRATION_MS = 86_400_000
 
 #: How often a leader without traffic looks at what others have committed, and how often at least in
 #: the time that a log is kept: jobs commit, write checkpoints and clean the log while nobody
@@ -140,7 +137,7 @@ class Appender:
             queue_bytes,
             budget,
             opened.state.log_end_offset,
-            ProducerStates(PRODUCER_EXPIRATION_MS) if producers is None else producers,
+            ProducerStates(PRODUCER_EXPIRATION_MS_MAX) if producers is None else producers,
             opened.topic,
         )
         self._wal: TopicWal[Waiter] | None = None
@@ -176,7 +173,7 @@ class Appender:
         pool: Executor,
         *,
         wal: Wal | None = None,
-        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        producer_expiration_ms: int = PRODUCER_EXPIRATION_MS_MAX,
         clock_ms: Callable[[], int] = wall_clock_ms,
         **options: Any,
     ) -> Appender:

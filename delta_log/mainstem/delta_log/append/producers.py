@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mainstem.delta_log.table import Batch, ProducerBatch
 from mainstem.errors import (
@@ -19,13 +19,9 @@ from mainstem.errors import (
     ProducerFencedError,
     UnknownProducerIdError,
 )
+from mainstem.limits import IN_FLIGHT_BATCHES_MAX
 
 Token = TypeVar("Token")
-
-#: Committed batches of a producer and partition that are answered with their original offsets when
-#: they come again. Kafka's number, and at least `max.in.flight.requests.per.connection` of our
-#: producer.
-WINDOW_BATCHES: Final = 5
 
 
 @dataclass(slots=True)
@@ -62,7 +58,7 @@ class _Producer(Generic[Token]):
     def keep(self, seen: SeenBatch[Token]) -> None:
         """Puts a committed batch into the window."""
         self.window.append(seen)
-        del self.window[:-WINDOW_BATCHES]
+        del self.window[:-IN_FLIGHT_BATCHES_MAX]
 
 
 class ProducerStates(Generic[Token]):

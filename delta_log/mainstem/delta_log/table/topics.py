@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from mainstem.config import TopicConfig
+from mainstem.config import TopicConfig, interval_ms
 from mainstem.delta_log.store import NotFound, Store, StoreGone
 from mainstem.delta_log.table import registers
 from mainstem.delta_log.table.actions import Metadata, Protocol, Register
@@ -29,7 +29,7 @@ from mainstem.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from mainstem.limits import PARTITION_COUNT_MAX
+from mainstem.limits import PARTITION_COUNT_MAX, PRODUCER_EXPIRATION_MS_MAX
 from mainstem.records import check_topic_name
 
 TOPICS = "topics"
@@ -39,12 +39,18 @@ SYSTEM = "system"
 #: topic.
 _ATTEMPTS_MAX = 5
 
+_REGISTER_RETENTION = "delta.setTransactionRetentionDuration"
+
 #: Properties that every topic table gets beside its settings.
 _TABLE_PROPERTIES = {
     "delta.dataSkippingStatsColumns": "offset,timestamp",
     # Idempotent producers' registers leave the checkpoints as producers are forgotten.
-    "delta.setTransactionRetentionDuration": "interval 1 days",
+    _REGISTER_RETENTION: "interval 1 days",
 }
+
+assert interval_ms(_TABLE_PROPERTIES[_REGISTER_RETENTION]) >= PRODUCER_EXPIRATION_MS_MAX, (
+    "a checkpoint would forget a producer before the gateway does"
+)
 
 
 @dataclass(frozen=True, slots=True)
