@@ -14,8 +14,8 @@ import sys
 import time
 from unittest.mock import patch
 
-from mainstem.delta_log import Committer, LocalStore, OutcomeUnknown, Store
-from mainstem.delta_log.table import Committed, Conflict, LiveTable, TableCommit, check_checkpoint
+from mainstem.delta_log import Committer, LocalStore, Store
+from mainstem.delta_log.table import LiveTable, Outcome, TableCommit, check_checkpoint
 from mainstem.delta_log.table import maintenance as maintenance_module
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.runner import run_job
@@ -30,11 +30,11 @@ OPERATIONS = {"RETENTION", "VACUUM"}
 class _StoppedCommitter(Committer):
     step = ""
 
-    def commit(self, version: int, commit: TableCommit) -> Committed | Conflict | OutcomeUnknown:
+    def commit(self, version: int, commit: TableCommit, after_id: str = "") -> Outcome:
         ours = commit.info.operation in OPERATIONS
         if ours and self.step == "before-commit":
             _stop()
-        outcome = super().commit(version, commit)
+        outcome = super().commit(version, commit, after_id)
         if ours and self.step == "after-commit":
             _stop()
         return outcome
@@ -64,7 +64,7 @@ def main(warehouse: str, name: str, step: str, now_ms: int) -> None:
 
     options = {"checkpoint.min.commits": 1} if name == "log-cleanup" else {}
     with (
-        patch("mainstem.delta_log.table.beside_leader.Committer", _StoppedCommitter),
+        patch("mainstem.delta_log.table.commit_drivers.Committer", _StoppedCommitter),
         patch.object(LocalStore, "delete", counted),
         patch.object(maintenance_module, "check_checkpoint", checked),
     ):

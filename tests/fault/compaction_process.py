@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from mainstem.delta_log import Committer, OutcomeUnknown, Store
+from mainstem.delta_log import Committer, Store
 from mainstem.delta_log.store import open_store
-from mainstem.delta_log.table import Committed, Conflict, TableCommit, Topics
+from mainstem.delta_log.table import Outcome, TableCommit, Topics
 from mainstem.jobs.compaction import Compaction, Merge, Merged
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.session import spark_session
@@ -42,12 +42,12 @@ class _StoppedWhenWritten(Compaction):
 class _StoppedCommitter(Committer):
     step = ""
 
-    def commit(self, version: int, commit: TableCommit) -> Committed | Conflict | OutcomeUnknown:
+    def commit(self, version: int, commit: TableCommit, after_id: str = "") -> Outcome:
         if commit.info.operation != "COMPACT":
-            return super().commit(version, commit)
+            return super().commit(version, commit, after_id)
         if self.step == "before-commit":
             _stop()
-        outcome = super().commit(version, commit)
+        outcome = super().commit(version, commit, after_id)
         if self.step == "after-commit":
             _stop()
         return outcome
@@ -73,7 +73,7 @@ def main(warehouse: str, step: str, on_spark: bool) -> None:
     if step == "written":
         job = _StoppedWhenWritten(Path(warehouse) / "written")
     _StoppedCommitter.step = step
-    with patch("mainstem.delta_log.table.beside_leader.Committer", _StoppedCommitter):
+    with patch("mainstem.delta_log.table.commit_drivers.Committer", _StoppedCommitter):
         rows = run_job(warehouse, job, topics, pool=pool)
     print(json.dumps({row.topic: row.outcome.kind for row in rows}), flush=True)
 

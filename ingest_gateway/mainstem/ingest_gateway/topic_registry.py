@@ -26,7 +26,7 @@ from mainstem.delta_log import (
 )
 from mainstem.delta_log.append import recover_topic
 from mainstem.delta_log.system import GatewayRow
-from mainstem.delta_log.table import registers
+from mainstem.delta_log.table import LogOvertakenError, registers
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
     FencedError,
@@ -294,9 +294,9 @@ class TopicRegistry:
             self.open_topics.begin(self._keep_orphans(topic))
         known = self.open_topics.find(topic)
         if known is not None:
-            known.failed_at = (
-                -REOPEN_AFTER_S if isinstance(error, UnknownTopicError) else time.monotonic()
-            )
+            # A topic that is gone, or that went on without us, is no other gateway's to be left to.
+            at_once = isinstance(error, UnknownTopicError | LogOvertakenError)
+            known.failed_at = -REOPEN_AFTER_S if at_once else time.monotonic()
 
     async def _keep_orphans(self, topic: str) -> None:
         """After the loss of a topic to another gateway, which gives its offsets from now on: what

@@ -18,21 +18,18 @@ from mainstem.delta_log import (
     OutcomeUnknown,
     load_table,
 )
-from mainstem.delta_log.store import StoreGone
 from mainstem.delta_log.table import (
     CommitInfo,
+    Overtaken,
     Register,
     TableCommit,
     commit_path,
-    commit_until_decided,
     read_commit,
     write_checkpoint,
 )
 from mainstem.errors import (
     LogDamagedError,
-    OutcomeUnknownError,
     StoreUnavailableError,
-    UnknownTopicError,
 )
 
 pytestmark = pytest.mark.fault
@@ -134,8 +131,8 @@ def test_a_version_that_was_taken_and_cleaned_up_is_not_free_for_us(store: Local
         if (call, path) == ("read", commit_path(1)):
             Path(store.uri, path).unlink()
 
-    with pytest.raises(LogDamagedError, match="fallen behind"):
-        Committer(FaultyStore(store, clean_up)).commit(1, _one())
+    outcome = Committer(FaultyStore(store, clean_up)).commit(1, _one())
+    assert outcome == Overtaken(1, maybe_ours=False)
 
 
 def test_a_foreign_commit_without_an_id_is_a_conflict(store: LocalStore) -> None:
@@ -144,75 +141,6 @@ def test_a_foreign_commit_without_an_id_is_a_conflict(store: LocalStore) -> None
     outcome = Committer(store).commit(1, _one())
     assert isinstance(outcome, Conflict)
     assert isinstance(outcome.actions[0], CommitInfo)
-
-
-def _no_conflict(conflict: Conflict) -> None:
-    raise AssertionError(conflict)
-
-
-def test_an_administrative_commit_passes_those_of_others(store: LocalStore) -> None:
-    create_table(store)
-    for version in (1, 2, 3):
-        commit(store, version, [Register("r", version)])
-    lost: list[int] = []
-    version = commit_until_decided(
-        Committer(store), 1, _one(9), lambda conflict: lost.append(conflict.version)
-    )
-    assert (version, lost) == (4, [1, 2, 3])
-
-
-def test_an_administrative_commit_ends_when_the_winner_forbids_it(store: LocalStore) -> None:
-    create_table(store)
-    commit(store, 1, [Register("mainstem/deleted", 1)])
-
-    def stop(conflict: Conflict) -> None:
-        raise UnknownTopicError("deleted")
-
-    with pytest.raises(UnknownTopicError):
-        commit_until_decided(Committer(store), 1, _one(), stop)
-    assert load_table(store).version == 1
-
-
-def test_an_administrative_commit_of_unknown_outcome_is_found_out(store: LocalStore) -> None:
-    create_table(store)
-    faulty = FaultyStore(store, after=times(3, "put_if_absent", unknown()))
-    waits: list[float] = []
-    assert commit_until_decided(Committer(faulty), 1, _one(), _no_conflict, sleep=waits.append) == 1
-    assert load_table(store).version == 1
-    assert waits
-
-
-def test_an_administrative_commit_that_nobody_knows_of_says_so(store: LocalStore) -> None:
-    create_table(store)
-    faulty = FaultyStore(store, after=times(999, "put_if_absent", unknown()))
-    faulty.before = times(999, "read", unavailable())
-    with pytest.raises(OutcomeUnknownError, match="look before you try again"):
-        commit_until_decided(Committer(faulty), 1, _one(), _no_conflict, sleep=lambda _: None)
-    assert load_table(store).version == 1
-
-
-def test_an_administrative_commit_that_did_not_land_for_certain_says_so(store: LocalStore) -> None:
-    create_table(store)
-    faulty = FaultyStore(store, times(1, "put_if_absent", unavailable()))
-    with pytest.raises(StoreUnavailableError):
-        commit_until_decided(Committer(faulty), 1, _one(), _no_conflict)
-
-
-def test_an_administrative_commit_gives_up_when_it_always_loses(store: LocalStore) -> None:
-    create_table(store)
-    for version in range(1, 9):
-        commit(store, version, [Register("r", version)])
-    with pytest.raises(StoreUnavailableError, match="5 attempts to commit were lost"):
-        commit_until_decided(Committer(store), 1, _one(), lambda _: None, attempts_max=5)
-
-
-def test_a_commit_into_a_removed_table_is_gone(store: LocalStore) -> None:
-    bound = store.bind("topics/t", create=True)
-    create_table(bound)
-    store.remove_directory("topics/t", bound)
-    with pytest.raises(StoreGone):
-        commit_until_decided(Committer(bound), 1, _one(), _no_conflict)
-    bound.close()
 
 
 @pytest.mark.parametrize("left", [(), (1,), (3,), (0, 1, 3, 4)])
@@ -235,8 +163,7 @@ def test_a_writer_that_slept_through_a_clean_up_cannot_commit_into_the_past(
         os.utime(Path(store.uri, commit_path(version)), (old, old))
     one = _one()
     for _ in range(2):
-        with pytest.raises(LogDamagedError, match="fallen behind"):
-            Committer(store).commit(2, one)
+        assert Committer(store).commit(2, one) == Overtaken(2, maybe_ours=True)
     assert not Path(store.uri, commit_path(2)).exists()
     assert same_state(load_table(store), state)
     assert Committer(store).commit(state.version + 1, one) == Committed(state.version + 1)
@@ -268,11 +195,12 @@ def test_a_commit_after_which_others_and_a_checkpoint_came_at_once_is_committed(
     assert Committer(FaultyStore(store, after=go_on)).commit(2, _one()) == Committed(2)
 
 
+@pytest.mark.parametrize("call", ["read_range", "list_files"])
 def test_a_commit_of_which_it_cannot_be_told_whether_it_is_in_the_past_is_unknown(
-    store: LocalStore,
+    store: LocalStore, call: str
 ) -> None:
     create_table(store)
-    committer = Committer(FaultyStore(store, times(1, "read", unavailable(), "_last_checkpoint")))
+    committer = Committer(FaultyStore(store, times(1, call, unavailable())))
     one = _one()
     assert committer.commit(1, one) == OutcomeUnknown(1, one.info.commit_id)
     assert committer.commit(1, one) == Committed(1)

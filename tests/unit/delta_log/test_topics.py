@@ -15,14 +15,14 @@ from deltalake.exceptions import DeltaError
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
 from tests.unit.delta_log.tables import append, commit
 
-from mainstem.delta_log import Committer, LocalStore, Topics, load_table
+from mainstem.delta_log import LocalStore, Topics, load_table
 from mainstem.delta_log.table import (
     Metadata,
     Register,
     TableCommit,
     added_partitions,
     altered_config,
-    commit_until_decided,
+    commit_beside_leader,
     registers,
 )
 from mainstem.errors import (
@@ -328,7 +328,7 @@ def test_a_create_whose_answer_was_lost_succeeds_with_its_own_id(
 @pytest.mark.fault
 def test_a_create_that_nobody_knows_of_says_so(store: LocalStore) -> None:
     faulty = Topics(FaultyStore(store, times(99, "put_if_absent", unknown())))
-    with pytest.raises(OutcomeUnknownError, match="describe it"):
+    with pytest.raises(OutcomeUnknownError, match="became version 0 of topic"):
         faulty.create("t", 1)
     broken = Topics(FaultyStore(store, times(1, "put_if_absent", unavailable())))
     with pytest.raises(StoreUnavailableError):
@@ -349,9 +349,9 @@ def test_what_is_no_topic_is_not_listed(topics: Topics, store: LocalStore) -> No
 def _change(topics: Topics, metadata: Sequence[Metadata]) -> None:
     opened = topics.open("t")
     one = TableCommit.of("CHANGE", metadata, timestamp_ms=1)
-    commit_until_decided(
-        Committer(opened.store), opened.state.version + 1, one, lambda _: pytest.fail("conflict")
-    )
+    landed = commit_beside_leader(opened, lambda _: one)
+    assert landed is not None
+    assert landed.attempts == 1
     opened.store.close()
 
 

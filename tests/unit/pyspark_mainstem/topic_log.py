@@ -12,13 +12,12 @@ from mainstem.delta_log import Appender, ByteBudget, LocalStore, OpenTopic, Slic
 from mainstem.delta_log.files import read_data_file, write_data_files
 from mainstem.delta_log.table import (
     Action,
-    Committer,
     DataFile,
     Register,
     Remove,
     TableCommit,
     added_partitions,
-    commit_until_decided,
+    commit_beside_leader,
     registers,
     replace_files,
     wall_clock_ms,
@@ -162,12 +161,7 @@ class TopicLog:
     def _commit(self, opened: OpenTopic, operation: str, actions: list[Action]) -> None:
         commit = TableCommit.of(operation, actions, timestamp_ms=wall_clock_ms())
         try:
-            commit_until_decided(
-                Committer(opened.store),
-                opened.state.version + 1,
-                commit,
-                lambda conflict: None,
-            )
+            commit_beside_leader(opened, lambda _: commit)
         finally:
             opened.store.close()
 

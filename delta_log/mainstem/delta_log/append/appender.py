@@ -14,13 +14,12 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from mainstem.delta_log.append.group_commit import GroupCommitter
-from mainstem.delta_log.append.leader_log import LeaderLog
+from mainstem.delta_log.append.commits import GroupCommitter
 from mainstem.delta_log.append.leadership import forget_producers, take_lead
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group
@@ -35,7 +34,10 @@ from mainstem.delta_log.append.waiter import (
 from mainstem.delta_log.files import Roller, RollUpMemory, Slice
 from mainstem.delta_log.metrics import AppenderMetrics, NoMetrics
 from mainstem.delta_log.table import (
+    CHANGE,
     Action,
+    AsyncCommits,
+    LogOvertakenError,
     Metadata,
     OpenTopic,
     Register,
@@ -46,11 +48,14 @@ from mainstem.delta_log.table import (
 )
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
+    FencedError,
     InternalError,
+    LogDamagedError,
     MainstemError,
     OutcomeUnknownError,
     ShuttingDownError,
     StoreUnavailableError,
+    UnknownTopicError,
 )
 from mainstem.limits import COMMIT_BYTES_MAX, PRODUCER_EXPIRATION_MS_MAX
 
@@ -67,6 +72,12 @@ _LOOKS_PER_LOG = 4
 #: The same for a topic that is compacted by keys: whoever reads it from its beginning wants to see
 #: soon that keyed compaction has taken records away.
 COMPACTED_LOOK_INTERVAL_S = 10.0
+
+#: An administrator waits for no longer: behind appends that the store does not take, for example.
+CHANGE_TIMEOUT_S = 15.0
+
+#: What ends a lead, of all that a commit can meet.
+LEAD_LOST = (FencedError, UnknownTopicError, LogDamagedError, LogOvertakenError)
 
 #: Commits between two looks for producers to forget.
 _EXPIRE_INTERVAL_COMMITS = 1_000
@@ -149,7 +160,7 @@ class Appender:
         self._wake = asyncio.Event()
         self._began_at = -1e9
         self._commit_lock = asyncio.Lock()
-        self._log = LeaderLog(opened, epoch, pool, self._metrics, monotonic)
+        self._log = AsyncCommits(opened, epoch, pool, self._metrics, monotonic)
         self._roller = Roller(
             opened,
             pool,
@@ -305,22 +316,34 @@ class Appender:
         Raises:
             MainstemError: `build` refused, or the topic is lost.
         """
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        try:
+            async with asyncio.timeout(CHANGE_TIMEOUT_S):
+                return await self._log.until_ended(self._change(operation, build))
+        except TimeoutError:
+            trouble = self._log.trouble
+            raise OutcomeUnknownError(
+                f"{operation} of topic {self.topic!r} did not end within {CHANGE_TIMEOUT_S:g} s"
+                f"{'' if trouble is None else f', since {trouble.message}'}; "
+                "look before you try again",
+                topic=self.topic,
+            ) from trouble
+
+    async def _change(self, operation: str, build: Callable[[TableState], Sequence[Action]]) -> int:
+        def make(state: TableState) -> TableCommit | None:
+            # Again after each conflict: what the winner changed must not be changed back.
+            actions = build(state)
+            if not actions:
+                return None
+            return TableCommit.of(operation, actions, timestamp_ms=self._clock_ms())
+
         async with self._commit_lock:
-            while True:
-                if self._failure is not None:
-                    raise self._failure.with_traceback(None)
-                # Again after each conflict: what the winner changed must not be changed back.
-                actions = build(self.state)
-                if not actions:
-                    return self.state.version
-                commit = TableCommit.of(operation, actions, timestamp_ms=self._clock_ms())
-                try:
-                    version = await self._log.attempt(commit)
-                except MainstemError as error:
-                    self._fail(error)
-                    raise
-                if version is not None:
-                    return version
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            with self._failing_when_lost():
+                landed = await self._log.commit(make, CHANGE)
+            return self.state.version if landed is None else landed.version
 
     @property
     def looked_age_s(self) -> float:
@@ -336,17 +359,11 @@ class Appender:
                 before.
         """
         async with self._commit_lock:
-            while self._failure is None and not self._closing:
-                try:
-                    if not await self._log.look():
-                        return
-                except StoreUnavailableError:
-                    raise
-                except MainstemError as error:
-                    self._fail(error)
-                    raise
             if self._failure is not None:
                 raise self._failure.with_traceback(None)
+            if not self._closing:
+                with self._failing_when_lost():
+                    await self._log.catch_up()
 
     async def stopped(self) -> None:
         """Waits until an appender that has failed is not at work any more."""
@@ -364,6 +381,15 @@ class Appender:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._opened.store.close()
+
+    @contextlib.contextmanager
+    def _failing_when_lost(self) -> Iterator[None]:
+        """Stops the appender where a commit, or a look at those of others, ends its lead."""
+        try:
+            yield
+        except LEAD_LOST as error:
+            self._fail(error)
+            raise
 
     # -- the loop --------------------------------------------------------------------------------
 
@@ -499,6 +525,7 @@ class Appender:
             self._failure = error
             if not self._closing:
                 self._tell("on_failure", self._on_failure, error)
+        self._log.end(self._failure)
         self._roller.close()
         while len(self._queue):
             group = self._queue.take(COMMIT_BYTES_MAX)

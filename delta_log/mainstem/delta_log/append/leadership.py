@@ -10,31 +10,26 @@ from itertools import islice
 from typing import TypeVar
 
 from mainstem.delta_log.append.producers import ProducerStates
-from mainstem.delta_log.store import NotFound, Store, StoreGone
+from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table import (
     LOG,
     Batch,
     CommitInfo,
-    Committed,
-    Committer,
-    Conflict,
     OpenTopic,
     Register,
     TableCommit,
     TableState,
+    claim_lead,
     commit_path,
     registers,
     wall_clock_ms,
 )
-from mainstem.errors import StoreUnavailableError, UnknownTopicError
+from mainstem.errors import StoreUnavailableError
 
 Token = TypeVar("Token")
 
 #: A temporary file of a commit that is this old belongs to nobody any more.
 _TEMPORARY_MS_MIN = 3_600_000
-
-#: Attempts to commit a leader epoch; each loss means that another writer got on.
-_ATTEMPTS_MAX = 20
 
 #: A batch comes again within `delivery.timeout.ms`, 2 minutes by default; this is ample.
 REPEAT_WINDOW_MS = 300_000
@@ -74,39 +69,16 @@ def claim_epoch(
     """Commits the next leader epoch, which stops whoever led the topic before; returns it. Blocks.
 
     Raises:
-        StoreUnavailableError: The store failed.
+        StoreUnavailableError: The store failed, or too many others write.
         UnknownTopicError: The topic was deleted meanwhile.
+        LogOvertakenError: `opened` is too old: open the topic again.
     """
-    state = opened.state
-    committer = Committer(opened.store)
-    claim: TableCommit | None = None
-    unknown = 0
-    for _ in range(_ATTEMPTS_MAX):
-        epoch = state.epoch + 1
-        if claim is None:
-            claim = TableCommit.of(
-                "LEADER EPOCH", [Register(registers.EPOCH, epoch)], timestamp_ms=clock_ms()
-            )
-        try:
-            outcome = committer.commit(state.version + 1, claim)
-        except StoreGone as error:
-            raise deleted(opened.topic) from error
-        if isinstance(outcome, Committed):
-            state.apply(outcome.version, claim.actions)
-            return epoch
-        if isinstance(outcome, Conflict):
-            state.apply(outcome.version, outcome.actions)
-            if state.deleted:
-                raise deleted(opened.topic)
-            claim = None
-        else:
-            sleep(min(0.05 * 2**unknown, 2.0))
-            unknown += 1
-    raise StoreUnavailableError(
-        f"could not take the lead of topic {opened.topic!r}: "
-        "the store fails, or too many others write",
-        topic=opened.topic,
-    )
+
+    def build(state: TableState) -> TableCommit:
+        claim = [Register(registers.EPOCH, state.epoch + 1)]
+        return TableCommit.of("LEADER EPOCH", claim, timestamp_ms=clock_ms(), survives_appends=True)
+
+    return claim_lead(opened, build, sleep).state.epoch
 
 
 def restore_producers(
@@ -156,8 +128,3 @@ def _recent_batches(store: Store, newest: int, not_before_ms: int) -> Iterator[t
         for batch in reversed(info.batches):
             if batch.producer is not None:
                 yield version, batch
-
-
-def deleted(topic: str) -> UnknownTopicError:
-    """The error for a topic that went away while it was in use."""
-    return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)

@@ -131,11 +131,15 @@ class Roller:
             if self._can_be_committed(swap):
                 good.append(swap)
             else:
-                self._metrics.roll_up("superseded", len(swap.run))
-                self._kept.free(swap.run)
-                self._unwanted.append(swap.merged.file.path)
-                self._begin()
+                self._give_up(swap)
         return good
+
+    def without(self, swaps: Sequence[Swap], path: str) -> list[Swap]:
+        """The swaps but for the one whose merged file has this path, which the store has lost."""
+        for swap in swaps:
+            if swap.merged.file.path == path:
+                self._give_up(swap)
+        return [swap for swap in swaps if swap.merged.file.path != path]
 
     def actions(self, swaps: Sequence[Swap], now_ms: int) -> list[Action]:
         """The actions of swaps that were checked."""
@@ -250,6 +254,12 @@ class Roller:
                 await loop.run_in_executor(
                     self._pool, self._opened.store.delete, self._unwanted.pop()
                 )
+
+    def _give_up(self, swap: Swap) -> None:
+        self._metrics.roll_up("superseded", len(swap.run))
+        self._kept.free(swap.run)
+        self._unwanted.append(swap.merged.file.path)
+        self._begin()
 
     def _can_be_committed(self, swap: Swap) -> bool:
         is_active = self._opened.state.is_active

@@ -66,6 +66,11 @@ def producer_epoch(producer_id: int, partition: int) -> str:
     return f"{producer(producer_id, partition)}{_PRODUCER_EPOCH}"
 
 
+def belongs_to_appends(name: str) -> bool:
+    """Whether appends set the register: it says nothing about what was there before."""
+    return name.startswith((_LEO, _PRODUCER, _WAL))
+
+
 def parse_producer(name: str) -> tuple[int, int] | None:
     """(producer id, partition) if `name` is one of a producer's registers, else None."""
     if not name.startswith(_PRODUCER):

@@ -55,6 +55,15 @@ def commits_written_ms(store: Store) -> dict[int, int]:
     }
 
 
+def checkpoint_versions(store: Store) -> set[int]:
+    """The versions of which there is a checkpoint file."""
+    return {
+        int(match[1])
+        for info in store.list_files(LOG)
+        if (match := _CHECKPOINT.fullmatch(info.name))
+    }
+
+
 def load_table(store: Store) -> TableState:
     """The newest state of the table at the root of `store`.
 

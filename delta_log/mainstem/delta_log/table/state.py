@@ -92,6 +92,7 @@ class TableState:
         "_partitions",
         "_paths",
         "checkpoint_version",
+        "commit_id",
         "config",
         "metadata",
         "protocol",
@@ -103,6 +104,8 @@ class TableState:
     def __init__(self, table: str) -> None:
         self.table = table
         self.version = -1
+        #: Of the commit that is `version`; empty: it is not known, as after a checkpoint.
+        self.commit_id = ""
         #: The newest checkpoint known; -1 without one.
         self.checkpoint_version = -1
         self.protocol: Protocol | None = None
@@ -121,6 +124,7 @@ class TableState:
         assert self.version in (-1, version - 1), (
             f"version {version} does not follow {self.version}"
         )
+        commit_id = ""
         for action in actions:
             match action:
                 case DataFile():
@@ -136,8 +140,9 @@ class TableState:
                     action.check_supported(self.table)
                     self.protocol = action
                 case CommitInfo():
-                    pass
+                    commit_id = action.commit_id
         self.version = version
+        self.commit_id = commit_id
 
     def check_complete(self) -> None:
         """Raises LogDamagedError unless there is a protocol and a metadata action of a topic."""

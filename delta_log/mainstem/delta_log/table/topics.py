@@ -5,26 +5,20 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from mainstem.config import TopicConfig, interval_ms
 from mainstem.delta_log.store import NotFound, Store, StoreGone
 from mainstem.delta_log.table import registers
 from mainstem.delta_log.table.actions import Metadata, Protocol, Register
-from mainstem.delta_log.table.committer import (
-    Committed,
-    Committer,
-    Conflict,
-    TableCommit,
-    commit_until_decided,
-    wall_clock_ms,
-)
+from mainstem.delta_log.table.commit_drivers import commit_beside_leader, run_blocking
+from mainstem.delta_log.table.commit_loop import CREATE, commit_loop
+from mainstem.delta_log.table.committer import TableCommit, wall_clock_ms
+from mainstem.delta_log.table.followed import OpenTopic
 from mainstem.delta_log.table.snapshot import LAST_CHECKPOINT, commit_path, load_table, read_commit
 from mainstem.delta_log.table.state import PARTITIONS_PROPERTY, TableState
 from mainstem.errors import (
     InvalidConfigError,
     LogDamagedError,
-    OutcomeUnknownError,
     StoreUnavailableError,
     TopicExistsError,
     UnknownTopicError,
@@ -51,15 +45,6 @@ _TABLE_PROPERTIES = {
 assert interval_ms(_TABLE_PROPERTIES[_REGISTER_RETENTION]) >= PRODUCER_EXPIRATION_MS_MAX, (
     "a checkpoint would forget a producer before the gateway does"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTopic:
-    """A topic that exists: a store bound to its directory (close it) and the table's state."""
-
-    topic: str
-    store: Store
-    state: TableState
 
 
 class Topics:
@@ -135,7 +120,7 @@ class Topics:
                 return metadata
             try:
                 self._commit_first(topic, metadata)
-            except (NotFound, StoreGone):
+            except (NotFound, UnknownTopicError):
                 continue  # the directory that was there was an older topic's, and went away
             return metadata
         raise StoreUnavailableError(
@@ -147,19 +132,18 @@ class Topics:
         commit = TableCommit.of(
             "CREATE TOPIC", [Protocol(), metadata], timestamp_ms=metadata.created_ms
         )
+
+        def build(state: TableState) -> TableCommit:
+            if state.version >= 0:
+                raise _exists(topic)
+            return commit
+
         bound = self._store.bind(f"{self._folder}/{topic}", create=True)
         try:
-            for _ in range(_ATTEMPTS_MAX):
-                outcome = Committer(bound).commit(0, commit)
-                if isinstance(outcome, Committed):
-                    return
-                if isinstance(outcome, Conflict):
-                    raise _exists(topic)
+            opened = OpenTopic(topic, bound, TableState(bound.uri))
+            run_blocking(commit_loop(opened.state, build, topic=topic, policy=CREATE), opened)
         finally:
             bound.close()
-        raise OutcomeUnknownError(
-            f"the store could not say whether topic {topic!r} was created; describe it", topic=topic
-        )
 
     def open(self, topic: str) -> OpenTopic:
         """Opens a topic for reading or writing.
@@ -212,20 +196,17 @@ class Topics:
             opened = self.open(topic)
         except LogDamagedError:
             return self._delete_unusable(topic)
-        state = opened.state
-        mark = TableCommit.of(
-            "DELETE TOPIC", [Register(registers.DELETED, 1)], timestamp_ms=self._clock_ms()
-        )
 
-        def merge(conflict: Conflict) -> None:
-            state.apply(conflict.version, conflict.actions)
-            if state.deleted:
-                raise _DeletedByAnother
+        def mark(state: TableState) -> TableCommit:
+            actions = [Register(registers.DELETED, 1)]
+            return TableCommit.of(
+                "DELETE TOPIC", actions, timestamp_ms=self._clock_ms(), survives_appends=True
+            )
 
         try:
-            topic_id = state.topic_id
-            with contextlib.suppress(_DeletedByAnother, StoreGone):
-                commit_until_decided(Committer(opened.store), state.version + 1, mark, merge)
+            topic_id = opened.state.topic_id
+            with contextlib.suppress(UnknownTopicError):  # another was first
+                commit_beside_leader(opened, mark)
             # Only the directory that was marked: by now the name may be another topic's.
             self._store.remove_directory(f"{self._folder}/{topic}", opened.store)
         finally:
@@ -318,10 +299,6 @@ def _check_partition_count(partition_count: int) -> None:
             f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {partition_count}",
             partition_count=partition_count,
         )
-
-
-class _DeletedByAnother(Exception):
-    """Somebody else has marked the topic as deleted: there is nothing left to commit."""
 
 
 def _exists(topic: str) -> TopicExistsError:

@@ -12,12 +12,20 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from mainstem.delta_log.append.actions import file_actions, producer_registers
-from mainstem.delta_log.append.leader_log import LeaderLog
 from mainstem.delta_log.append.queue import Group
 from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, put_file
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.table import Action, DataFile, Register, TableCommit, TableState
+from mainstem.delta_log.table import (
+    Action,
+    AsyncCommits,
+    DataFile,
+    FileGone,
+    NewFile,
+    Register,
+    TableCommit,
+    TableState,
+)
 from mainstem.limits import KIB
 
 Token = TypeVar("Token")
@@ -38,14 +46,14 @@ class GroupCommitter:
     def __init__(
         self,
         store: Store,
-        log: LeaderLog,
+        commits: AsyncCommits,
         roller: Roller,
         metrics: AppenderMetrics,
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
     ) -> None:
         self._store = store
-        self._log = log
+        self._commits = commits
         self._roller = roller
         self._metrics = metrics
         self._clock_ms = clock_ms
@@ -67,31 +75,20 @@ class GroupCommitter:
             group,
             wal,
             self._store,
-            self._log.state,
+            self._commits.state,
             self._clock_ms(),
             self._roller.content_bytes_max,
         )
         started = self._monotonic()
-        version = None
+        swaps: list[Swap] = []
         if append.is_small and not self._roller.is_ready:
             append.encode_all()
-            encoded = self._monotonic()
-            version = await self._log.attempt_prepared(append.put_all)
         else:
             await self._write(append)
-            encoded = self._monotonic()
-        swaps: Sequence[Swap] = ()
-        if version is None:
-            swaps = self._roller.take(len(append.written))
-
-            def build() -> TableCommit:
-                nonlocal swaps
-                # Again after each conflict: the winner may have removed what a roll-up replaces.
-                swaps = self._roller.checked(swaps)
-                return append.commit(self._roller.actions(swaps, append.now_ms))
-
-            version = await self._log.commit(build)
-            assert version is not None
+            swaps = self._roller.take(len(append.partitions))
+        encoded = self._monotonic()
+        version = await self._commit(swaps, append.now_ms, append)
+        assert version is not None
         self._roller.committed(swaps, append.files())
         self._metrics.append_seconds("encode", encoded - started)
         self._metrics.append_seconds("commit", self._monotonic() - encoded)
@@ -103,24 +100,39 @@ class GroupCommitter:
         Raises:
             MainstemError: The topic is lost.
         """
-        now_ms = self._clock_ms()
         swaps = self._roller.take(0)
+        if await self._commit(swaps, self._clock_ms()) is not None:
+            self._roller.committed(swaps)
 
-        def build() -> TableCommit | None:
-            nonlocal swaps
-            swaps = self._roller.checked(swaps)
+    async def _commit(
+        self, swaps: list[Swap], now_ms: int, append: _Append | None = None
+    ) -> int | None:
+        """Commits an append and the swaps that can still be committed, which `swaps` has in the
+        end; returns the version. None: there was nothing."""
+
+        def build(_: TableState) -> TableCommit | None:
+            # Again after each conflict: the winner may have removed what a roll-up replaces.
+            swaps[:] = self._roller.checked(swaps)
+            actions = self._roller.actions(swaps, now_ms)
+            needed = [swap.merged.file.path for swap in swaps]
+            if append is not None:
+                return append.commit(actions, needed)
             if not swaps:
                 return None
-            actions = self._roller.actions(swaps, now_ms)
-            return TableCommit.of("ROLL UP", actions, timestamp_ms=now_ms)
+            return TableCommit.of("ROLL UP", actions, timestamp_ms=now_ms, needed_files=needed)
 
-        if await self._log.commit(build) is not None:
-            self._roller.committed(swaps)
+        while True:
+            try:
+                landed = await self._commits.commit(build)
+            except FileGone as gone:
+                swaps[:] = self._roller.without(swaps, gone.path)
+            else:
+                return None if landed is None else landed.version
 
     async def _write(self, append: _Append) -> None:
         """Writes the data file of each partition, several at a time."""
         writes = [
-            asyncio.ensure_future(self._log.until_stored(append.write, partition))
+            asyncio.ensure_future(self._commits.until_stored(append.write, partition))
             for partition in append.partitions
         ]
         try:
@@ -140,9 +152,6 @@ class _Append:
         state: The table before.
         now_ms: Becomes the time of the files and of the commit.
         content_bytes_max: See `put_file`.
-
-    Attributes:
-        written: The data files by partition, as far as they are in the store.
     """
 
     def __init__(
@@ -156,7 +165,6 @@ class _Append:
     ) -> None:
         self.now_ms = now_ms
         self.partitions = dict(sorted(group.by_partition().items()))
-        self.written: dict[int, WrittenFile] = {}
         self._batches = group.batches()
         self._registers = producer_registers(state, self._batches, now_ms)
         if wal is not None:
@@ -165,8 +173,9 @@ class _Append:
         self._store = store
         self._compression_type = state.config.compression_type
         self._content_bytes_max = content_bytes_max
-        self._encoded: dict[int, tuple[DataFile, pa.Buffer]] = {}
-        self._commit: TableCommit | None = None
+        #: By partition: in the store, or about to be put there with the commit.
+        self._written: dict[int, WrittenFile] = {}
+        self._new_files: list[NewFile] = []
 
     @property
     def is_small(self) -> bool:
@@ -176,39 +185,32 @@ class _Append:
         )
 
     def files(self) -> list[WrittenFile]:
-        """All data files, by partition; all are written."""
-        return [self.written[partition] for partition in self.partitions]
+        """All data files, by partition."""
+        return [self._written[partition] for partition in self.partitions]
 
     def write(self, partition: int) -> None:
         """Encodes one data file and puts it into the store. Blocks."""
-        self.written[partition] = self._put(*self._encode(partition))
+        file, data = self._encode(partition)
+        self._written[partition] = put_file(self._store, file, data, self._content_bytes_max)
 
     def encode_all(self) -> None:
+        """Encodes the data files, which the commit puts into the store."""
         for partition in self.partitions:
-            self._encoded[partition] = self._encode(partition)
+            file, data = self._encode(partition)
+            content = data.to_pybytes() if data.size <= self._content_bytes_max else None
+            self._written[partition] = WrittenFile(file, content)
+            self._new_files.append(NewFile(file.path, data))
 
-    def put_all(self) -> TableCommit:
-        """Puts what is encoded and not in the store into it, and returns the commit of all of it,
-        the same each time. Blocks.
-
-        Raises:
-            StoreUnavailableError: The store failed; call it again.
-        """
-        for partition, encoded in self._encoded.items():
-            if partition not in self.written:
-                self.written[partition] = self._put(*encoded)
-        if self._commit is None:
-            self._commit = self.commit()
-        return self._commit
-
-    def commit(self, more: Sequence[Action] = ()) -> TableCommit:
-        """A commit of all data files, which are written, and of `more`."""
+    def commit(self, more: Sequence[Action], needed_files: Sequence[str]) -> TableCommit:
+        """A commit of all data files, and of `more`."""
         actions = file_actions([one.file for one in self.files()])
         return TableCommit.of(
             "APPEND",
             [*actions, *self._registers, *more],
             timestamp_ms=self.now_ms,
             batches=self._batches,
+            new_files=self._new_files,
+            needed_files=needed_files,
         )
 
     def _encode(self, partition: int) -> tuple[DataFile, pa.Buffer]:
@@ -220,6 +222,3 @@ class _Append:
             compression_type=self._compression_type,
             now_ms=self.now_ms,
         )
-
-    def _put(self, file: DataFile, data: pa.Buffer) -> WrittenFile:
-        return put_file(self._store, file, data, self._content_bytes_max)

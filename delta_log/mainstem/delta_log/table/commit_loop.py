@@ -1,0 +1,374 @@
+"""The one commit loop: what is tried next after each outcome of a commit. Pure: no I/O, no clock.
+
+Every commit goes through it, whoever makes it: a leader, a job beside the leader, a claim of the
+lead, a creation. A loop is a generator: it yields what is to be done (`Attempt`, `Read`, `Reload`,
+`Wait`) and is sent what came of it. `commit_drivers` runs loops, blocking or on an event loop.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from mainstem.delta_log.store import StoreGone
+from mainstem.delta_log.table import registers
+from mainstem.delta_log.table.actions import Action, CommitInfo, DataFile, Register, same_table
+from mainstem.delta_log.table.committer import (
+    Committed,
+    Conflict,
+    NotThere,
+    OutcomeUnknown,
+    Overtaken,
+    TableCommit,
+)
+from mainstem.delta_log.table.state import TableState
+from mainstem.errors import (
+    FencedError,
+    LogDamagedError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+    UnknownTopicError,
+    UnsupportedTableError,
+)
+
+T = TypeVar("T")
+
+#: Makes the commit of the table's newest state; None: there is nothing to commit any more.
+Build = Callable[[TableState], TableCommit | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Try `commit` at `version`. Sent back: what `Committer.commit` says, or `StoreFailed`."""
+
+    version: int
+    after_id: str
+    commit: TableCommit
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Look what another writer has as `version`. Sent back: what `Committer.read` says."""
+
+    version: int
+    after_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """Read the table again from its newest checkpoint. Sent back: its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait before the next step. Sent back: None."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """The store failed before the commit could be there."""
+
+    error: StoreUnavailableError
+
+
+Step = Attempt | Read | Reload | Wait
+Told = (
+    Committed | Conflict | NotThere | OutcomeUnknown | Overtaken | StoreFailed | TableState | None
+)
+Loop = Generator[Step, Told, T]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long a loop goes on.
+
+    Attributes:
+        name: For messages.
+        failures_max: Failures of the store, one after the other, that are tried again while it is
+            certain that nothing is there. None: without end.
+        unknowns_max: Attempts after one of which nobody knows the outcome. None: without end.
+        losses_max: Versions that other writers may take. None: without end.
+        pauses_s: Before each repetition; the last one is for all that follow.
+        loss_pause_s: The first and the longest pause after a lost version, from the second one on:
+            who lost to a leader once has the rest of its commit interval. None: no pauses.
+        reloads: The table is read again where log clean-up has overtaken the state.
+    """
+
+    name: str
+    failures_max: int | None
+    unknowns_max: int | None
+    losses_max: int | None
+    pauses_s: tuple[float, ...]
+    loss_pause_s: tuple[float, float] | None = None
+    reloads: bool = False
+
+    def pause_s(self, repetition: int) -> float:
+        """How long to wait before a repetition, the first of which is 0."""
+        return self.pauses_s[min(repetition, len(self.pauses_s) - 1)]
+
+
+#: What was accepted has its offsets and is not given up: as long as the store fails, its leader
+#: tries again. Short pauses at first, then as long as operators wait.
+LEADER: Final = RetryPolicy(
+    "leader", None, None, None, pauses_s=(0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+)
+
+#: An administrator waits for the answer: some seconds, then that it failed or that nobody knows. A
+#: leader's next commit at the same version meets its own change as another's, which it takes.
+CHANGE: Final = RetryPolicy("change", 6, 10, None, pauses_s=(0.05, 0.1, 0.2, 0.5))
+
+#: Beside a leader that commits some ten times a second and leaves most of that time free.
+BESIDE_LEADER: Final = RetryPolicy(
+    "beside a leader",
+    0,
+    10,
+    50,
+    pauses_s=(0.02, 0.04, 0.08, 0.16, 0.32, 0.5),
+    loss_pause_s=(0.02, 0.1),
+    reloads=True,
+)
+
+#: A leader epoch. Each loss means that another writer got on.
+CLAIM: Final = RetryPolicy("claim", 0, 8, 20, pauses_s=(0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0))
+
+#: Version 0 of a table. Where another has it, `build` says what that means.
+CREATE: Final = RetryPolicy("create", 0, 10, 5, pauses_s=(0.02, 0.04, 0.08, 0.16, 0.32, 0.5))
+
+
+class LogOvertakenError(OutcomeUnknownError):
+    """Others have led the topic, and its log was cleaned, while this writer slept. Open the topic
+    again; send what was not answered again with the same sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The commit is in the table.
+
+    Attributes:
+        version: The table's version that it became.
+        attempts: 1 and one more for each version that another writer took first.
+        state: The table with it. It is the state that the loop began with, unless log clean-up had
+            overtaken that.
+    """
+
+    version: int
+    attempts: int
+    state: TableState
+
+
+def commit_loop(
+    state: TableState,
+    build: Build,
+    *,
+    topic: str,
+    policy: RetryPolicy,
+    epoch: int | None = None,
+    dice: Callable[[float, float], float] = random.uniform,
+) -> Loop[Landed | None]:
+    """Commits what `build` makes of the table's newest state at the next free version.
+
+    Args:
+        state: The newest state that is known; takes what others and we commit.
+        build: Called again after each loss, with the winners' actions in the state, unless the
+            commit `survives_appends` and the winners only appended. What it raises ends the loop.
+        epoch: The leader epoch of a caller that leads the topic: what may not be beside a leader
+            ends its lead. None: the caller does not lead it.
+        dice: A number between two, for the pauses after losses.
+
+    Returns:
+        None: `build` had nothing to commit.
+
+    Raises:
+        UnknownTopicError: The topic was deleted.
+        FencedError: Another gateway leads the topic, with a higher epoch than `epoch`.
+        LogOvertakenError: The log has gone on while the caller slept.
+        UnsupportedTableError, LogDamagedError: The log has what may not be there.
+        StoreUnavailableError: The store failed, or others were always first. Nothing was done.
+        OutcomeUnknownError: The store failed such that nobody knows whether the commit is there.
+    """
+    attempts = 0
+    commit = build(state)
+    while commit is not None:
+        attempts += 1
+        outcome = yield from _decided(state, commit, topic, policy)
+        if isinstance(outcome, Committed):
+            state.apply(outcome.version, commit.actions)
+            return Landed(outcome.version, attempts, state)
+        if isinstance(outcome, Overtaken):
+            state = yield from _reloaded(outcome, topic, policy)
+            only_appends = False
+        else:
+            merge_winner(state, topic, outcome, epoch)
+            only_appends = is_append(outcome.actions)
+        if policy.losses_max is not None and attempts >= policy.losses_max:
+            raise StoreUnavailableError(
+                f"topic {topic!r} could not be changed: {attempts} attempts to commit were lost "
+                "to other writers; nothing was done, try again",
+                topic=topic,
+            )
+        if policy.loss_pause_s is not None and attempts > 1:
+            first_s, most_s = policy.loss_pause_s
+            yield Wait(dice(0.0, min(first_s * 2.0 ** (attempts - 2), most_s)))
+        if policy.reloads:
+            state, appended = yield from _newest(state, topic, policy, epoch)
+            only_appends = only_appends and appended
+        if not (commit.survives_appends and only_appends):
+            commit = build(state)
+    return None
+
+
+def catch_up_loop(
+    state: TableState, *, topic: str, policy: RetryPolicy, epoch: int | None = None
+) -> Loop[TableState]:
+    """Takes what others have committed into the state; returns the newest one.
+
+    Raises: As `commit_loop`.
+    """
+    state, _ = yield from _newest(state, topic, policy, epoch)
+    return state
+
+
+def merge_winner(state: TableState, topic: str, winner: Conflict, epoch: int | None) -> None:
+    """Takes another writer's commit into the state.
+
+    Args:
+        epoch: See `commit_loop`.
+
+    Raises:
+        UnknownTopicError: The topic was deleted.
+        FencedError: Another gateway leads it, with a higher epoch than `epoch`.
+        UnsupportedTableError, LogDamagedError: The commit is none that may be beside a leader's.
+    """
+    before = state.metadata
+    ends = {} if epoch is None else _ends(state)
+    state.apply(winner.version, winner.actions)
+    if state.deleted:
+        raise deleted(topic)
+    if epoch is None:
+        return
+    if state.epoch > epoch:
+        raise FencedError(
+            f"another gateway leads topic {topic!r} with epoch {state.epoch}; ours was {epoch}",
+            topic=topic,
+            epoch=state.epoch,
+        )
+    assert before is not None
+    assert state.metadata is not None
+    if not same_table(before, state.metadata):
+        raise UnsupportedTableError(
+            f"version {winner.version} of topic {topic!r} changed its id, schema or "
+            "partitioning; the gateway has stopped writing to it",
+            topic=topic,
+            table_version=winner.version,
+        )
+    for partition, end in ends.items():
+        if state.log_end_offset(partition) != end:
+            raise LogDamagedError(
+                f"version {winner.version} of topic {topic!r} moved the end of partition "
+                f"{partition} from {end} to {state.log_end_offset(partition)} without a new "
+                "leader epoch; the gateway has stopped writing to it",
+                topic=topic,
+                table_version=winner.version,
+            )
+
+
+def is_append(actions: tuple[Action, ...]) -> bool:
+    """Whether a commit only adds records: nothing that was there before has changed by it."""
+    return all(
+        isinstance(action, CommitInfo)
+        or (isinstance(action, DataFile) and action.data_change)
+        or (isinstance(action, Register) and registers.belongs_to_appends(action.name))
+        for action in actions
+    )
+
+
+def deleted(topic: str) -> UnknownTopicError:
+    """The error for a topic that went away while it was in use."""
+    return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)
+
+
+def _decided(
+    state: TableState, commit: TableCommit, topic: str, policy: RetryPolicy
+) -> Loop[Committed | Conflict | Overtaken]:
+    """Attempts at one version until its outcome is known: never at another one before that."""
+    failures = unknowns = 0
+    while True:
+        outcome = yield Attempt(state.version + 1, state.commit_id, commit)
+        match outcome:
+            case Committed() | Conflict():
+                return outcome
+            case Overtaken():
+                if outcome.maybe_ours or unknowns:
+                    raise _overtaken(topic, Overtaken(outcome.version, maybe_ours=True))
+                return outcome
+            case OutcomeUnknown():
+                unknowns += 1
+            case StoreFailed():
+                if isinstance(outcome.error, StoreGone):
+                    raise deleted(topic) from outcome.error
+                if unknowns:
+                    unknowns += 1  # an earlier attempt may have landed
+                else:
+                    failures += 1
+                    if policy.failures_max is not None and failures > policy.failures_max:
+                        raise outcome.error
+            case _:
+                raise AssertionError(f"{outcome} does not answer an attempt")
+        if policy.unknowns_max is not None and unknowns > policy.unknowns_max:
+            raise OutcomeUnknownError(
+                f"the store could not say whether {commit.info.operation} became version "
+                f"{state.version + 1} of topic {topic!r}; look before you try again",
+                topic=topic,
+                table_version=state.version + 1,
+            )
+        yield Wait(policy.pause_s(failures + unknowns - 1))
+
+
+def _reloaded(outcome: Overtaken, topic: str, policy: RetryPolicy) -> Loop[TableState]:
+    if not policy.reloads:
+        raise _overtaken(topic, outcome)
+    state = yield Reload()
+    assert isinstance(state, TableState)
+    if state.deleted:
+        raise deleted(topic)
+    return state
+
+
+def _newest(
+    state: TableState, topic: str, policy: RetryPolicy, epoch: int | None
+) -> Loop[tuple[TableState, bool]]:
+    """The newest state, and whether all that came meanwhile were appends."""
+    only_appends = True
+    while True:
+        found = yield Read(state.version + 1, state.commit_id)
+        match found:
+            case NotThere():
+                return state, only_appends
+            case Conflict():
+                merge_winner(state, topic, found, epoch)
+                only_appends = only_appends and is_append(found.actions)
+            case Overtaken():
+                state = yield from _reloaded(found, topic, policy)
+                only_appends = False
+            case _:
+                raise AssertionError(f"{found} does not answer a reading")
+
+
+def _ends(state: TableState) -> dict[int, int]:
+    return {
+        partition: state.log_end_offset(partition) for partition in range(state.partition_count)
+    }
+
+
+def _overtaken(topic: str, outcome: Overtaken) -> LogOvertakenError:
+    said = "it is unknown whether the commit is in it" if outcome.maybe_ours else "nothing was done"
+    return LogOvertakenError(
+        f"version {outcome.version} of topic {topic!r} is history: this writer slept while others "
+        f"wrote to the log and cleaned it; {said}. Open the topic again",
+        topic=topic,
+        table_version=outcome.version,
+    )
