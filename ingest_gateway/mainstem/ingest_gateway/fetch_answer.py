@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -210,13 +211,14 @@ def _take(
     alone_bytes_max = None if first else answer_bytes_left
     for file in plan.files:
         assert plan.reader is not None
-        cursor = history.open(
-            plan.reader.store(), file, columns, max(taken.next_offset, file.base_offset)
-        )
-        full = _take_from(cursor, plan.tail_offset, taken, bytes_max, alone_bytes_max)
-        if full:
-            history.keep(cursor)
-            return
+        start = max(taken.next_offset, file.base_offset)
+        with contextlib.ExitStack() as closing:
+            cursor = history.open(plan.reader.store(), file, columns, start)
+            closing.callback(cursor.close)
+            if _take_from(cursor, plan.tail_offset, taken, bytes_max, alone_bytes_max):
+                closing.pop_all()
+                history.keep(cursor)
+                return
         taken.next_offset = max(taken.next_offset, min(file.last_offset + 1, plan.tail_offset))
     # The files need not have a record right before the tail, which may begin inside a run.
     taken.next_offset = max(taken.next_offset, plan.tail_offset)

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log import Store
-from mainstem.delta_log.table import DataFile
-from mainstem.errors import LogDamagedError
+from mainstem.delta_log.files import unreadable
+from mainstem.delta_log.table import DataFile, parquet_file
 from mainstem.limits import FETCH_CURSORS_MAX, MIB
 
 #: What a cursor decodes at a time: small enough that what is left over costs little memory.
@@ -37,15 +37,17 @@ class Cursor:
     def __init__(
         self, store: Store, file: DataFile, columns: Sequence[str], start_offset: int
     ) -> None:
+        self._store = store
         self._file = file
-        self._name = f"{store.uri}/{file.path}"
         self._columns = tuple(columns)
         self.offset = start_offset
         self._rest: pa.RecordBatch | None = None
+        self._source = store.open(file.path)
         try:
-            self._batches = self._open(store.open(file.path))
+            self._batches = self._open()
         except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from error
+            self.close()
+            raise unreadable(store, file, error) from error
 
     @property
     def key(self) -> _Key:
@@ -56,6 +58,7 @@ class Cursor:
 
         Raises:
             LogDamagedError: The file is damaged.
+            StoreUnavailableError: The store could not read it.
         """
         try:
             while self._rest is None:
@@ -66,7 +69,7 @@ class Cursor:
                 if first < batch.num_rows:
                     self._rest = batch.slice(first).select(list(self._columns))
         except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from error
+            raise unreadable(self._store, self._file, error) from error
         return self._rest
 
     def advance(self, rows: int) -> None:
@@ -77,8 +80,12 @@ class Cursor:
         # A slice keeps the memory of all, which is `_BATCH_BYTES`.
         self._rest = self._rest.slice(rows) if rows < self._rest.num_rows else None
 
-    def _open(self, source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
-        parquet = pq.ParquetFile(source, pre_buffer=False)
+    def close(self) -> None:
+        """Lets go of the file. The cursor can be used no more."""
+        self._source.close()
+
+    def _open(self) -> Iterator[pa.RecordBatch]:
+        parquet = parquet_file(self._source)
         metadata = parquet.metadata
         groups = [
             index
@@ -101,11 +108,6 @@ class Cursor:
             use_threads=False,
         )
         return found
-
-    def _damaged(self, error: Exception) -> LogDamagedError:
-        return LogDamagedError(
-            f"the data file {self._name} is damaged: {error}", file=self._file.path
-        )
 
 
 class History:
@@ -135,14 +137,20 @@ class History:
     def keep(self, cursor: Cursor) -> None:
         """Takes a cursor back, for whoever goes on there. The caller uses it no more."""
         with self._lock:
+            dropped = [self._kept.pop(cursor.key, None)]
             self._kept[cursor.key] = cursor
-            self._kept.move_to_end(cursor.key)
             if len(self._kept) > self._cursors_max:
-                self._kept.popitem(last=False)
+                dropped.append(self._kept.popitem(last=False)[1])
+        for one in dropped:
+            if one is not None:
+                one.close()
 
     def clear(self) -> None:
         with self._lock:
+            dropped = list(self._kept.values())
             self._kept.clear()
+        for one in dropped:
+            one.close()
 
 
 def _last_offset(group: pq.RowGroupMetaData) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,6 +40,7 @@ from tests.unit.ingest_gateway.harness import (
 from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log import LocalStore
+from mainstem.delta_log.store import random_access
 from mainstem.delta_log.table import Register, registers
 from mainstem.ingest_gateway.fetch_columns import COLUMNS
 from mainstem.ingest_gateway.server import Gateway
@@ -629,6 +632,36 @@ def test_a_lost_data_file_is_damage_of_its_partition_alone(tmp_path: Path) -> No
             found = await fetch(client, *(("t", partition, 0) for partition in range(3)))
             assert [one.error.code for one in found] == ["LOG_DAMAGED", "LOG_DAMAGED", ""]
             assert [one.next_offset for one in found] == [0, 0, 1]
+
+    run(test())
+
+
+def test_a_data_file_that_the_disk_cannot_read_fails_its_partition_alone_and_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 2)
+            for partition in range(2):
+                await client.produce(values_request(b"v", partition=partition))
+        root = tmp_path / "topics" / "t"
+        broken = (root / table(tmp_path, "t").files(0).sorted()[0].path).stat().st_ino
+        pread = os.pread
+
+        def failing(fd: int, length: int, start: int) -> bytes:
+            if os.fstat(fd).st_ino == broken:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return pread(fd, length, start)
+
+        async with running(tmp_path) as (_, client):
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pread", failing)
+                patch.setattr(random_access, "_DESCRIPTORS", "/nowhere")
+                found = await fetch(client, ("t", 0, 0), ("t", 1, 0))
+                assert [one.error.code for one in found] == ["STORE_UNAVAILABLE", ""]
+                assert [one.next_offset for one in found] == [0, 1]
+            found = await fetch(client, ("t", 0, 0), ("t", 1, 0))
+            assert [one.error.code for one in found] == ["", ""]
 
     run(test())
 

@@ -6,6 +6,7 @@ from mainstem.delta_log.files.data_file import (
     DataFileMissing,
     encode_data_file,
     read_data_file,
+    unreadable,
 )
 from mainstem.delta_log.files.data_file_writer import write_data_files
 from mainstem.delta_log.files.offset_lookup import first_offset_at, offset_for_timestamp
@@ -32,5 +33,6 @@ __all__ = [
     "offset_for_timestamp",
     "put_file",
     "read_data_file",
+    "unreadable",
     "write_data_files",
 ]

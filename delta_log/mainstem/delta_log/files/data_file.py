@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log.store import NotFound, Store
-from mainstem.delta_log.table import DataFile, ProducerBatch
-from mainstem.errors import LogDamagedError
+from mainstem.delta_log.table import DataFile, ProducerBatch, parquet_file
+from mainstem.errors import LogDamagedError, MainstemError, StoreUnavailableError
 from mainstem.limits import KIB, ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import TABLE_SCHEMA, table_timestamps, timestamps_ms_column
 
@@ -191,7 +191,8 @@ def read_data_file(
 
     Raises:
         DataFileMissing: The file is not there.
-        LogDamagedError: It is no Parquet file.
+        LogDamagedError: It is damaged.
+        StoreUnavailableError: The store could not read it.
     """
     wanted = list(TABLE_SCHEMA.names if columns is None else dict.fromkeys(["offset", *columns]))
     try:
@@ -203,7 +204,7 @@ def read_data_file(
             file=file.path,
         ) from error
     try:
-        with source, pq.ParquetFile(source, pre_buffer=False) as parquet:
+        with source, parquet_file(source) as parquet:
             for group in range(parquet.num_row_groups):
                 if not _overlaps(parquet.metadata.row_group(group), start_offset, end_offset):
                     continue
@@ -213,9 +214,20 @@ def read_data_file(
                     if cut.num_rows:
                         yield cut
     except (pa.ArrowException, OSError) as error:
-        raise LogDamagedError(
-            f"the data file {store.uri}/{file.path} is damaged: {error}", file=file.path
-        ) from error
+        raise unreadable(store, file, error) from error
+
+
+def unreadable(store: Store, file: DataFile, error: Exception) -> MainstemError:
+    """What to raise for Arrow's `error` at reading a data file: the store failed, or it is damage.
+
+    A failed read may work the next time, as when a network file system comes back.
+    """
+    name = f"{store.uri}/{file.path}"
+    if isinstance(error, OSError) and error.errno is not None:
+        return StoreUnavailableError(
+            f"the store could not read the data file {name}: {error}", path=name
+        )
+    return LogDamagedError(f"the data file {name} is damaged: {error}", file=file.path)
 
 
 def _overlaps(group: Any, start_offset: int, end_offset: int) -> bool:

@@ -13,7 +13,6 @@ import contextlib
 import errno
 import fcntl
 import functools
-import mmap
 import os
 import shutil
 import stat
@@ -32,6 +31,7 @@ from mainstem.delta_log.store.object_store import (
     PutOutcomeUnknown,
     StoreGone,
 )
+from mainstem.delta_log.store.random_access import open_descriptor, read_at
 from mainstem.errors import StoreUnavailableError
 
 _TRASH = ".trash"
@@ -106,20 +106,14 @@ class LocalStore:
         with self._reading(path):
             fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
             try:
-                return _read_at(fd, start, length)
+                return read_at(fd, start, length)
             finally:
                 os.close(fd)
 
     @_uses_root
     def open(self, path: str) -> pa.NativeFile:
         with self._reading(path):
-            fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
-            try:
-                size = os.fstat(fd).st_size
-                data = mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b""
-            finally:
-                os.close(fd)
-            return pa.BufferReader(data)
+            return open_descriptor(os.open(path, os.O_RDONLY, dir_fd=self._fd))
 
     @_uses_root
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
@@ -422,18 +416,6 @@ class LocalStore:
 def _identity(status: os.stat_result) -> tuple[int, int]:
     """Which file or directory it is, whatever its name."""
     return status.st_dev, status.st_ino
-
-
-def _read_at(fd: int, start: int, length: int) -> bytes:
-    """The bytes in [start, start + length) of an open file; fewer only where it ends."""
-    assert start >= 0
-    assert length >= 0
-    parts = []
-    while length and (part := os.pread(fd, length, start)):
-        parts.append(part)
-        start += len(part)
-        length -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def make_directory(path: str) -> None:

@@ -71,7 +71,11 @@ class Store(Protocol):
         ...
 
     def open(self, path: str) -> pa.NativeFile:
-        """The file for random access. Raises NotFound. The caller closes it."""
+        """The file for random access. Raises NotFound. The caller closes it.
+
+        It stays readable when the store is closed or the file deleted. A read of it that fails
+        raises OSError, with an `errno` where the store failed and none where the file ends early.
+        """
         ...
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:

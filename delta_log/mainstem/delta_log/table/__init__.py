@@ -54,6 +54,7 @@ from mainstem.delta_log.table.maintenance import (
     open_delta_table,
     write_checkpoint,
 )
+from mainstem.delta_log.table.parquet import parquet_file
 from mainstem.delta_log.table.removals import Removal, known_paths, read_removals
 from mainstem.delta_log.table.replay import check_replay
 from mainstem.delta_log.table.snapshot import (
@@ -136,6 +137,7 @@ __all__ = [
     "last_checkpoint_version",
     "load_table",
     "open_delta_table",
+    "parquet_file",
     "read_commit",
     "read_removals",
     "refresh_table",

@@ -21,6 +21,7 @@ from mainstem.delta_log.table.actions import (
     Register,
     action_from_json,
 )
+from mainstem.delta_log.table.parquet import parquet_file
 from mainstem.delta_log.table.snapshot import action_rows, checkpoint_path
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError
@@ -73,7 +74,7 @@ def check_checkpoint(store: Store, live: LiveTable) -> None:
     try:
         with (
             store.open(path) as source,
-            pq.ParquetFile(source, pre_buffer=False) as parquet,
+            parquet_file(source) as parquet,
         ):
             _check_files(path, parquet, live)
             _check_registers(path, parquet, live)

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table.actions import DataFile, Remove
+from mainstem.delta_log.table.parquet import parquet_file
 from mainstem.delta_log.table.snapshot import LOG, checkpoint_path, commits_written_ms, read_commit
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError
@@ -120,7 +120,7 @@ def _checkpoint_columns(
     try:
         with (
             store.open(path) as source,
-            pq.ParquetFile(source, pre_buffer=False) as parquet,
+            parquet_file(source) as parquet,
         ):
             if action not in parquet.schema_arrow.names:
                 return

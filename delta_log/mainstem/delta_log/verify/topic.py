@@ -17,7 +17,6 @@ from urllib.parse import unquote
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mainstem.delta_log.files import read_data_file
 from mainstem.delta_log.store import NotFound, Store
@@ -30,11 +29,18 @@ from mainstem.delta_log.table import (
     checkpoint_path,
     last_checkpoint_version,
     load_table,
+    parquet_file,
     registers,
 )
 from mainstem.delta_log.verify.commits import CommitWalk
 from mainstem.delta_log.verify.sequences import SequenceCheck
-from mainstem.errors import LogDamagedError, UnknownTopicError, UnsupportedTableError
+from mainstem.errors import (
+    LogDamagedError,
+    MainstemError,
+    StoreUnavailableError,
+    UnknownTopicError,
+    UnsupportedTableError,
+)
 from mainstem.records import check_topic_name
 
 #: Every check, in the order in which they are reported.
@@ -279,7 +285,10 @@ class _Verification:
                         "CHECKPOINT_WRONG",
                         f"{LAST_CHECKPOINT} names {checkpoint_path(version)}, which is not there",
                     )
-            except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+            except (
+                *(StoreUnavailableError, pa.ArrowException, OSError),
+                *(ValueError, LookupError, TypeError),
+            ) as error:
                 self._results["log"].add(
                     "CHECKPOINT_WRONG", f"{checkpoint_path(version)} is damaged: {error}"
                 )
@@ -400,8 +409,8 @@ class _Partition:
                 earliest = min(earliest, int(micros.min()))
                 latest = max(latest, int(micros.max()))
                 self._sequences.take(file, offsets, batch)
-        except (LogDamagedError, KeyError) as error:
-            what = error.message if isinstance(error, LogDamagedError) else f"no column {error}"
+        except (LogDamagedError, StoreUnavailableError, KeyError) as error:
+            what = error.message if isinstance(error, MainstemError) else f"no column {error}"
             if self._all.still_active(file):
                 self._all.result("files").add("FILE_DAMAGED", f"{file.path}: {what}")
             return
@@ -447,7 +456,7 @@ def _checkpoint_stats(store: Store, version: int) -> Iterator[tuple[str, dict[st
     """(path, statistics) of the files that a checkpoint names."""
     with (
         store.open(checkpoint_path(version)) as source,
-        pq.ParquetFile(source, pre_buffer=False) as parquet,
+        parquet_file(source) as parquet,
     ):
         for batch in parquet.iter_batches(columns=["add.path", "add.stats"]):
             for row in batch.column("add").to_pylist():
