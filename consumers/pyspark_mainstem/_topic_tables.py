@@ -4,21 +4,11 @@ by commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from mainstem.delta_log import Store, TableState, load_table, refresh_table
+from mainstem.delta_log import OpenTopic, Store, TableState, load_table
 from mainstem.delta_log.store import NotFound, open_store
-from mainstem.delta_log.table import TOPICS, commit_path
+from mainstem.delta_log.table import TOPICS
 from mainstem.errors import InvalidTopicError, LogDamagedError, UnknownTopicError
 from mainstem.records import check_topic_name
-
-
-@dataclass(slots=True)
-class _Table:
-    store: Store
-    state: TableState
-    #: The commit file of `state.version`: while it reads the same, the table is the same.
-    newest_commit: bytes | None
 
 
 class TopicTables:
@@ -30,7 +20,7 @@ class TopicTables:
 
     def __init__(self, warehouse: str) -> None:
         self._root = open_store(warehouse)
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, OpenTopic] = {}
 
     def names(self) -> list[str]:
         """What may be a topic: the directory names that can be topic names, sorted. `get` tells for
@@ -72,61 +62,34 @@ class TopicTables:
 
     def _look(self, topic: str) -> TableState | None:
         table = self._tables.get(topic)
-        if table is not None and not _is_unchanged(table):
-            self._forget(topic)
-            table = None
-        try:
-            if table is None:
-                table = self._open(topic)
-                if table is None:
-                    return None
-            else:
-                version = table.state.version
-                table.state = refresh_table(table.store, table.state)
-                if table.state.version != version:
-                    table.newest_commit = _newest_commit(table.store, table.state)
-        except UnknownTopicError:
-            self._forget(topic)
-            return None
-        if table.state.deleted:
-            self._forget(topic)
-            return None
-        return table.state
+        if table is not None:
+            try:
+                return table.refresh()
+            except UnknownTopicError:
+                self._forget(topic)  # perhaps another topic has the name by now
+        table = self._open(topic)
+        return None if table is None else table.state
 
-    def _open(self, topic: str) -> _Table | None:
+    def _open(self, topic: str) -> OpenTopic | None:
         try:
             store = self._root.bind(f"{TOPICS}/{check_topic_name(topic)}")
         except NotFound:
             return None
         try:
             state = load_table(store)
-            table = _Table(store, state, _newest_commit(store, state))
+        except UnknownTopicError:
+            store.close()
+            return None
         except BaseException:
             store.close()
             raise
-        self._tables[topic] = table
+        if state.deleted:
+            store.close()
+            return None
+        table = self._tables[topic] = OpenTopic(topic, store, state)
         return table
 
     def _forget(self, topic: str) -> None:
         table = self._tables.pop(topic, None)
         if table is not None:
-            table.store.close()
-
-
-def _is_unchanged(table: _Table) -> bool:
-    """Whether the log that `table.state` was read from is still the one in its place.
-
-    A bound store of a directory that was removed finds no next commit, which alone looks like a
-    quiet topic.
-    """
-    return (
-        table.newest_commit is not None
-        and _newest_commit(table.store, table.state) == table.newest_commit
-    )
-
-
-def _newest_commit(store: Store, state: TableState) -> bytes | None:
-    try:
-        return store.read(commit_path(state.version))
-    except NotFound:
-        return None
+            table.close()

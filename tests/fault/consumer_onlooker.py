@@ -14,7 +14,7 @@ import pyarrow as pa
 from tests.fault.consumer_members import PATIENCE_S
 
 from mainstem.client import Consumer, TopicPartition
-from mainstem.delta_log import Topics, read_data_file, refresh_table
+from mainstem.delta_log import Topics, read_data_file
 from mainstem.delta_log.store import open_store
 from mainstem.delta_log.table import SYSTEM
 from mainstem.errors import MainstemError, UnknownTopicError
@@ -109,7 +109,7 @@ class Onlooker:
                     ):
                         self.seen += _offset_rows(batch)
                 position = end
-                state = refresh_table(opened.store, state)
+                state = opened.refresh()
 
 
 def _offset_rows(batch: pa.RecordBatch) -> Iterator[OffsetRow]:

@@ -19,7 +19,7 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainstem.delta_log import Committed, Committer, Conflict, OpenTopic, Store, Topics
+from mainstem.delta_log import Committed, Committer, Conflict, Store, Topics
 from mainstem.delta_log.store import open_store
 from mainstem.delta_log.table import (
     Action,
@@ -28,7 +28,6 @@ from mainstem.delta_log.table import (
     TableCommit,
     TableState,
     altered_config,
-    refresh_table,
     wall_clock_ms,
 )
 
@@ -48,8 +47,7 @@ def main(warehouse: str, seed: str, topics: list[str]) -> None:
         while not select.select([sys.stdin], [], [], _INTERVAL_S)[0] or os.read(0, 1):
             index = dice.randrange(len(opened))
             one = opened[index]
-            state = refresh_table(one.store, one.state)
-            opened[index] = OpenTopic(one.topic, one.store, state)
+            state = one.refresh()
             if dice.random() < 0.5:
                 _change_setting(one.store, state, dice, done)
             else:

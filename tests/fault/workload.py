@@ -23,7 +23,6 @@ from mainstem.delta_log import (
     TableState,
     Topics,
     read_data_file,
-    refresh_table,
 )
 from mainstem.delta_log.store import open_store
 from mainstem.delta_log.verify import TopicReport, verify_named
@@ -224,7 +223,7 @@ class Follower:
                 positions = {(t, p): 0 for t, count in self._topics.items() for p in range(count)}
                 while not self._stopped.wait(0.3):
                     for topic, one in opened.items():
-                        states[topic] = refresh_table(one.store, states[topic])
+                        states[topic] = one.refresh()
                         self._poll(topic, one.store, states[topic], positions)
         except BaseException as error:
             self._failure = error

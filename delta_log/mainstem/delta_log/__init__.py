@@ -13,7 +13,6 @@ from mainstem.delta_log.table import (
     TableState,
     Topics,
     load_table,
-    refresh_table,
 )
 
 __all__ = [
@@ -35,5 +34,4 @@ __all__ = [
     "Topics",
     "load_table",
     "read_data_file",
-    "refresh_table",
 ]

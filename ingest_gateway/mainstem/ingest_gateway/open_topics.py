@@ -12,8 +12,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from mainstem.delta_log import Appender, OpenTopic, Topics, refresh_table
-from mainstem.errors import BackPressureError, ShuttingDownError, UnknownTopicError
+from mainstem.delta_log import Appender, OpenTopic, Topics
+from mainstem.errors import BackPressureError, ShuttingDownError
 from mainstem.ingest_gateway.placement import StickyPlacement
 from mainstem.limits import TOPICS_OPEN_MAX
 
@@ -124,17 +124,6 @@ class OpenTopics:
             opened = await self.run(self._topics.open, topic)
             slot.known = KnownTopic(opened, StickyPlacement(self._dice))
         return slot.known
-
-    async def newest(self, opened: OpenTopic) -> OpenTopic:
-        """An open topic with its newest state.
-
-        Raises:
-            UnknownTopicError: It was deleted.
-        """
-        state = await self.run(refresh_table, opened.store, opened.state)
-        if state.deleted:
-            raise UnknownTopicError(f"topic {opened.topic!r} was deleted", topic=opened.topic)
-        return opened if state is opened.state else OpenTopic(opened.topic, opened.store, state)
 
     async def close(self, slot: Slot, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Closes the topic of a slot that the caller holds; what it accepted is committed first."""

@@ -15,10 +15,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from mainstem.delta_log import Store, TableState, Topics, refresh_table
+from mainstem.delta_log import OpenTopic, Store, TableState, Topics
 from mainstem.delta_log.store import NotFound, StoreGone
 from mainstem.delta_log.table import TOPICS
-from mainstem.errors import MainstemError, UnknownTopicError
+from mainstem.errors import MainstemError
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import FETCH_PARTITIONS_MAX, TOPICS_OPEN_MAX
 from mainstem.records import check_topic_name
@@ -49,8 +49,8 @@ class ReadTopic:
         self.topic = topic
         #: Of the table that is read; empty until that is known.
         self.topic_id = ""
-        #: What was followed; None: it was led here whenever it was read.
-        self.state: TableState | None = None
+        #: What is followed; None: it was led here whenever it was read.
+        self._followed: OpenTopic | None = None
         #: Its directory was found to be removed.
         self.gone = False
         self.refreshed_at = 0.0
@@ -61,6 +61,11 @@ class ReadTopic:
         self._lock = threading.Lock()
         self._users = 0
         self._retired = False
+
+    @property
+    def state(self) -> TableState | None:
+        """What was followed, as of the last time; None: it was led here whenever it was read."""
+        return None if self._followed is None else self._followed.state
 
     def store(self) -> Store:
         """The topic's store. Blocks. Raises NotFound when the topic is gone."""
@@ -83,19 +88,18 @@ class ReadTopic:
             UnknownTopicError: The topic was deleted.
             MainstemError: Its table cannot be read.
         """
-        if self.state is None:
+        if self._followed is None:
             opened = topics.open(self.topic)
             with self._lock:
                 if self._store is None:
                     self._store = opened.store
                 else:  # somebody may read through it
-                    opened.store.close()
-            self.state = opened.state
+                    opened.close()
+                    opened.store = self._store
+            self._followed = opened
         else:
-            self.state = refresh_table(self.store(), self.state)
-        if self.state.deleted:
-            raise UnknownTopicError(f"topic {self.topic!r} was deleted", topic=self.topic)
-        self.topic_id = self.state.topic_id
+            self._followed.refresh()
+        self.topic_id = self._followed.state.topic_id
 
     def use(self) -> None:
         with self._lock:

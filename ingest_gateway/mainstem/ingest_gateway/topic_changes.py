@@ -126,7 +126,6 @@ class TopicChanges:
             appender = known.appender
             if appender is not None and appender.failure is None:
                 return await appender.change(operation, build)  # led here meanwhile
-            known.opened = await self._open_topics.newest(known.opened)
             landed = await self._open_topics.run(commit_beside_leader, known.opened, commit)
             return known.opened.state.version if landed is None else landed.version
 

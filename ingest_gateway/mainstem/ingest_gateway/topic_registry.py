@@ -138,7 +138,7 @@ class TopicRegistry:
                 if self.leases is not None:
                     await self.leases.acquire(topic)
                     # What others committed before they lost the lease.
-                    known.opened = await self.open_topics.newest(known.opened)
+                    await self.open_topics.run(known.opened.refresh)
                 self.open_topics.keep_open(topic)
                 known.appender = await Appender.lead(
                     known.opened,
@@ -218,14 +218,12 @@ class TopicRegistry:
             if appender is not None and appender.failure is None:
                 return view(appender.state, appender)
             try:
-                opened = await self.open_topics.newest(known.opened)
-                if appender is None:
-                    known.opened = opened
+                await self.open_topics.run(known.opened.refresh)
             except MainstemError:
                 await self.open_topics.close(slot)
-                opened = (await self.open_topics.open(topic, slot)).opened
+                known = await self.open_topics.open(topic, slot)
             try:
-                return view(opened.state, None)
+                return view(known.opened.state, None)
             finally:
                 await self.open_topics.used(topic, slot)
 
@@ -321,7 +319,7 @@ class TopicRegistry:
         assert self.wal is not None
         async with self.open_topics.holding(topic, waiters_max=sys.maxsize) as slot:
             known = await self.open_topics.open(topic, slot)
-            known.opened = await self.open_topics.newest(known.opened)
+            await self.open_topics.run(known.opened.refresh)
             state = known.opened.state
             folded = state.register_value(registers.wal(self.wal.gateway_id))
             entries = await self.wal.unfolded(topic, state.topic_id, folded)

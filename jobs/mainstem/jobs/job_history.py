@@ -18,7 +18,6 @@ from mainstem.delta_log.store import Store
 from mainstem.delta_log.table import (
     SYSTEM,
     Batch,
-    OpenTopic,
     Register,
     TableCommit,
     TableState,
@@ -154,7 +153,6 @@ class JobHistory:
 
         landed = commit_beside_leader(self._opened, build)
         assert landed is not None
-        self._opened = OpenTopic(NAME, store, landed.state)
         for path in written[:-1]:
             with contextlib.suppress(MainstemError):
                 store.delete(path)

@@ -413,11 +413,11 @@ def test_changes_of_metadata_go_between_appends(topics: Topics, pool: ThreadPool
             lambda m: Metadata(m.id, m.created_ms, m.configuration, schema_string="{}"),
             UnsupportedTableError,
         ),
-        (lambda m: Metadata("other", m.created_ms, m.configuration), UnsupportedTableError),
+        (lambda m: Metadata("other", m.created_ms, m.configuration), UnknownTopicError),
         (lambda _: Register(registers.leo(0), 77), LogDamagedError),
         (lambda _: Register(registers.DELETED, 1), UnknownTopicError),
     ],
-    ids=["schema", "id", "moved end", "deleted"],
+    ids=["schema", "created again", "moved end", "deleted"],
 )
 def test_a_commit_of_another_that_appending_cannot_live_with_stops_the_topic(
     topics: Topics,

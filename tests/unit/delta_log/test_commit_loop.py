@@ -273,7 +273,8 @@ def test_a_writer_that_is_never_first_gives_up_after_pauses_that_end() -> None:
         ((Register(registers.DELETED, 1),), UnknownTopicError),
         ((Register(registers.EPOCH, 4),), FencedError),
         ((Register(registers.leo(0), 5),), LogDamagedError),
-        ((Metadata("other", NOW_MS, {"mainstem.partitions": "2"}),), UnsupportedTableError),
+        ((Metadata("other", NOW_MS, {"mainstem.partitions": "2"}),), UnknownTopicError),
+        ((Metadata("id", NOW_MS, {"mainstem.partitions": "2"}, "other"),), UnsupportedTableError),
     ],
 )
 def test_a_winner_that_may_not_be_beside_a_leader_ends_its_lead(

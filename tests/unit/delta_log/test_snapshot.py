@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
-from mainstem.delta_log import LocalStore, TableState, load_table, refresh_table
+from mainstem.delta_log import LocalStore, OpenTopic, Store, TableState, load_table
 from mainstem.delta_log.store import ObjectInfo
 from mainstem.delta_log.table import (
     Action,
@@ -247,6 +247,11 @@ def test_a_table_with_a_feature_that_we_do_not_know_is_refused_by_its_name(
         load_table(store)
     with pytest.raises(UnsupportedTableError, match="futureLog"):
         refresh_table(store, state)
+
+
+def refresh_table(store: Store, state: TableState) -> TableState:
+    """The newest state of a table of which `state` is known."""
+    return OpenTopic("t", store, state).refresh()
 
 
 def test_refreshing_brings_a_state_forward(store: LocalStore) -> None:

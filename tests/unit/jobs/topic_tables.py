@@ -18,7 +18,6 @@ from mainstem.delta_log.table import (
     Register,
     TableCommit,
     load_table,
-    refresh_table,
     registers,
 )
 from mainstem.delta_log.verify import verify_topic
@@ -68,7 +67,7 @@ class Appends:
             list(timestamps_ms or [NOW_MS] * count),
         )
         while True:
-            state = refresh_table(store, self.opened.state)
+            state = self.opened.refresh()
             base_offset = state.log_end_offset(partition)
             producer, extra = self._producer(producer_id, partition, count)
             file, data = encode_data_file(

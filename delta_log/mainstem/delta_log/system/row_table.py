@@ -25,7 +25,6 @@ from mainstem.delta_log.table import (
     TableState,
     Topics,
     commit_beside_leader,
-    refresh_table,
     registers,
     replace_files,
     wall_clock_ms,
@@ -84,7 +83,7 @@ class RowTable(Generic[R]):
         Raises:
             StoreUnavailableError: The store failed.
         """
-        return self._take(refresh_table(self._opened.store, self._opened.state))
+        return self._take(self._opened.refresh())
 
     def update(self, change: Callable[[dict[str, R]], Mapping[str, R | None]]) -> None:
         """Replaces rows by what `change` makes of those that are there, in one commit.
@@ -119,15 +118,12 @@ class RowTable(Generic[R]):
 
         landed = commit_beside_leader(self._opened, build)
         if landed is not None:
-            self._opened = OpenTopic(self._name, self._opened.store, landed.state)
             self._forget(old)
 
     def close(self) -> None:
         self._opened.store.close()
 
     def _take(self, state: TableState) -> dict[str, R]:
-        if state is not self._opened.state:
-            self._opened = OpenTopic(self._name, self._opened.store, state)
         known = {path: row for path, row in self._rows.items() if state.is_active(path)}
         for file in state:
             if file.path not in known:

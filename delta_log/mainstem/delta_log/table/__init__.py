@@ -66,7 +66,6 @@ from mainstem.delta_log.table.snapshot import (
     last_checkpoint_version,
     load_table,
     read_commit,
-    refresh_table,
 )
 from mainstem.delta_log.table.state import PartitionFiles, TableState
 from mainstem.delta_log.table.topics import (
@@ -140,7 +139,6 @@ __all__ = [
     "parquet_file",
     "read_commit",
     "read_removals",
-    "refresh_table",
     "register_value",
     "registers",
     "replace_files",

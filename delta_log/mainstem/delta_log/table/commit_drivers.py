@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mainstem.delta_log.metrics import AppenderMetrics
-from mainstem.delta_log.store import StoreGone
+from mainstem.delta_log.store import Store, StoreGone
 from mainstem.delta_log.table.actions import Action, DataFile, Remove
 from mainstem.delta_log.table.commit_loop import (
     BESIDE_LEADER,
@@ -28,6 +28,7 @@ from mainstem.delta_log.table.commit_loop import (
     StoreFailed,
     Told,
     Wait,
+    beside_leader_loop,
     catch_up_loop,
     commit_loop,
     deleted,
@@ -39,10 +40,12 @@ from mainstem.delta_log.table.committer import (
     NotThere,
     OutcomeUnknown,
 )
-from mainstem.delta_log.table.followed import OpenTopic
 from mainstem.delta_log.table.snapshot import load_table
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError, MainstemError, StoreUnavailableError, UnknownTopicError
+
+if TYPE_CHECKING:
+    from mainstem.delta_log.table.followed import OpenTopic
 
 log = logging.getLogger(__name__)
 
@@ -89,15 +92,11 @@ def commit_beside_leader(
     policy = BESIDE_LEADER
     if attempts_max is not None:
         policy = replace(policy, losses_max=attempts_max)
-    return run_blocking(beside_leader_loop(opened, build, policy), opened, sleep)
-
-
-def beside_leader_loop(opened: OpenTopic, build: Build, policy: RetryPolicy) -> Loop[Landed | None]:
-    """As `commit_loop`, after a look at what others have committed since the table was opened."""
-    state = yield from catch_up_loop(opened.state, topic=opened.topic, policy=policy)
-    if state.deleted:
-        raise deleted(opened.topic)
-    return (yield from commit_loop(state, build, topic=opened.topic, policy=policy))
+    loop = beside_leader_loop(opened.state, build, topic=opened.topic, policy=policy)
+    landed = run_blocking(loop, opened.store, opened.topic, sleep)
+    if landed is not None:
+        opened.state = landed.state
+    return landed
 
 
 def claim_lead(
@@ -105,16 +104,16 @@ def claim_lead(
 ) -> Landed:
     """Commits a claim of the lead. Blocks. Raises: As `commit_loop`."""
     loop = commit_loop(opened.state, build, topic=opened.topic, policy=CLAIM)
-    landed = run_blocking(loop, opened, sleep)
+    landed = run_blocking(loop, opened.store, opened.topic, sleep)
     assert landed is not None
     return landed
 
 
 def run_blocking(
-    loop: Loop[T], opened: OpenTopic, sleep: Callable[[float], None] = time.sleep
+    loop: Loop[T], store: Store, topic: str, sleep: Callable[[float], None] = time.sleep
 ) -> T:
-    """Runs a loop to its end on the store of `opened`, in this thread."""
-    committer = Committer(opened.store)
+    """Runs a loop to its end on a topic's store, in this thread."""
+    committer = Committer(store)
     told: Told = None
     while True:
         try:
@@ -126,10 +125,12 @@ def run_blocking(
             sleep(step.seconds)
             told = None
         else:
-            told = _take_step(opened, committer, step)
+            told = _take_step(store, topic, committer, step)
 
 
-def _take_step(opened: OpenTopic, committer: Committer, step: Attempt | Read | Reload) -> Told:
+def _take_step(
+    store: Store, topic: str, committer: Committer, step: Attempt | Read | Reload
+) -> Told:
     """Does what a loop asks for. Blocks."""
     try:
         match step:
@@ -141,14 +142,14 @@ def _take_step(opened: OpenTopic, committer: Committer, step: Attempt | Read | R
             case Read():
                 return committer.read(step.version, step.after_id)
             case Reload():
-                return load_table(opened.store)
+                return load_table(store)
     except (StoreGone, UnknownTopicError) as error:
-        raise deleted(opened.topic) from error
+        raise deleted(topic) from error
     except LogDamagedError as error:
         try:
-            opened.store.check_bound()
+            store.check_bound()
         except StoreGone:  # no wonder: its files are being removed
-            raise deleted(opened.topic) from error
+            raise deleted(topic) from error
         raise
 
 
@@ -257,7 +258,9 @@ class AsyncCommits:
                 told = None
                 continue
             began_at = self._monotonic()
-            told = await self._in_pool(_take_step, self._opened, self._committer, step)
+            told = await self._in_pool(
+                _take_step, self._opened.store, self._opened.topic, self._committer, step
+            )
             self._note(step, told, began_at)
 
     def _note(self, step: Step, told: Told, began_at: float) -> None:

@@ -199,7 +199,7 @@ def commit_loop(
             state.apply(outcome.version, commit.actions)
             return Landed(outcome.version, attempts, state)
         if isinstance(outcome, Overtaken):
-            state = yield from _reloaded(outcome, topic, policy)
+            state = yield from _reloaded(state, outcome, topic, policy)
             only_appends = False
         else:
             merge_winner(state, topic, outcome, epoch)
@@ -232,6 +232,16 @@ def catch_up_loop(
     return state
 
 
+def beside_leader_loop(
+    state: TableState, build: Build, *, topic: str, policy: RetryPolicy
+) -> Loop[Landed | None]:
+    """As `commit_loop`, after a look at what others have committed since the table was opened."""
+    state, _ = yield from _newest(state, topic, policy, None)
+    if state.deleted:
+        raise deleted(topic)
+    return (yield from commit_loop(state, build, topic=topic, policy=policy))
+
+
 def merge_winner(state: TableState, topic: str, winner: Conflict, epoch: int | None) -> None:
     """Takes another writer's commit into the state.
 
@@ -239,14 +249,14 @@ def merge_winner(state: TableState, topic: str, winner: Conflict, epoch: int | N
         epoch: See `commit_loop`.
 
     Raises:
-        UnknownTopicError: The topic was deleted.
+        UnknownTopicError: The topic was deleted, or created again.
         FencedError: Another gateway leads it, with a higher epoch than `epoch`.
         UnsupportedTableError, LogDamagedError: The commit is none that may be beside a leader's.
     """
     before = state.metadata
     ends = {} if epoch is None else _ends(state)
     state.apply(winner.version, winner.actions)
-    if state.deleted:
+    if state.deleted or (before is not None and state.topic_id != before.id):
         raise deleted(topic)
     if epoch is None:
         return
@@ -260,7 +270,7 @@ def merge_winner(state: TableState, topic: str, winner: Conflict, epoch: int | N
     assert state.metadata is not None
     if not same_table(before, state.metadata):
         raise UnsupportedTableError(
-            f"version {winner.version} of topic {topic!r} changed its id, schema or "
+            f"version {winner.version} of topic {topic!r} changed its schema or "
             "partitioning; the gateway has stopped writing to it",
             topic=topic,
             table_version=winner.version,
@@ -328,12 +338,14 @@ def _decided(
         yield Wait(policy.pause_s(failures + unknowns - 1))
 
 
-def _reloaded(outcome: Overtaken, topic: str, policy: RetryPolicy) -> Loop[TableState]:
+def _reloaded(
+    before: TableState, outcome: Overtaken, topic: str, policy: RetryPolicy
+) -> Loop[TableState]:
     if not policy.reloads:
         raise _overtaken(topic, outcome)
     state = yield Reload()
     assert isinstance(state, TableState)
-    if state.deleted:
+    if state.deleted or state.topic_id != before.topic_id:
         raise deleted(topic)
     return state
 
@@ -352,7 +364,7 @@ def _newest(
                 merge_winner(state, topic, found, epoch)
                 only_appends = only_appends and is_append(found.actions)
             case Overtaken():
-                state = yield from _reloaded(found, topic, policy)
+                state = yield from _reloaded(state, found, topic, policy)
                 only_appends = False
             case _:
                 raise AssertionError(f"{found} does not answer a reading")

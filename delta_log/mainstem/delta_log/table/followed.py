@@ -1,17 +1,48 @@
-"""A table that is open: its store and the newest state that is known of it."""
+"""A table that is open and followed: its store, and the newest state that is known of it.
+
+The one way to keep a table up to date, for the gateway's topics and its readers, for row tables,
+jobs and the Spark source. What a commit by somebody else means is decided where it is for those who
+commit: in `commit_loop`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from mainstem.delta_log.store import Store
+from mainstem.delta_log.table.commit_drivers import run_blocking
+from mainstem.delta_log.table.commit_loop import BESIDE_LEADER, catch_up_loop
 from mainstem.delta_log.table.state import TableState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenTopic:
-    """A topic that exists: a store bound to its directory (close it) and the table's state."""
+    """A topic that exists: a store bound to its directory (close it) and the table's state.
+
+    Attributes:
+        state: As of the last `refresh`, or of the last commit that was made through this.
+    """
 
     topic: str
     store: Store
     state: TableState
+
+    def refresh(self) -> TableState:
+        """Takes what others have committed; returns the newest state. Blocks.
+
+        Returns:
+            `state`, which is the same object as before unless log clean-up had overtaken it.
+
+        Raises:
+            UnknownTopicError: The topic was deleted, or created again under its name. Open it
+                again by its name.
+            LogDamagedError: A commit file or checkpoint is torn or lost.
+            StoreUnavailableError: The store failed; `state` is that of a version as before.
+        """
+        loop = catch_up_loop(self.state, topic=self.topic, policy=BESIDE_LEADER)
+        self.state = run_blocking(loop, self.store, self.topic)
+        return self.state
+
+    def close(self) -> None:
+        """Releases the store."""
+        self.store.close()

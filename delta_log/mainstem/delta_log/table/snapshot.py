@@ -121,34 +121,6 @@ def _missing(store: Store, version: int, newest: int) -> _Overtaken:
     )
 
 
-def refresh_table(store: Store, state: TableState) -> TableState:
-    """The newest state: `state` itself brought forward, or a new one if clean-up has overtaken it.
-
-    Raises:
-        LogDamagedError: A commit file is torn.
-        UnknownTopicError: The table is gone.
-    """
-    advanced = False
-    while True:
-        try:
-            actions = read_commit(store, state.version + 1)
-        except NotFound:
-            break
-        state.apply(state.version + 1, actions)
-        advanced = True
-    checkpoint = last_checkpoint_version(store)
-    if checkpoint > state.version:
-        return load_table(store)
-    if not advanced and checkpoint < state.version:
-        # No checkpoint covers the version that we have, so nothing has removed its file unless all
-        # is gone.
-        try:
-            store.open(commit_path(state.version)).close()
-        except NotFound:
-            return load_table(store)
-    return state
-
-
 def last_checkpoint_version(store: Store) -> int:
     """The newest version that `_last_checkpoint` names; -1 without one. Cheap: one small file."""
     try:

@@ -140,8 +140,8 @@ class Topics:
 
         bound = self._store.bind(f"{self._folder}/{topic}", create=True)
         try:
-            opened = OpenTopic(topic, bound, TableState(bound.uri))
-            run_blocking(commit_loop(opened.state, build, topic=topic, policy=CREATE), opened)
+            loop = commit_loop(TableState(bound.uri), build, topic=topic, policy=CREATE)
+            run_blocking(loop, bound, topic)
         finally:
             bound.close()
 

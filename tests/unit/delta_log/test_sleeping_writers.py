@@ -1,0 +1,245 @@
+"""A writer that sleeps for longer than the log is kept, and wakes in a log that has gone on.
+
+A paused process, a suspended machine: between any two of its calls another leader takes over,
+writes, and the log is cleaned behind a checkpoint. Whatever the writer finds then, what it says has
+happened must be in the table that everybody reads.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.unit.delta_log.appending import batch, create, lead, run, values
+from tests.unit.delta_log.faults import FaultyStore, nothing
+from tests.unit.delta_log.tables import append, same_state
+
+from mainstem.delta_log import OpenTopic, Slice, Topics, load_table
+from mainstem.delta_log.table import (
+    LAST_CHECKPOINT,
+    LOG,
+    Register,
+    TableCommit,
+    TableState,
+    commit_beside_leader,
+    registers,
+    write_checkpoint,
+)
+from mainstem.errors import MainstemError, OutcomeUnknownError
+
+pytestmark = pytest.mark.fault
+
+#: What becomes of `_last_checkpoint` while the writer sleeps.
+POINTERS = ["there", "empty", "missing", "old"]
+
+#: The calls of a commit that the writer can fall asleep before, or after.
+CALLS = [
+    (when, call)
+    for when in ("before", "after")
+    for call in ("put", "put_if_absent", "read_range", "read")
+]
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
+
+
+def two_hours_pass(topics: Topics, pointer: str = "there", *, left: tuple[int, ...] = ()) -> int:
+    """Another leader takes the topic over and writes; its log is cleaned behind a checkpoint, and
+    it writes on.
+
+    Args:
+        pointer: See `POINTERS`.
+        left: Versions whose files a clean-up that keeps no order left when it was killed.
+
+    Returns:
+        The log end offset of partition 0.
+    """
+    opened = topics.open("t")
+    store, state = opened.store, opened.state
+    first = state.version + 1
+    claim = [Register(registers.EPOCH, state.epoch + 1)]
+    commit_beside_leader(opened, lambda _: TableCommit.of("CLAIM", claim, timestamp_ms=1))
+    for _ in range(6):
+        append(store, opened.state, 0)
+    kept = {version: store.read(f"{LOG}/{version:020d}.json") for version in left}
+    before = store.read(LAST_CHECKPOINT) if pointer == "old" and _has_pointer(opened) else b""
+    old = time.time() - 7200
+    for info in store.list_files(LOG):
+        os.utime(Path(store.uri, LOG, info.name), (old, old))
+    write_checkpoint(store)
+    append(store, opened.state, 0)
+    assert not Path(store.uri, f"{LOG}/{first:020d}.json").exists(), "nothing was cleaned"
+    for version, data in kept.items():
+        store.put(f"{LOG}/{version:020d}.json", data)
+        os.utime(Path(store.uri, LOG, f"{version:020d}.json"), (old, old))
+    path = Path(store.uri, LAST_CHECKPOINT)
+    if pointer in ("empty", "old"):
+        path.write_bytes(before)
+    elif pointer == "missing":
+        path.unlink()
+    end = opened.state.log_end_offset(0)
+    store.close()
+    return end
+
+
+def _has_pointer(opened: OpenTopic) -> bool:
+    return Path(opened.store.uri, LAST_CHECKPOINT).exists()
+
+
+def sleepy(
+    opened: OpenTopic, when: str, call: str, sleep: Callable[[], object]
+) -> tuple[OpenTopic, list[str]]:
+    """The topic on a store that sleeps once, before or after the first such call; and the calls
+    after it."""
+    later: list[str] = []
+    slept = [False]
+
+    def hook(name: str, path: str) -> None:
+        if slept[0]:
+            later.append(name)
+        elif name == call:
+            slept[0] = True
+            sleep()
+
+    before, after = (hook, nothing) if when == "before" else (nothing, hook)
+    return OpenTopic("t", FaultyStore(opened.store, before, after), opened.state), later
+
+
+@pytest.mark.parametrize("pointer", POINTERS)
+def test_a_deposed_leader_that_wakes_acknowledges_nothing(
+    topics: Topics, pool: ThreadPoolExecutor, pointer: str
+) -> None:
+    create(topics, rollup_files=0)
+
+    async def work() -> None:
+        leader = await lead(topics.open("t"), pool)
+        for number in range(3):
+            await leader.submit([Slice(0, batch(number))], 1)
+        end = two_hours_pass(topics, pointer)
+        with pytest.raises(OutcomeUnknownError):
+            await leader.submit([Slice(0, batch(3))], 1)
+        assert leader.failure is not None
+        assert leader.failure.retriable
+        await leader.close(1)
+        assert topics.open("t").state.log_end_offset(0) == end
+
+    run(work)
+
+
+@pytest.mark.parametrize("pointer", POINTERS)
+@pytest.mark.parametrize(("when", "call"), CALLS)
+def test_whatever_a_leader_acknowledges_is_in_the_table_wherever_it_slept(
+    topics: Topics, pool: ThreadPoolExecutor, pointer: str, when: str, call: str
+) -> None:
+    create(topics, rollup_files=0)
+
+    async def work() -> None:
+        opened = topics.open("t")
+        slow, _ = sleepy(opened, when, call, lambda: two_hours_pass(topics, pointer))
+        answers: list[tuple[int, bytes]] = []
+        errors: list[MainstemError] = []
+        try:
+            leader = await lead(slow, pool)
+        except MainstemError:
+            return  # it slept while it claimed the lead, and has promised nothing
+        for number in range(1000, 1008):
+            try:
+                answer = await leader.submit([Slice(0, batch(number))], 1)
+            except MainstemError as error:
+                errors.append(error)
+            else:
+                answers.append((answer.batches[0].base_offset, b"%d" % number))
+        await leader.close(1)
+        found = values(topics, 0)
+        assert set(answers) <= set(found), "acknowledged, and not in the table"
+        assert [offset for offset, _ in found] == list(range(len(found)))
+        assert all(error.retriable for error in errors)
+
+    run(work)
+
+
+@pytest.mark.parametrize("pointer", POINTERS)
+@pytest.mark.parametrize("left", [(), (3,), (1, 3)])
+def test_a_clean_up_that_keeps_no_order_opens_no_way_into_the_past(
+    topics: Topics, pool: ThreadPoolExecutor, pointer: str, left: tuple[int, ...]
+) -> None:
+    """delta-rs deletes log files in any order; killed, it leaves some before a gap."""
+    create(topics, rollup_files=0)
+
+    async def work() -> None:
+        leader = await lead(topics.open("t"), pool)
+        await leader.submit([Slice(0, batch(0))], 1)
+        await leader.submit([Slice(0, batch(1))], 1)
+        assert leader.state.version == 3
+        end = two_hours_pass(topics, pointer, left=left)
+        with pytest.raises(OutcomeUnknownError):
+            await leader.submit([Slice(0, batch(2))], 1)
+        await leader.close(1)
+        assert topics.open("t").state.log_end_offset(0) == end
+
+    run(work)
+
+
+@pytest.mark.parametrize("pointer", POINTERS)
+def test_a_job_that_wakes_commits_to_the_table_that_there_is(topics: Topics, pointer: str) -> None:
+    create(topics)
+    mine = topics.open("t")
+    append(mine.store, mine.state, 0)
+    end = two_hours_pass(topics, pointer)
+    seen: list[int] = []
+
+    def build(state: TableState) -> TableCommit:
+        seen.append(state.log_end_offset(0))
+        return TableCommit.of("JOB", [Register("mainstem/vacuumed", 5)], timestamp_ms=1)
+
+    landed = commit_beside_leader(mine, build)
+    assert landed is not None
+    assert seen == [end]
+    assert load_table(mine.store).register_value("mainstem/vacuumed") == 5
+
+
+@pytest.mark.parametrize("pointer", POINTERS)
+def test_a_follower_that_wakes_follows_the_log_and_not_what_a_sleeper_left_in_the_past(
+    topics: Topics, pointer: str
+) -> None:
+    create(topics)
+    mine = topics.open("t")
+    append(mine.store, mine.state, 0)
+    two_hours_pass(topics, pointer)
+    # Another writer has woken just before, put its commit into the past, and been killed there.
+    stray = TableCommit.of("APPEND", [Register(registers.leo(0), 999)], timestamp_ms=1)
+    mine.store.put(f"{LOG}/{mine.state.version + 1:020d}.json", stray.encoded())
+    state = mine.refresh()
+    assert state.log_end_offset(0) != 999
+    assert same_state(state, load_table(mine.store))
+
+
+@pytest.mark.parametrize("pointer", POINTERS)
+def test_two_that_wake_do_not_build_a_log_of_their_own_on_each_other(
+    topics: Topics, pool: ThreadPoolExecutor, pointer: str
+) -> None:
+    create(topics, rollup_files=0)
+
+    async def work() -> None:
+        first = await lead(topics.open("t"), pool)
+        await first.submit([Slice(0, batch(0))], 1)
+        job = topics.open("t")
+        end = two_hours_pass(topics, pointer)
+        with pytest.raises(OutcomeUnknownError):
+            await first.submit([Slice(0, batch(1))], 1)
+        landed = commit_beside_leader(
+            job, lambda _: TableCommit.of("JOB", [Register("r", 1)], timestamp_ms=1)
+        )
+        assert landed is not None
+        state = load_table(job.store)
+        assert (state.register_value("r"), state.log_end_offset(0)) == (1, end)
+        await first.close(1)
+
+    run(work)
