@@ -111,7 +111,7 @@ def test_a_state_after_any_commits_says_what_the_model_says(
         ]
         random.shuffle(content)  # type: ignore[attr-defined]
         state = TableState("t")
-        state.apply(len(commits) - 1, content)
+        state.begin(len(commits) - 1, content)
     state.check_complete()
     assert state.version == len(commits) - 1
     assert {name: register.value for name, register in state.registers.items()} == model.registers

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 
 from mainstem.delta_log import Committed, Committer, Store, TableState, load_table
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.table import (
+    FORMAT,
     Action,
     Batch,
     DataFile,
@@ -38,6 +42,7 @@ def create_table(store: Store, partition_count: int = 4, table_id: str = "table"
         NOW_MS,
         {
             "mainstem.partitions": str(partition_count),
+            "mainstem.format": str(FORMAT),
             "delta.logRetentionDuration": "interval 1 hours",
         },
     )
@@ -79,6 +84,17 @@ def append(store: Store, state: TableState, partition: int, count: int = 3) -> D
     )
     state.apply(state.version + 1, one.actions)
     return file
+
+
+def commit_file(lines: Iterable[Mapping[str, Any]]) -> bytes:
+    """A commit file with these actions and, where it has a place for one, the right checksum: what
+    a writer at fault would have written."""
+    data = b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
+    before, mark, rest = data.partition(b'"crc32c":"')
+    if not mark:
+        return data
+    zeroed = before + mark + b"00000000" + rest[8:]
+    return before + mark + b"%08x" % google_crc32c.value(zeroed) + rest[8:]
 
 
 def same_state(one: TableState, other: TableState) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
+import google_crc32c
 import pytest
 
 from mainstem.delta_log.files import encode_data_file
@@ -82,6 +84,70 @@ COMMIT = encode_commit(
 )
 
 
+def test_a_commit_in_which_any_bit_flipped_is_damaged_or_lacks_its_checksum() -> None:
+    """What hides that there is a checksum is told by the table, whose format demands one."""
+    unchecked = []
+    for bit in range(8 * len(COMMIT)):
+        flipped = bytearray(COMMIT)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            actions = decode_commit(bytes(flipped), "p")
+        except LogDamagedError:
+            continue
+        info = next((one for one in actions if isinstance(one, CommitInfo)), None)
+        assert info is None or not info.has_checksum
+        unchecked.append(bit // 8)
+    mark = COMMIT.index(b'"crc32c":"')
+    assert set(unchecked) <= set(range(mark, mark + 10))
+
+
+def test_a_checksum_is_of_the_file_with_its_digits_as_zeros() -> None:
+    at = COMMIT.index(b'"crc32c":"') + 10
+    zeroed = COMMIT[:at] + b"00000000" + COMMIT[at + 8 :]
+    assert COMMIT[at : at + 8] == b"%08x" % google_crc32c.value(zeroed)
+
+
+def test_a_checksum_in_other_letters_is_damaged() -> None:
+    at = COMMIT.index(b'"crc32c":"') + 10
+    digits = COMMIT[at : at + 8]
+    for other in (digits.upper(), b"+" + digits[1:], b" " + digits[1:]):
+        if other != digits:
+            with pytest.raises(LogDamagedError, match="instead of"):
+                decode_commit(COMMIT[:at] + other + COMMIT[at + 8 :], "p")
+
+
+def test_text_in_a_commit_is_never_taken_for_its_checksum() -> None:
+    info = CommitInfo("id", "X", 5, parameters={"note": '"crc32c":"12345678"'})
+    data = encode_commit([Metadata("t", 1, {"k": '"crc32c":"12345678"'}), info])
+    assert decode_commit(data, "p")[1:] == [info]
+
+
+def test_a_commit_that_another_program_formatted_again_is_damaged() -> None:
+    lines = [json.dumps(json.loads(line)).encode() + b"\n" for line in COMMIT.splitlines()]
+    with pytest.raises(LogDamagedError, match="its checksum cannot be read"):
+        decode_commit(b"".join(lines), "p")
+
+
+def test_a_commit_of_before_there_were_checksums_is_read() -> None:
+    old = COMMIT.replace(b'"crc32c":"' + COMMIT.split(b'"crc32c":"')[1][:8] + b'",', b"")
+    info, *rest = decode_commit(old, "p")
+    assert isinstance(info, CommitInfo)
+    assert not info.has_checksum
+    assert rest == decode_commit(COMMIT, "p")[1:]
+
+
+def test_the_checksum_of_a_files_footer_is_a_tag_of_its_add_action() -> None:
+    file = replace(FILE, footer_crc32c=0xBADC0DE)
+    body = file.to_json()["add"]
+    assert body["tags"] == {"mainstem.footer.crc32c": "0badc0de"}
+    assert DataFile.from_add(body) == file
+    assert DataFile.from_add({**body, "tags": list(body["tags"].items())}) == file
+    others: list[object] = [None, {}, [], {"INSERTION_TIME": "5"}]
+    for other in others:
+        assert DataFile.from_add({**body, "tags": other}) == FILE
+    assert "tags" not in FILE.to_json()["add"]
+
+
 def test_a_commit_file_that_was_cut_anywhere_is_damaged() -> None:
     """Also between two lines, where nothing but the number of actions tells."""
     for length in range(len(COMMIT)):
@@ -119,7 +185,7 @@ def test_a_foreign_commit_without_a_number_of_actions_is_read() -> None:
     data = b'{"commitInfo":{"operation":"WRITE"}}\n{"txn":{"appId":"x","version":1}}\n'
     info, register = decode_commit(data, "p")
     assert isinstance(info, CommitInfo)
-    assert (info.commit_id, info.batches) == ("", ())
+    assert (info.commit_id, info.batches, info.has_checksum) == ("", (), False)
     assert register == Register("x", 1)
 
 

@@ -296,8 +296,7 @@ def test_only_a_register_that_has_expired_may_be_missing(
         "delta.setTransactionRetentionDuration": "interval 1 days",
     }
     metadata = replace(live.metadata, configuration=configuration)
-    commit(store, state.version + 1, [metadata])
-    state.apply(state.version + 1, [metadata])
+    state.apply(state.version + 1, commit(store, state.version + 1, [metadata]).actions)
     live = LiveTable.of(state)
     held = {**live.registers, "mainstem/producer/1/0": Register("x", 1, now_ms - age_ms)}
     if missing_is_wrong:

@@ -14,6 +14,7 @@ from mainstem.delta_log.table import (
     Action,
     Register,
     Remove,
+    TableCommit,
     check_replay,
     checkpoint_path,
     commit_path,
@@ -146,7 +147,7 @@ def test_what_the_replays_differ_in_is_said(
         wrong = [Register(registers.leo(0), 11)]
     else:
         wrong = [Register(registers.lso(3), 4)]
-    state.apply(state.version + 1, wrong)
+    state.apply(state.version + 1, TableCommit.of("APPEND", wrong, timestamp_ms=0).actions)
     state.version -= 1
     with pytest.raises(LogDamagedError, match=finding):
         check_replay(store, state)

@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.table import DataFile, Metadata, PartitionFiles, Protocol, Register
+from mainstem.delta_log.table import (
+    Action,
+    CommitInfo,
+    DataFile,
+    Metadata,
+    PartitionFiles,
+    Protocol,
+    Register,
+)
 from mainstem.errors import LogDamagedError, UnsupportedTableError
 
+COMMIT = CommitInfo("id", "APPEND", 5)
 METADATA = Metadata("id", 0, {"mainstem.partitions": "3", "mainstem.retention.ms": "5"})
 
 
@@ -81,6 +90,48 @@ def test_a_table_whose_properties_make_no_topic_is_unsupported(
     state = TableState("/w/t")
     with pytest.raises(UnsupportedTableError, match=message):
         state.apply(0, [Protocol(), Metadata("id", 0, configuration)])
+
+
+@pytest.mark.parametrize("text", ["3", "10"])
+def test_a_table_of_a_newer_format_is_unsupported(text: str) -> None:
+    state = TableState("/w/t")
+    metadata = Metadata("id", 0, {**METADATA.configuration, "mainstem.format": text})
+    with pytest.raises(UnsupportedTableError, match=f"/w/t has format {text}.*newer version"):
+        state.apply(0, [COMMIT, Protocol(), metadata])
+
+
+@pytest.mark.parametrize("text", ["0", "", "-1", "two"])
+def test_a_table_with_a_format_that_cannot_be_is_unsupported(text: str) -> None:
+    state = TableState("/w/t")
+    metadata = Metadata("id", 0, {**METADATA.configuration, "mainstem.format": text})
+    with pytest.raises(UnsupportedTableError, match=f"property mainstem.format is '{text}'"):
+        state.apply(0, [COMMIT, Protocol(), metadata])
+
+
+def test_a_table_without_a_format_is_of_the_first_and_its_commits_need_no_checksum() -> None:
+    state = TableState("t")
+    state.apply(0, [Protocol(), METADATA])
+    state.apply(1, [Register("r", 1)])
+    assert (state.format, state.register_value("r")) == (1, 1)
+
+
+@pytest.mark.parametrize("info", [[], [CommitInfo("id", "APPEND", 5, has_checksum=False)]])
+def test_a_commit_without_checksum_is_damage_in_a_table_of_the_second_format(
+    info: list[CommitInfo],
+) -> None:
+    first: list[Action] = [
+        Protocol(),
+        Metadata("id", 0, {**METADATA.configuration, "mainstem.format": "2"}),
+    ]
+    with pytest.raises(LogDamagedError, match="version 0 of /w/t has no checksum"):
+        TableState("/w/t").apply(0, [*info, *first])
+    state = TableState("/w/t")
+    state.apply(0, [COMMIT, *first])
+    assert state.format == 2
+    with pytest.raises(LogDamagedError, match="version 1 of /w/t has no checksum"):
+        state.apply(1, [*info, Register("r", 1)])
+    assert (state.version, state.register_value("r")) == (0, 0), "nothing of it is served"
+    state.apply(1, [COMMIT, Register("r", 1)])
 
 
 def test_a_protocol_that_changes_to_one_that_we_do_not_know_is_refused() -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from tests.unit.delta_log.tables import NOW_MS, commit, create_table, records
+from tests.unit.delta_log.tables import NOW_MS, commit, commit_file, create_table, records
 
 from mainstem.cli._commands import cli
 from mainstem.delta_log import LocalStore, TableState, Topics, load_table
@@ -93,7 +93,7 @@ class Table:
         lines = [json.loads(line) for line in path.read_bytes().splitlines()]
         for line in lines:
             change(line)
-        path.write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        path.write_bytes(commit_file(lines))
 
     def edit_stats(self, version: int, change: Callable[[dict[str, Any]], None]) -> None:
         """Changes the statistics of the files that a version adds."""

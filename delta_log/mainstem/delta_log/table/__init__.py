@@ -67,7 +67,7 @@ from mainstem.delta_log.table.snapshot import (
     load_table,
     read_commit,
 )
-from mainstem.delta_log.table.state import PartitionFiles, TableState
+from mainstem.delta_log.table.state import FORMAT, PartitionFiles, TableState
 from mainstem.delta_log.table.topics import (
     SYSTEM,
     TOPICS,
@@ -80,6 +80,7 @@ from mainstem.delta_log.table.trimming import HIGH_WATERMARK, file_time_ms, trim
 __all__ = [
     "BESIDE_LEADER",
     "CHANGE",
+    "FORMAT",
     "HIGH_WATERMARK",
     "LAST_CHECKPOINT",
     "LEADER",

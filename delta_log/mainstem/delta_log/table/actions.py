@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+import google_crc32c
+
 from mainstem.errors import LogDamagedError, UnsupportedTableError
 from mainstem.records import format_timestamp_ms, parse_timestamp_ms
 
@@ -19,6 +21,14 @@ WRITER_FEATURE: Final = "mainstemLog"
 WRITER_FEATURES: Final = ("appendOnly", "invariants", WRITER_FEATURE)
 READER_VERSION: Final = 1
 WRITER_VERSION: Final = 7
+
+#: In a commit file, before the eight hexadecimal digits of its checksum. No string of JSON can have
+#: it, as a quote inside a string is escaped.
+_CHECKSUM_MARK: Final = b'"crc32c":"'
+_NO_CHECKSUM: Final = "00000000"
+
+#: The tag of an `add` action that has the checksum of its data file's footer.
+_FOOTER_TAG: Final = "mainstem.footer.crc32c"
 
 #: Delta's `schemaString` of a topic table, column by column.
 _HEADERS = {
@@ -139,6 +149,8 @@ class DataFile:
         path: Relative to the table, not URL-encoded.
         record_count: Less than the span of offsets only after keyed compaction.
         timestamp_ms_min, timestamp_ms_max: Exact, both inclusive.
+        footer_crc32c: Of the file from the end of its last row group on. The footer has those of
+            the row groups, so nothing in the file can change unseen. None: the writer gave none.
     """
 
     path: str
@@ -151,6 +163,7 @@ class DataFile:
     timestamp_ms_max: int
     modified_ms: int
     data_change: bool = True
+    footer_crc32c: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         stats = {
@@ -165,16 +178,17 @@ class DataFile:
             },
             "nullCount": {"offset": 0, "timestamp": 0},
         }
-        return {
-            "add": {
-                "path": quote(self.path, safe="/="),
-                "partitionValues": {"partition": str(self.partition)},
-                "size": self.size_bytes,
-                "modificationTime": self.modified_ms,
-                "dataChange": self.data_change,
-                "stats": json.dumps(stats, separators=(",", ":")),
-            }
+        body: dict[str, Any] = {
+            "path": quote(self.path, safe="/="),
+            "partitionValues": {"partition": str(self.partition)},
+            "size": self.size_bytes,
+            "modificationTime": self.modified_ms,
+            "dataChange": self.data_change,
+            "stats": json.dumps(stats, separators=(",", ":")),
         }
+        if self.footer_crc32c is not None:
+            body["tags"] = {_FOOTER_TAG: f"{self.footer_crc32c:08x}"}
+        return {"add": body}
 
     @classmethod
     def from_add(cls, body: Mapping[str, Any]) -> DataFile:
@@ -182,6 +196,7 @@ class DataFile:
         stats = json.loads(body["stats"])
         least, most = stats["minValues"], stats["maxValues"]
         partition_values = body["partitionValues"]
+        footer_crc32c = dict(body.get("tags") or ()).get(_FOOTER_TAG)
         return cls(
             path=unquote(body["path"]),
             partition=int(dict(partition_values)["partition"]),
@@ -193,6 +208,7 @@ class DataFile:
             timestamp_ms_max=parse_timestamp_ms(most["timestamp"]),
             modified_ms=body["modificationTime"],
             data_change=bool(body["dataChange"]),
+            footer_crc32c=None if footer_crc32c is None else int(footer_crc32c, 16),
         )
 
 
@@ -295,6 +311,7 @@ class CommitInfo:
         action_count: Of the whole commit, this one included: a file that was cut between two lines
             is otherwise as good as any. 0: the writer did not say.
         has_removes: The commit depends on what the table has.
+        has_checksum: Its file has one, which was compared when it was read.
     """
 
     commit_id: str
@@ -304,6 +321,7 @@ class CommitInfo:
     parameters: Mapping[str, str] = field(default_factory=dict)
     action_count: int = 0
     has_removes: bool = False
+    has_checksum: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -314,6 +332,7 @@ class CommitInfo:
                 "isBlindAppend": self.operation == "APPEND" and not self.has_removes,
                 "engineInfo": "mainstem",
                 "mainstem": {
+                    "crc32c": _NO_CHECKSUM,
                     "commitId": self.commit_id,
                     "actionCount": self.action_count,
                     "batches": [batch.to_json() for batch in self.batches],
@@ -331,6 +350,7 @@ class CommitInfo:
             batches=tuple(Batch.from_json(batch) for batch in ours.get("batches", ())),
             parameters=body.get("operationParameters") or {},
             action_count=ours.get("actionCount", 0),
+            has_checksum="crc32c" in ours,
         )
 
 
@@ -338,20 +358,35 @@ Action = Protocol | Metadata | DataFile | Remove | Register | CommitInfo
 
 
 def encode_commit(actions: Iterable[Action]) -> bytes:
-    """The content of a commit file: one JSON object a line."""
-    return b"".join(
+    """The content of a commit file: one JSON object a line, and a checksum if there is a
+    `CommitInfo` to have it.
+
+    The checksum is the CRC32C of the whole file with its own digits taken as zeros.
+    """
+    data = b"".join(
         json.dumps(action.to_json(), separators=(",", ":")).encode() + b"\n" for action in actions
     )
+    at = _checksum_at(data)
+    if at is None:
+        return data
+    return b"%b%08x%b" % (data[:at], google_crc32c.value(data), data[at + len(_NO_CHECKSUM) :])
 
 
 def decode_commit(data: bytes, path: str) -> list[Action]:
-    """The actions of a commit file.
+    """The actions of a commit file. One that has a checksum is what was written, bit by bit.
 
     Raises:
-        LogDamagedError: It is empty, a line is no action, or lines are missing: the file is torn.
+        LogDamagedError: It is empty, changed or torn, or a line is not an action.
     """
     if not data.endswith(b"\n"):
-        raise _torn(path, "its last line has no end")
+        raise _damaged(path, "its last line has no end")
+    at = _checksum_at(data)
+    if at is not None:
+        end = at + len(_NO_CHECKSUM)
+        found = google_crc32c.value(data[:at] + _NO_CHECKSUM.encode() + data[end:])
+        if data[at:end] != b"%08x" % found:
+            shown = data[at:end].decode("ascii", "replace")
+            raise _damaged(path, f"its checksum is {found:08x} instead of {shown}")
     actions: list[Action] = []
     lines = [line for line in data.split(b"\n") if line.strip()]
     for number, line in enumerate(lines, start=1):
@@ -359,15 +394,25 @@ def decode_commit(data: bytes, path: str) -> list[Action]:
             parsed = json.loads(line)
             action = action_from_json(parsed)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise _torn(path, f"line {number}: {error!r}") from error
+            raise _damaged(path, f"line {number}: {error!r}") from error
         if action is not None:
             actions.append(action)
     if not actions:
-        raise _torn(path, "it has no action")
+        raise _damaged(path, "it has no action")
     for action in actions:
-        if isinstance(action, CommitInfo) and action.action_count not in (0, len(lines)):
-            raise _torn(path, f"it has {len(lines)} of {action.action_count} actions")
+        if not isinstance(action, CommitInfo):
+            continue
+        if action.action_count not in (0, len(lines)):
+            raise _damaged(path, f"it has {len(lines)} of {action.action_count} actions")
+        if action.has_checksum and at is None:
+            raise _damaged(path, "its checksum cannot be read")
     return actions
+
+
+def _checksum_at(data: bytes) -> int | None:
+    """Where the digits of a commit file's checksum begin; None: it has none."""
+    at = data.find(_CHECKSUM_MARK)
+    return None if at < 0 else at + len(_CHECKSUM_MARK)
 
 
 def action_from_json(parsed: Mapping[str, Any]) -> Action | None:
@@ -409,7 +454,7 @@ def action_from_json(parsed: Mapping[str, Any]) -> Action | None:
     return None
 
 
-def _torn(path: str, why: str) -> LogDamagedError:
+def _damaged(path: str, why: str) -> LogDamagedError:
     return LogDamagedError(f"the commit file {path} is damaged: {why}", file=path)
 
 

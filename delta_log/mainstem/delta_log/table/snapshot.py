@@ -26,6 +26,17 @@ LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
 #: Attempts to load a table whose files are removed while it is read. Clean-ups are minutes apart.
 _LOAD_ATTEMPTS_MAX: Final = 5
 
+#: What we use of an `add` action; a checkpoint may lack `tags`.
+_ADD_FIELDS: Final = (
+    "path",
+    "partitionValues",
+    "size",
+    "modificationTime",
+    "dataChange",
+    "stats",
+    "tags",
+)
+
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
@@ -98,8 +109,7 @@ def _load_once(store: Store) -> TableState:
         except LogDamagedError as error:
             damage = damage or error
             continue  # an older one, or the commit files alone, may say the same, only slower
-        state.apply(version, actions)
-        state.checkpoint_version = version
+        state.begin(version, actions)
         break
     newest = max(commits[-1:] + checkpoints[-1:])
     for version in range(state.version + 1, newest + 1):
@@ -159,12 +169,12 @@ def action_rows(file: pq.ParquetFile, column: str) -> list[dict[str, Any]]:
     table = file.read([column]).column(column)
     present = table.drop_null() if table.null_count else table
     if column == "add":
-        fields = ("path", "partitionValues", "size", "modificationTime", "dataChange", "stats")
         flat = present.combine_chunks()
         if isinstance(flat, pa.ChunkedArray):
             flat = (
                 pa.concat_arrays(flat.chunks) if flat.num_chunks else pa.array([], type=flat.type)
             )
+        fields = [name for name in _ADD_FIELDS if flat.type.get_field_index(name) >= 0]
         columns = [flat.field(name).to_pylist() for name in fields]
         return [dict(zip(fields, row, strict=True)) for row in zip(*columns, strict=True)]
     return [

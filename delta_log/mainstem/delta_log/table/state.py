@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -21,6 +21,14 @@ from mainstem.delta_log.table.actions import (
 from mainstem.errors import InvalidConfigError, LogDamagedError, UnsupportedTableError
 
 PARTITIONS_PROPERTY = "mainstem.partitions"
+
+#: Which edition of `docs/concepts/table-format.md` a table follows. It is set when the table is
+#: created and never changed; a table without it is of the first edition.
+FORMAT_PROPERTY = "mainstem.format"
+
+#: The newest that this version knows. In a table of format 2 every commit file has a checksum, and
+#: so has every checkpoint and every data file.
+FORMAT = 2
 
 _base_offset = attrgetter("base_offset")
 
@@ -115,15 +123,29 @@ class TableState:
         self._paths: dict[str, DataFile] = {}
         self._partitions: dict[int, PartitionFiles] = {}
 
-    def apply(self, version: int, actions: Iterable[Action]) -> None:
-        """Takes the actions of `version`, the next one; a checkpoint's come first, at any version.
+    def begin(self, version: int, actions: Iterable[Action]) -> None:
+        """Takes the content of the checkpoint of `version`, before anything else.
+
+        Raises: As `apply`.
+        """
+        assert self.version == -1
+        self._take(version, actions)
+        self.checkpoint_version = version
+
+    def apply(self, version: int, actions: Collection[Action]) -> None:
+        """Takes the actions of the commit `version`, the next one; in a new state, of any version.
 
         Raises:
             UnsupportedTableError: The protocol or a setting has become one that we do not know.
+            LogDamagedError: The commit lacks its checksum. The state is as it was.
         """
         assert self.version in (-1, version - 1), (
             f"version {version} does not follow {self.version}"
         )
+        self._check_checksum(version, actions)
+        self._take(version, actions)
+
+    def _take(self, version: int, actions: Iterable[Action]) -> None:
         commit_id = ""
         for action in actions:
             match action:
@@ -152,6 +174,11 @@ class TableState:
                 f"the log of {self.table} has no {missing} action up to version {self.version}",
                 file=self.table,
             )
+
+    @property
+    def format(self) -> int:
+        """Which edition of the table's format it follows."""
+        return 1 if self.metadata is None else _format_of(self.metadata)
 
     @property
     def topic_id(self) -> str:
@@ -213,7 +240,25 @@ class TableState:
         """Of all active files together."""
         return sum(files.size_bytes for files in list(self._partitions.values()))
 
+    def _check_checksum(self, version: int, actions: Collection[Action]) -> None:
+        """One bit of a commit file could hide that it has a checksum: here it must have one."""
+        metadata = self.metadata or next(
+            (one for one in actions if isinstance(one, Metadata)), None
+        )
+        if metadata is None or _format_of(metadata) < 2:
+            return
+        info = next((one for one in actions if isinstance(one, CommitInfo)), None)
+        if info is None or not info.has_checksum:
+            raise LogDamagedError(
+                f"version {version} of {self.table} has no checksum, which every commit of a table "
+                f"with {FORMAT_PROPERTY} {_format_of(metadata)} has: its file was changed; restore "
+                "it from a copy of the store",
+                file=self.table,
+                table_version=version,
+            )
+
     def _config_of(self, metadata: Metadata) -> TopicConfig:
+        self._check_format(metadata)
         partitions = metadata.configuration.get(PARTITIONS_PROPERTY, "")
         if not partitions.isdecimal() or int(partitions) < 1:
             raise UnsupportedTableError(
@@ -230,6 +275,22 @@ class TableState:
                 table=self.table,
             ) from error
 
+    def _check_format(self, metadata: Metadata) -> None:
+        text = metadata.configuration.get(FORMAT_PROPERTY, "1")
+        if not text.isdecimal() or int(text) < 1:
+            raise UnsupportedTableError(
+                f"the table {self.table} is not a topic: its property {FORMAT_PROPERTY} is "
+                f"{text!r}",
+                table=self.table,
+            )
+        if int(text) > FORMAT:
+            raise UnsupportedTableError(
+                f"the table {self.table} has format {text}, and this version of mainstem knows "
+                f"formats up to {FORMAT}; open it with a newer version",
+                table=self.table,
+                format=int(text),
+            )
+
     def register_value(self, name: str) -> int:
         """The value of a register; 0 where it was never set."""
         register = self.registers.get(name)
@@ -245,3 +306,8 @@ class TableState:
         file = self._paths.pop(path, None)
         if file is not None:
             self._partitions[file.partition].remove(file)
+
+
+def _format_of(metadata: Metadata) -> int:
+    text = metadata.configuration.get(FORMAT_PROPERTY, "1")
+    return int(text) if text.isdecimal() else 1

@@ -15,7 +15,7 @@ from mainstem.delta_log.table.commit_loop import CREATE, commit_loop
 from mainstem.delta_log.table.committer import TableCommit, wall_clock_ms
 from mainstem.delta_log.table.followed import OpenTopic
 from mainstem.delta_log.table.snapshot import LAST_CHECKPOINT, commit_path, load_table, read_commit
-from mainstem.delta_log.table.state import PARTITIONS_PROPERTY, TableState
+from mainstem.delta_log.table.state import FORMAT, FORMAT_PROPERTY, PARTITIONS_PROPERTY, TableState
 from mainstem.errors import (
     InvalidConfigError,
     LogDamagedError,
@@ -105,6 +105,7 @@ class Topics:
         _check_partition_count(partition_count)
         settings = TopicConfig.parse(config or {})
         configuration = {
+            FORMAT_PROPERTY: str(FORMAT),
             PARTITIONS_PROPERTY: str(partition_count),
             **_TABLE_PROPERTIES,
             **settings.to_properties(),
