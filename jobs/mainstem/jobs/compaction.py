@@ -26,6 +26,7 @@ from mainstem.delta_log.table import (
     TableState,
     commit_beside_leader,
     file_time_ms,
+    is_expired,
     replace_files,
 )
 from mainstem.errors import LogDamagedError
@@ -203,6 +204,8 @@ class _Swap:
         for index, (task, result) in enumerate(self._merges):
             if not all(state.is_active(file.path) for file in task.files):
                 continue
+            if any(is_expired(state, file) for file in result.files):
+                continue  # this process slept, and vacuum has taken them
             if result.missing is not None:
                 raise LogDamagedError(
                     f"the data file {self._store.uri}/{result.missing} is missing",

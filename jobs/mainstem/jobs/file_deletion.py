@@ -51,7 +51,8 @@ class DeletionPlan(Plan[DeleteFiles]):
 
     Attributes:
         paths: What the driver deletes, where there are no tasks.
-        until_ms: Of `vacuum`: every removal up to then is dealt with.
+        until_ms: Every removal up to then is dealt with (`vacuum`); files that were written up to
+            then go (`vacuum-orphans`).
     """
 
     paths: tuple[str, ...] = ()

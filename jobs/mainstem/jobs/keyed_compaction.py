@@ -25,6 +25,7 @@ from mainstem.delta_log.table import (
     TableCommit,
     TableState,
     commit_beside_leader,
+    is_expired,
     registers,
     replace_files,
 )
@@ -173,6 +174,8 @@ class _Commit:
         for task, result in self._cleanings:
             if not config.compacts or not is_current(state, task, result):
                 continue
+            if any(is_expired(state, file) for file in result.added):
+                continue  # this process slept, and vacuum has taken them
             try:
                 actions += cleaning_actions(
                     state, task, result, self._now_ms, config.delete_retention_ms

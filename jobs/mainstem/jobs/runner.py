@@ -197,7 +197,8 @@ class _Run:
         """Sees every table to its outcome; `note` is told of each."""
         tasks: list[TableTask] = []
         for table in sorted(self._tables, key=_weight, reverse=True):
-            planned = () if table.plan is None else table.plan.tasks
+            self._prepare(table)
+            planned = () if table.plan is None or table.outcome is not None else table.plan.tasks
             table.results = [None] * len(planned)
             table.missing = len(planned)
             for index, task in enumerate(planned):
@@ -261,6 +262,14 @@ class _Run:
             self._tables_done += 1
         note(table)
 
+    def _prepare(self, table: _Table) -> None:
+        if table.plan is not None and table.outcome is None and not table.plan.nothing:
+            assert table.opened is not None
+            try:
+                self._job.prepare(table.opened, table.plan, self._clock_ms())
+            except Exception as error:
+                table.outcome = _failed(error)
+
     def _commit(self, table: _Table) -> Outcome:
         assert table.plan is not None
         if table.plan.nothing:
@@ -272,14 +281,18 @@ class _Run:
         assert table.opened is not None
         try:
             return self._job.commit(table.opened, table.plan, results, self._clock_ms())
-        except MainstemError as error:
-            return Outcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
         except Exception as error:
-            return Outcome(OutcomeKind.FAILED, error=f"INTERNAL: {_first_line(error)}")
+            return _failed(error)
 
     def _tell(self) -> None:
         total = sum(1 for one in self._tables if one.plan is not None and not one.plan.nothing)
         self._on_progress(Progress(self._bytes_done, self._bytes_total, self._tables_done, total))
+
+
+def _failed(error: Exception) -> Outcome:
+    if isinstance(error, MainstemError):
+        return Outcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
+    return Outcome(OutcomeKind.FAILED, error=f"INTERNAL: {_first_line(error)}")
 
 
 def spread(tasks: Sequence[TableTask], parallelism: int) -> list[list[TableTask]]:

@@ -6,7 +6,9 @@ runs rarely.
 
 A file that nobody knows may also be one that is about to be committed. An append's is told by its
 name: it begins at the offset at which its partition ends, and no append begins anywhere else, so it
-is spared until the end has moved on. What a job or a roll-up has written is protected by its age.
+is spared until the end has moved on. What a job or a roll-up has written is protected by its age;
+one that waited for longer is refused by its own commit, since this job says in the log up to which
+time of writing it deletes, before it does.
 """
 
 from __future__ import annotations
@@ -18,10 +20,20 @@ from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.table import OpenTopic, TableState, check_replay, known_paths, load_table
+from mainstem.delta_log.table import (
+    OpenTopic,
+    Register,
+    TableCommit,
+    TableState,
+    check_replay,
+    commit_beside_leader,
+    known_paths,
+    load_table,
+    registers,
+)
 from mainstem.errors import InvalidConfigError
-from mainstem.jobs.file_deletion import DeletionJob, DeletionPlan, deletion_plan
-from mainstem.jobs.job import TableView
+from mainstem.jobs.file_deletion import DeleteFiles, DeletionJob, DeletionPlan, deletion_plan
+from mainstem.jobs.job import Plan, TableView
 from mainstem.limits import UNCOMMITTED_FILE_MS_MAX
 
 _MIN_AGE: Final = "orphan.min.age.ms"
@@ -104,7 +116,21 @@ class VacuumOrphans(DeletionJob):
         seen = table.seen
         assert isinstance(seen, Listing)
         orphans = find_orphans(seen, now_ms - self._min_age_ms)
-        return deletion_plan(table, [(one.path, one.size_bytes) for one in orphans], "orphaned")
+        files = [(one.path, one.size_bytes) for one in orphans]
+        return deletion_plan(table, files, "orphaned", until_ms=now_ms - self._min_age_ms)
+
+    def prepare(self, opened: OpenTopic, plan: Plan[DeleteFiles], now_ms: int) -> None:
+        assert isinstance(plan, DeletionPlan)
+
+        def build(state: TableState) -> TableCommit | None:
+            if state.register_value(registers.ORPHANED) >= plan.until_ms:
+                return None
+            said = Register(registers.ORPHANED, plan.until_ms)
+            return TableCommit.of(
+                "VACUUM ORPHANS", [said], timestamp_ms=now_ms, survives_appends=True
+            )
+
+        commit_beside_leader(opened, build)
 
 
 def list_data_files(store: Store) -> list[StoredFile]:

@@ -524,3 +524,30 @@ def test_closing_commits_what_was_merged(
 
     run(work)
     _verified(store)
+
+
+def test_a_merged_file_that_is_gone_when_its_turn_comes_is_not_swapped_in(
+    topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
+) -> None:
+    """Vacuum on another machine, while this one was suspended with its clocks standing still."""
+    create(topics, rollup_files=4)
+    put: list[str] = []
+
+    async def work() -> None:
+        def note(call: str, path: str) -> None:
+            if call == "put" and path.startswith("partition=0/"):
+                put.append(path)
+                if len(put) == 5:  # four appends, and what became of them
+                    store.delete(f"topics/t/{path}")
+
+        rolling = await Rolling.lead(faulty(topics.open("t"), after=note), pool)
+        await rolling.append(4)
+        await rolling.rolled_up(4, "superseded")
+        await rolling.append(4)
+        await rolling.rolled_up(4)
+        await rolling.appender.close(10)
+        assert sorted(rolling.file_counts()) == [1, 1, 1, 1, 4]
+
+    run(work)
+    assert values(topics, 0) == [(n, b"%d" % n) for n in range(8)]
+    _verified(store)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
 
-from mainstem.delta_log import LocalStore, Topics, load_table
+from mainstem.delta_log import Committer, Conflict, LocalStore, Store, Topics, load_table
 from mainstem.delta_log.table import (
     TOPICS,
     DataFile,
@@ -21,6 +21,7 @@ from mainstem.delta_log.table import (
     TableCommit,
     TableState,
     commit_beside_leader,
+    is_expired,
     registers,
     trim_step,
     write_checkpoint,
@@ -32,7 +33,7 @@ from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.jobs import file_deletion as file_deletion_module
 from mainstem.jobs import vacuum_orphans as vacuum_orphans_module
 from mainstem.jobs.catalogue import make_job
-from mainstem.jobs.compaction import Compaction
+from mainstem.jobs.compaction import Compaction, Merge, Merged
 from mainstem.jobs.job import Job, OutcomeKind, TableView
 from mainstem.jobs.job_history import JobRun
 from mainstem.jobs.runner import run_job
@@ -314,6 +315,45 @@ def test_what_the_log_forgot_before_vacuum_saw_it_is_an_orphan(
     assert run(store, VacuumOrphans(), now_ms + 2 * DAY).outcome.before.files == 2
     assert stored(log) == active(log)
     assert len(all_records(log.opened.store)[0]) == 8
+
+
+def test_a_merged_file_that_waited_until_vacuum_took_it_is_not_swapped_in(
+    store: LocalStore, log: Appends
+) -> None:
+    """The process slept between its file and its commit, and between its own look for the file and
+    the commit as well."""
+    state = load_table(log.opened.store)
+    merged = replace(
+        next(iter(state)), path=f"partition=0/{_orphan(log, 0).name}", modified_ms=NOW_MS - 2 * DAY
+    )
+    assert not is_expired(state, merged)
+    version = state.version + 1
+    assert run(store, VacuumOrphans()).outcome.before.files == 1
+    # Tried at the version that was next when it fell asleep, the swap loses; then it has the word.
+    swap = TableCommit.of("SWAP", [merged], timestamp_ms=1)
+    outcome = Committer(log.opened.store).commit(version, swap)
+    assert isinstance(outcome, Conflict)
+    assert is_expired(load_table(log.opened.store), merged)
+
+
+def test_a_run_that_was_asleep_until_vacuum_took_its_files_is_superseded(
+    store: LocalStore, log: Appends
+) -> None:
+    class Sleepy(Compaction):
+        def run_task(self, store: Store, task: Merge) -> Merged:
+            done = super().run_task(store, task)
+            old = [replace(file, modified_ms=NOW_MS - 2 * DAY) for file in done.files]
+            for file in old:
+                os.utime(Path(log.opened.store.uri, file.path), (1, 1))
+            assert run(log_store, VacuumOrphans()).outcome.before.files == len(old)
+            return Merged(tuple(old))
+
+    log_store = store
+    before = all_records(log.opened.store)
+    row = run(store, Sleepy(min_age_ms=0))
+    assert row.outcome.kind is OutcomeKind.SUPERSEDED, row.outcome
+    assert all_records(log.opened.store) == before
+    check_verified(log.opened.store)
 
 
 @pytest.mark.parametrize("age_ms", [0, 6 * HOUR - 1])

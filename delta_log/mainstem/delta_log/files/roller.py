@@ -25,7 +25,7 @@ from mainstem.delta_log.files.roll_up import LEVELS, KeptFile, KeptFiles, RollUp
 from mainstem.delta_log.files.slices import WrittenFile
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import Store, StoreGone
-from mainstem.delta_log.table import Action, OpenTopic, replace_files
+from mainstem.delta_log.table import Action, OpenTopic, is_expired, replace_files
 from mainstem.errors import StoreUnavailableError
 from mainstem.limits import UNCOMMITTED_FILE_MS_MAX
 
@@ -262,9 +262,11 @@ class Roller:
         self._begin()
 
     def _can_be_committed(self, swap: Swap) -> bool:
-        is_active = self._opened.state.is_active
-        return self._monotonic() - swap.made_at <= _SWAP_AGE_S_MAX and all(
-            is_active(kept.file.path) for kept in swap.run
+        state = self._opened.state
+        return (
+            self._monotonic() - swap.made_at <= _SWAP_AGE_S_MAX
+            and not is_expired(state, swap.merged.file)
+            and all(state.is_active(kept.file.path) for kept in swap.run)
         )
 
 

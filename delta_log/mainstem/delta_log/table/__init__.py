@@ -22,6 +22,7 @@ from mainstem.delta_log.table.commit_drivers import (
     FileSuperseded,
     claim_lead,
     commit_beside_leader,
+    is_expired,
     replace_files,
 )
 from mainstem.delta_log.table.commit_loop import (
@@ -133,6 +134,7 @@ __all__ = [
     "encode_commit",
     "file_time_ms",
     "freeze_heap",
+    "is_expired",
     "known_paths",
     "last_checkpoint_version",
     "load_table",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import Store, StoreGone
+from mainstem.delta_log.table import registers
 from mainstem.delta_log.table.actions import Action, DataFile, Remove
 from mainstem.delta_log.table.commit_loop import (
     BESIDE_LEADER,
@@ -51,13 +52,17 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: How far the clocks may be apart of who wrote a file and of who deletes what was left behind.
+_CLOCKS_APART_MS: Final = 600_000
+
 #: Calls of one topic that are in the pool at a time: a store that holds up one topic must not take
 #: the threads of all.
 TOPIC_CALLS_MAX: Final = 4
 
 
 class FileSuperseded(Exception):
-    """A file that was to be removed is in the table no more: somebody else removed it first.
+    """A file that was to be removed is in the table no more, since another writer removed it first;
+    or one that was to be added has waited for its commit until vacuum took it.
 
     Attributes:
         path: The file.
@@ -298,6 +303,18 @@ class AsyncCommits:
     def _check_not_ended(self) -> None:
         if self._ended.done():
             raise self._ended.result().with_traceback(None)
+
+
+def is_expired(state: TableState, file: DataFile) -> bool:
+    """Whether vacuum may be deleting a file that no version knows yet: it waited for its commit for
+    too long.
+
+    Vacuum says in the log up to which time of writing it deletes, before it does. So whoever tries
+    a version after that has it in the state, and whoever tries an earlier one loses it: a writer
+    that slept between its file and its commit cannot bring a file into the table that is gone.
+    """
+    limit_ms = state.register_value(registers.ORPHANED)
+    return bool(limit_ms) and file.modified_ms <= limit_ms + _CLOCKS_APART_MS
 
 
 def replace_files(

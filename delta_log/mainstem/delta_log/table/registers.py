@@ -12,6 +12,7 @@
 | `mainstem/producer/<producer id>/<partition>/epoch` | its epoch, if that is not 0; expires |
 | `mainstem/wal/<gateway id>` | the last request that this gateway accepted and the table has |
 | `mainstem/vacuumed` | files that were removed from the table up to this time (ms since 1970) are deleted |
+| `mainstem/orphaned` | files that no version knows and that were written up to this time (ms since 1970) are being deleted: no commit may bring them in any more |
 | `mainstem/deleted` | 1: the topic was deleted, whatever is left of its directory |
 """  # noqa: E501 (a table)
 
@@ -22,6 +23,7 @@ from typing import Final
 EPOCH: Final = "mainstem/epoch"
 DELETED: Final = "mainstem/deleted"
 VACUUMED: Final = "mainstem/vacuumed"
+ORPHANED: Final = "mainstem/orphaned"
 _LEO: Final = "mainstem/leo/"
 _LSO: Final = "mainstem/lso/"
 _CLEANED: Final = "mainstem/cleaned/"
