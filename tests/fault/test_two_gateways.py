@@ -28,6 +28,18 @@ def test_two_gateways_and_maintenance_on_one_topic_lose_and_double_nothing(
     assert result.judgement.verdict.duplicate_count == 0, "a lost lead is an answer, not a doubt"
 
 
+@pytest.mark.timeout(900 if FULL else 300)
+def test_leaders_that_are_frozen_while_their_log_is_cleaned_lose_and_double_nothing(
+    tmp_path: Path, seed: int, report: Callable[[object], None]
+) -> None:
+    result = run_race(tmp_path, seed, 120.0 if FULL else 12.0, log_kept_s=1)
+    report(result)
+    check(result)
+    for topic in TOPICS:
+        log = tmp_path / "warehouse" / "topics" / topic / "_delta_log"
+        assert not (log / f"{0:020d}.json").exists(), "the log was cleaned"
+
+
 @pytest.mark.skipif(not FULL, reason="`make test-fault` only")
 @pytest.mark.timeout(900)
 def test_a_gateway_takes_over_from_one_that_was_killed_and_nothing_is_lost_or_doubled(

@@ -101,6 +101,7 @@ def run_race(
     *,
     kill: bool = False,
     specs: Sequence[ProducerSpec] = PRODUCERS,
+    log_kept_s: int | None = None,
 ) -> RaceReport:
     """Runs the race in `directory`, which must be empty, for so long.
 
@@ -108,17 +109,26 @@ def run_race(
         kill: Kill leaders and start them again. Otherwise they are frozen: one that was so for
             longer than the session timeout comes back believing that it leads what the other one
             leads by now.
+        log_kept_s: For how long commit files are kept, instead of an hour, with a checkpoint every
+            few commits: a leader that is frozen for longer comes back to a log that was cleaned
+            behind its back.
     """
     dice = random.Random(seed)
     warehouse = directory / "warehouse"
     count = 0
+    settings, config = dict(SETTINGS), {"commit.interval.ms": "20"}
+    away_s = (0.5 * SESSION_MS / 1000, 5.0 * SESSION_MS / 1000)
+    if log_kept_s is not None:
+        settings["checkpoint.interval.commits"] = 5
+        config["delta.logRetentionDuration"] = f"interval {log_kept_s} seconds"
+        away_s = (away_s[0], log_kept_s + 5.0 * SESSION_MS / 1000)
     with (
-        GatewayProcess(warehouse, settings=SETTINGS) as one,
-        GatewayProcess(warehouse, settings=SETTINGS) as two,
+        GatewayProcess(warehouse, settings=settings) as one,
+        GatewayProcess(warehouse, settings=settings) as two,
     ):
         with AdminClient({"bootstrap.servers": one.address}) as admin:
             for topic, partitions in TOPICS.items():
-                admin.create_topic(topic, partitions, {"commit.interval.ms": 20})
+                admin.create_topic(topic, partitions, config)
         orders = [f"{one.address},{two.address}", f"{two.address},{one.address}"]
         bootstrap = {spec.name: orders[i % 2] for i, spec in enumerate(specs)}
         with (
@@ -136,7 +146,7 @@ def run_race(
                 leader, seen_epoch = _leader(dice.choice([*TOPICS]), one, two)
                 epoch = max(epoch, seen_epoch)
                 with _away(leader, kill=kill):
-                    time.sleep(dice.uniform(0.5, 5.0) * SESSION_MS / 1000)
+                    time.sleep(dice.uniform(*away_s))
                 count += 1
                 time.sleep(dice.uniform(0.0, 0.8))
                 producers.check_running()

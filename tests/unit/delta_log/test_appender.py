@@ -37,6 +37,7 @@ from mainstem.delta_log.table import (
     Metadata,
     Register,
     TableCommit,
+    TableState,
     added_partitions,
     altered_config,
     commit_path,
@@ -52,6 +53,7 @@ from mainstem.errors import (
     MainstemError,
     OutcomeUnknownError,
     ShuttingDownError,
+    StoreUnavailableError,
     UnknownTopicError,
     UnsupportedTableError,
 )
@@ -978,3 +980,77 @@ def test_a_data_file_that_is_missing_or_damaged_is_named(
     opened.store.close()
     with pytest.raises(NotFound):
         LocalStore(topics.uri("t")).open(second.path)
+
+
+def _settings_change(state: TableState) -> Metadata:
+    return altered_config(state, {"retention.ms": 1000}, [])
+
+
+@pytest.mark.fault
+def test_a_change_that_the_store_does_not_take_is_refused_in_time_and_the_topic_goes_on(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    _create(topics)
+
+    async def work() -> None:
+        full = [False]
+
+        def no_space(call: str, path: str) -> None:
+            if call == "put_if_absent" and full[0]:
+                raise unavailable()
+
+        appender = await _lead(_faulty(topics.open("t"), before=no_space), pool)
+        full[0] = True
+        with pytest.raises(StoreUnavailableError, match="injected"):
+            await appender.change_metadata("SET", _settings_change)
+        assert appender.failure is None
+        full[0] = False
+        assert await appender.change_metadata("SET", _settings_change) == appender.state.version
+        await appender.submit([Slice(0, _batch(1))], 1)
+        await appender.close(10)
+
+    _run(work)
+
+
+@pytest.mark.fault
+def test_a_change_does_not_outlive_its_topic_here_however_the_store_hangs(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    _create(topics)
+    go_on = threading.Event()
+
+    async def work() -> None:
+        def hang(call: str, path: str) -> None:
+            if call == "put_if_absent" and "00000000000000000002.json" in path:
+                go_on.wait(30)
+
+        appender = await _lead(_faulty(topics.open("t"), before=hang), pool)
+        change = asyncio.create_task(appender.change_metadata("SET", _settings_change))
+        await asyncio.sleep(0.1)
+        await appender.close(0.1)
+        with pytest.raises(OutcomeUnknownError, match="stopped"):
+            await asyncio.wait_for(change, 5)
+        go_on.set()
+
+    _run(work)
+
+
+@pytest.mark.fault
+def test_a_change_behind_appends_that_the_store_does_not_take_ends_in_time_and_says_why(
+    topics: Topics, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _create(topics)
+    monkeypatch.setattr("mainstem.delta_log.append.appender.CHANGE_TIMEOUT_S", 0.5)
+
+    async def work() -> None:
+        appender = await _lead(
+            _faulty(topics.open("t"), before=times(999, "put", unavailable())), pool
+        )
+        waiting = appender.submit([Slice(0, _batch(1))], 1)
+        await asyncio.sleep(0.05)
+        with pytest.raises(OutcomeUnknownError, match=r"did not end within 0\.5 s, since injected"):
+            await appender.change_metadata("SET", _settings_change)
+        assert not waiting.done()
+        await appender.close(0.0)
+
+    _run(work)
