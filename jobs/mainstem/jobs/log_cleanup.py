@@ -6,13 +6,18 @@ and a table of the platform have nobody else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
-from mainstem.delta_log.table import LOG, LiveTable, OpenTopic, clean_log, create_checkpoint
+from mainstem.delta_log.table import (
+    LiveTable,
+    LogFiles,
+    OpenTopic,
+    clean_log,
+    create_checkpoint,
+    cut_off_version,
+)
 from mainstem.jobs.job import (
     NOTHING,
     SYSTEM_TABLES,
@@ -28,17 +33,6 @@ from mainstem.jobs.job import (
 )
 
 _MIN_COMMITS: Final = "checkpoint.min.commits"
-
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """The commit file of one version."""
-
-    version: int
-    size_bytes: int
-    modified_ms: int
 
 
 class LogCleanup(Job[Task, TaskResult]):
@@ -70,31 +64,25 @@ class LogCleanup(Job[Task, TaskResult]):
         """From options by their names."""
         return cls(*(int(value) for value in options.values()))
 
-    def look(self, opened: OpenTopic, now_ms: int) -> tuple[LogFile, ...]:
-        return tuple(
-            LogFile(int(match[1]), info.size_bytes, info.modified_ms)
-            for info in opened.store.list_files(LOG)
-            if (match := _COMMIT.fullmatch(info.name))
-        )
+    def look(self, opened: OpenTopic, now_ms: int) -> LogFiles:
+        return LogFiles.of(opened.store)
 
     def plan(self, table: TableView, now_ms: int) -> Plan[Task]:
         state, files = table.state, table.seen
-        assert isinstance(files, tuple)
+        assert isinstance(files, LogFiles)
         lines: list[PlanLine] = []
+        checkpoints = set(files.checkpoints)
         behind = state.version - state.checkpoint_version
         if behind >= self._min_commits:
-            lines.append(
-                PlanLine(
-                    None,
-                    f"checkpoint {state.version}, {behind} commits after the last",
-                    Counts.of(state),
-                )
-            )
-        covered = state.version if lines else state.checkpoint_version
-        old = removable(files, covered, now_ms - state.config.log_retention_ms)
+            what = f"checkpoint {state.version}, {behind} commits after the last"
+            lines.append(PlanLine(None, what, Counts.of(state)))
+            checkpoints.add(state.version)
+        cut_off = cut_off_version(files, now_ms, state.config.log_retention_ms)
+        oldest_kept = max((one for one in checkpoints if one <= cut_off), default=0)
+        old = [version for version in files.commits if version < oldest_kept]
         if old:
-            size = sum(file.size_bytes for file in old)
-            what = f"remove commit files {old[0].version} to {old[-1].version}"
+            size = sum(files.commits[version].size_bytes for version in old)
+            what = f"remove commit files {min(old)} to {max(old)}"
             lines.append(PlanLine(None, what, Counts(files=len(old), bytes=size)))
         return Plan(table.topic, table.folder, state.version, lines=tuple(lines))
 
@@ -105,31 +93,17 @@ class LogCleanup(Job[Task, TaskResult]):
         results: Sequence[TaskResult],
         now_ms: int,
     ) -> Outcome:
-        store = opened.store
-        before = self.look(opened, now_ms)
-        state = opened.state
+        store, state = opened.store, opened.state
+        before = LogFiles.of(store)
         due = state.version - state.checkpoint_version >= self._min_commits
         if due:
-            create_checkpoint(store, LiveTable.of(state)).cleanup_metadata()
-        else:
-            clean_log(store)
-        after = self.look(opened, now_ms)
-        if not due and len(after) >= len(before):
-            return NOTHING  # delta-rs keeps them for now, or another was first
-        return Outcome(OutcomeKind.OK, _counts(before), _counts(after))
+            create_checkpoint(store, LiveTable.of(state))
+        removed = clean_log(store, state.config.log_retention_ms)
+        if not due and not removed:
+            return NOTHING  # nothing is old enough, or another clean-up was first
+        return Outcome(OutcomeKind.OK, _counts(before), _counts(LogFiles.of(store)))
 
 
-def removable(
-    files: Sequence[LogFile], checkpoint_version: int, not_after_ms: int
-) -> list[LogFile]:
-    """The commit files that a checkpoint has made superfluous and that are old enough, by version.
-    Pure. delta-rs may keep some of them, never remove more."""
-    return [
-        file
-        for file in sorted(files, key=lambda one: one.version)
-        if file.version < checkpoint_version and file.modified_ms <= not_after_ms
-    ]
-
-
-def _counts(files: Sequence[LogFile]) -> Counts:
-    return Counts(files=len(files), bytes=sum(file.size_bytes for file in files))
+def _counts(files: LogFiles) -> Counts:
+    size = sum(info.size_bytes for info in files.commits.values())
+    return Counts(files=len(files.commits), bytes=size)

@@ -17,7 +17,7 @@ from mainstem.errors import LogDamagedError
 from mainstem.jobs.catalogue import JOBS
 from mainstem.jobs.job import SYSTEM_TABLES, Job, OutcomeKind, TableView
 from mainstem.jobs.job_history import JobRun
-from mainstem.jobs.log_cleanup import LogCleanup, LogFile, removable
+from mainstem.jobs.log_cleanup import LogCleanup
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import TaskPool
 
@@ -119,11 +119,20 @@ def test_two_runs_at_once_leave_a_table_that_can_be_read(store: LocalStore, log:
     check_verified(log.opened.store)
 
 
-def test_a_file_may_go_when_it_is_before_the_checkpoint_and_old() -> None:
-    files = [LogFile(version, 1, version * 10) for version in (3, 1, 2)]
-    assert [one.version for one in removable(files, 3, 100)] == [1, 2]
-    assert [one.version for one in removable(files, 3, 10)] == [1]
-    assert removable(files, 0, 100) == []
+def test_a_plan_names_the_files_that_the_run_then_removes(store: LocalStore, log: Appends) -> None:
+    run(store, LogCleanup(min_commits=5))
+    log.append(0, [b"b"])
+    age(log, 2 * 3600)
+    job = LogCleanup(min_commits=5)
+    now_ms = time.time_ns() // 1_000_000
+    opened = Topics(store).open("t")
+    plan = job.plan(TableView("t", TOPICS, opened.state, job.look(opened, now_ms)), now_ms)
+    assert [line.what for line in plan.lines] == ["remove commit files 0 to 9"]
+    assert plan.lines[0].counts.files == 10
+    before = commits(log)
+    run(store, job)
+    assert sorted(set(before) - set(commits(log))) == list(range(10))
+    opened.close()
 
 
 def test_the_platforms_own_tables_are_looked_after_too(store: LocalStore) -> None:

@@ -48,8 +48,8 @@ from mainstem.delta_log.table.committer import (
 )
 from mainstem.delta_log.table.followed import OpenTopic
 from mainstem.delta_log.table.live_table import LiveTable, check_checkpoint
+from mainstem.delta_log.table.log_cleanup import LogFiles, clean_log, cut_off_version
 from mainstem.delta_log.table.maintenance import (
-    clean_log,
     create_checkpoint,
     freeze_heap,
     open_delta_table,
@@ -101,6 +101,7 @@ __all__ = [
     "FileSuperseded",
     "Landed",
     "LiveTable",
+    "LogFiles",
     "LogOvertakenError",
     "Metadata",
     "NewFile",
@@ -129,6 +130,7 @@ __all__ = [
     "commit_path",
     "commits_written_ms",
     "create_checkpoint",
+    "cut_off_version",
     "decode_commit",
     "deleted",
     "encode_commit",

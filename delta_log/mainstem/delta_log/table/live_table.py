@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mainstem.config import interval_ms
+from mainstem.config import TopicConfig, interval_ms
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table.actions import (
     DataFile,
@@ -60,6 +60,35 @@ class LiveTable:
             dict(state.registers),
         )
 
+    @property
+    def log_retention_ms(self) -> int:
+        """How long its log is kept."""
+        return TopicConfig.from_properties(self.metadata.configuration).log_retention_ms
+
+
+def check_readable(store: Store, version: int) -> None:
+    """Reads the whole checkpoint of `version`, and compares nothing but that it is of one table.
+
+    Raises:
+        LogDamagedError: It is not there, or cannot be read.
+        StoreUnavailableError: The store failed.
+    """
+    path = checkpoint_path(version)
+    try:
+        with (
+            store.open(path) as source,
+            parquet_file(source) as parquet,
+        ):
+            found = dict.fromkeys(("protocol", "metaData"), 0)
+            for batch in parquet.iter_batches(use_threads=False):
+                for name in found:
+                    rows = batch.column(name)
+                    found[name] += len(rows) - rows.null_count
+            if set(found.values()) != {1}:
+                raise ValueError(f"it has {found} rows of its table")
+    except (NotFound, pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        raise _unreadable(path, error) from error
+
 
 def check_checkpoint(store: Store, live: LiveTable) -> None:
     """Reads the checkpoint of `live.version`, and compares: files with their sizes, registers,
@@ -80,9 +109,7 @@ def check_checkpoint(store: Store, live: LiveTable) -> None:
             _check_registers(path, parquet, live)
             _check_table(path, parquet, live)
     except (NotFound, pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        raise LogDamagedError(
-            f"the checkpoint {path} cannot be read: {error}", file=path
-        ) from error
+        raise _unreadable(path, error) from error
 
 
 def _check_files(path: str, parquet: pq.ParquetFile, live: LiveTable) -> None:
@@ -149,6 +176,10 @@ def _comparable(action: object) -> object:
             sorted(action.writer_features),
         )
     return action
+
+
+def _unreadable(path: str, error: Exception) -> LogDamagedError:
+    return LogDamagedError(f"the checkpoint {path} cannot be read: {error}", file=path)
 
 
 def _differs(path: str, what: str) -> LogDamagedError:

@@ -1,7 +1,6 @@
-"""Checkpoints and log clean-up of a topic's table, off the hot path, through delta-rs.
+"""Checkpoints of a topic's table, off the hot path, through delta-rs.
 
-Source: Delta protocol, sections "Checkpoints" and "Metadata Cleanup". delta-rs honours
-`delta.logRetentionDuration` to the second and keeps back to the last checkpoint.
+Source: Delta protocol, section "Checkpoints".
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table.live_table import LiveTable, check_checkpoint
+from mainstem.delta_log.table.log_cleanup import clean_log
 from mainstem.delta_log.table.snapshot import LAST_CHECKPOINT, checkpoint_path, load_table
 from mainstem.errors import LogDamagedError
 
@@ -39,15 +39,13 @@ def write_checkpoint(store: Store, live: LiveTable | None = None) -> int:
         Exception: It failed, in delta-rs or in the store; the log is as good as before.
     """
     live = live or LiveTable.of(load_table(store))
-    create_checkpoint(store, live).cleanup_metadata()
+    create_checkpoint(store, live)
+    clean_log(store, live.log_retention_ms)
     return live.version
 
 
-def create_checkpoint(store: Store, live: LiveTable) -> DeltaTable:
+def create_checkpoint(store: Store, live: LiveTable) -> None:
     """Writes the checkpoint of `live.version`: durable, and a replay of it gives `live`.
-
-    Returns:
-        The table as of that version, which knows of the checkpoint.
 
     Raises: As `write_checkpoint`.
     """
@@ -55,8 +53,7 @@ def create_checkpoint(store: Store, live: LiveTable) -> DeltaTable:
         before = store.read(LAST_CHECKPOINT)
     except NotFound:
         before = None
-    table = open_delta_table(store, live.version)
-    table.create_checkpoint()
+    open_delta_table(store, live.version).create_checkpoint()
     # delta-rs does not sync. A checkpoint that a loss of power can take must not replace commit
     # files that it cannot. Through `store`, so that nothing is removed where another topic has
     # taken the name.
@@ -72,16 +69,6 @@ def create_checkpoint(store: Store, live: LiveTable) -> DeltaTable:
                 store.put(LAST_CHECKPOINT, before)
             store.delete(checkpoint_path(live.version))
         raise
-    return table
-
-
-def clean_log(store: Store) -> None:
-    """Removes log files that a checkpoint has made superfluous and that are past their retention.
-
-    Raises:
-        Exception: It failed, in delta-rs; some may be gone, and the table can be read.
-    """
-    open_delta_table(store).cleanup_metadata()
 
 
 def freeze_heap() -> None:
