@@ -141,12 +141,14 @@ class Disk:
             assert target is not None
             target.entries[to_name] = source.entries[from_name]
 
-    def rename(self, src: str, dst: str) -> None:
+    def rename(
+        self, src: str, dst: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
         with self._lock:
-            source, from_name, _ = self._find(src, None)
-            target, to_name, whole = self._find(dst, None)
+            source, from_name, _ = self._find(src, src_dir_fd)
+            target, to_name, whole = self._find(dst, dst_dir_fd)
             self._step("rename", whole)
-            os.rename(src, dst)
+            os.rename(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
             assert source is not None
             assert target is not None
             target.entries[to_name] = source.entries.pop(from_name)
@@ -282,6 +284,7 @@ class InlineExecutor(Executor):
 def installed(disk: Disk) -> Iterator[None]:
     """Everything that the log writes goes to `disk`, in one thread."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mainstem.delta_log.store.disk.os", disk)
         patch.setattr("mainstem.delta_log.store.local.os", disk)
         patch.setattr("mainstem.delta_log.wal.files.os", disk)
         patch.setattr("mainstem.delta_log.wal.log.ThreadPoolExecutor", InlineExecutor)

@@ -293,7 +293,7 @@ def test_an_error_of_the_sync_of_the_directory_leaves_the_outcome_unknown(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", broken)
-        with pytest.raises(PutOutcomeUnknown, match="sync of the directory"):
+        with pytest.raises(PutOutcomeUnknown, match="may be lost with the next loss of power"):
             store.put_if_absent("log/1", b"x")
     assert store.read("log/1") == b"x"
 

@@ -1,6 +1,7 @@
 """Where the files of a warehouse lie: what the log asks of a store, and the stores there are."""
 
-from mainstem.delta_log.store.local import LocalStore, make_directory, sync_directory
+from mainstem.delta_log.store.disk import make_directory, sync_directory
+from mainstem.delta_log.store.local import LocalStore
 from mainstem.delta_log.store.object_store import (
     AlreadyExists,
     NotFound,

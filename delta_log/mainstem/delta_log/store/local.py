@@ -10,7 +10,6 @@ StoreGone, never as done.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import functools
 import os
@@ -24,6 +23,13 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
+from mainstem.delta_log.store.disk import (
+    TEMPORARY_SUFFIX,
+    Disk,
+    Names,
+    identity,
+    make_directory,
+)
 from mainstem.delta_log.store.object_store import (
     AlreadyExists,
     NotFound,
@@ -74,17 +80,20 @@ class LocalStore:
         self._lock = threading.Lock()
         self._users = 0
         self._closed = False
-        #: Directories whose own names are known to be durable, up to the root.
-        self._named_durably: set[str] = set()
         try:
             if create:
                 make_directory(str(self._root))
             self._fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
-            self._identity = _identity(os.stat(self._fd))
+            try:
+                self._identity = identity(os.fstat(self._fd))
+            except BaseException:
+                os.close(self._fd)
+                raise
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotFound(f"there is no directory {self._root}") from error
         except OSError as error:
             raise _unavailable("open the directory", str(self._root), error) from error
+        self._disk = Disk(self._fd)
 
     @property
     def uri(self) -> str:
@@ -97,14 +106,17 @@ class LocalStore:
     @_uses_root
     def read(self, path: str) -> bytes:
         with self._reading(path):
-            fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
-            with open(fd, "rb") as file:
-                return file.read()
+            fd = self._disk.open(path)
+            try:
+                # One more than there is: the end, as it is now, is where nothing comes.
+                return read_at(fd, 0, os.fstat(fd).st_size + 1)
+            finally:
+                os.close(fd)
 
     @_uses_root
     def read_range(self, path: str, start: int, length: int) -> bytes:
         with self._reading(path):
-            fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
+            fd = self._disk.open(path)
             try:
                 return read_at(fd, start, length)
             finally:
@@ -113,62 +125,79 @@ class LocalStore:
     @_uses_root
     def open(self, path: str) -> pa.NativeFile:
         with self._reading(path):
-            return open_descriptor(os.open(path, os.O_RDONLY, dir_fd=self._fd))
+            return open_descriptor(self._disk.open(path))
 
     @_uses_root
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        is_new = False
         try:
-            self._write(path, data, os.O_TRUNC)
-            self._sync_directory(os.path.dirname(path))
+            with self._names_of(path) as names:
+                try:
+                    self._disk.write(path, data)
+                    is_new = True
+                except FileExistsError:
+                    self._disk.replace(path, data)
+                names.sync()
+            self._check_not_gone(path)
         except OSError as error:
+            if is_new:
+                self._disk.discard(path)
             raise self._failed("write", path, error) from error
-        self._check_not_gone(path)
 
     @_uses_root
     def put_if_absent(self, path: str, data: bytes) -> None:
-        directory = os.path.dirname(path)
-        temporary = os.path.join(directory, f".{uuid.uuid4().hex}.tmp")
+        temporary = self._disk.temporary_path(path)
         try:
-            self._write(temporary, data, os.O_EXCL)
+            self._disk.write(temporary, data)
+            names = self._disk.names(os.path.dirname(path))
         except OSError as error:
+            self._disk.discard(temporary)
             raise self._failed("write", path, error) from error
-        try:
-            os.link(
-                temporary, path, src_dir_fd=self._fd, dst_dir_fd=self._fd, follow_symlinks=False
-            )
-        except FileExistsError as error:
-            raise AlreadyExists(path) from error
-        except FileNotFoundError as error:
-            raise self._failed("link", path, error) from error
-        except OSError as error:
-            raise PutOutcomeUnknown(f"link of {self._root / path} failed: {error}") from error
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=self._fd)
-        try:
-            self._sync_directory(directory)
-        except OSError as error:
-            raise PutOutcomeUnknown(
-                f"sync of the directory of {self._root / path} failed: {error}"
-            ) from error
-        # A removed directory can still be written to for as long as its files are being deleted.
-        self._check_not_gone(path)
+        with names:
+            try:
+                self._disk.link(temporary, path)
+            except FileExistsError as error:
+                raise AlreadyExists(path) from error
+            except FileNotFoundError as error:
+                raise self._failed("link", path, error) from error
+            except OSError as error:
+                names.doubt(os.path.basename(path))
+                raise PutOutcomeUnknown(f"link of {self._root / path} failed: {error}") from error
+            finally:
+                self._disk.discard(temporary)
+            try:
+                names.sync(os.path.basename(path))
+                # A removed directory can still be written to while its files are being deleted.
+                self._check_not_gone(path)
+            except OSError as error:
+                raise PutOutcomeUnknown(
+                    f"{self._root / path} may be lost with the next loss of power: {error}"
+                ) from error
 
     @_uses_root
     def make_durable(self, path: str) -> None:
-        with self._reading(path):
-            fd = os.open(path, os.O_RDONLY, dir_fd=self._fd)
+        name = os.path.basename(path)
+        with self._reading(path), self._disk.names(os.path.dirname(path)) as names:
+            fd = self._disk.open(path)
             try:
-                os.fsync(fd)
+                if not names.is_doubtful(name):
+                    os.fsync(fd)
+            except OSError:
+                names.doubt(name)
+                raise
             finally:
                 os.close(fd)
-            self._sync_directory(os.path.dirname(path))
+            names.sync(name)
 
     @_uses_root
     def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
         found = []
         for name, status in self._entries(directory):
-            if name > start_after and stat.S_ISREG(status.st_mode) and not name.endswith(".tmp"):
+            if (
+                name > start_after
+                and stat.S_ISREG(status.st_mode)
+                and not name.endswith(TEMPORARY_SUFFIX)
+            ):
                 found.append(ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000))
         found.sort(key=lambda info: info.name)
         return found
@@ -192,7 +221,10 @@ class LocalStore:
     def sweep(self, directory: str, not_after_ms: int) -> int:
         count = 0
         for name, status in list(self._entries(directory)):
-            if not name.endswith(".tmp") or status.st_mtime_ns // 1_000_000 > not_after_ms:
+            if (
+                not name.endswith(TEMPORARY_SUFFIX)
+                or status.st_mtime_ns // 1_000_000 > not_after_ms
+            ):
                 continue
             with contextlib.suppress(OSError):  # the next sweep may have more luck
                 os.unlink(os.path.join(directory, name), dir_fd=self._fd)
@@ -206,26 +238,29 @@ class LocalStore:
         # change hands in between.
         trash = f"{_TRASH}/{uuid.uuid4().hex}"
         try:
-            self._make_directory(_TRASH)
+            self._disk.make_directory(_TRASH)
             with self._removing():
                 if not bound._is(path, self):
                     return False
                 os.rename(path, trash, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            self._sync_directory(os.path.dirname(path))
-            self._sync_directory(_TRASH)
         except OSError as error:
             raise self._failed("remove the directory", path, error) from error
+        # It is gone. Should it come back with a loss of power, its log says that it was deleted.
+        for changed in (os.path.dirname(path), _TRASH):
+            with contextlib.suppress(OSError), self._disk.names(changed) as names:
+                names.sync()
         # What interrupted removals left goes too. The directory of the trash stays: others may be
         # using it.
-        for name in self.list_directories(_TRASH):
-            shutil.rmtree(self._root / _TRASH / name, ignore_errors=True)
+        with contextlib.suppress(StoreUnavailableError):
+            for name in self.list_directories(_TRASH):
+                shutil.rmtree(self._root / _TRASH / name, ignore_errors=True)
         return True
 
     @_uses_root
     def bind(self, directory: str, *, create: bool = False) -> Self:
         if create:
             try:
-                self._make_directory(directory)
+                self._disk.make_directory(directory)
             except FileNotFoundError as error:
                 self.check_bound()
                 # Made, and removed by somebody else before its name was synced.
@@ -236,8 +271,10 @@ class LocalStore:
 
     @_uses_root
     def check_bound(self) -> None:
-        if not self._has_its_name():
-            raise self._gone("")
+        try:
+            self._check_not_gone("")
+        except OSError as error:
+            raise _unavailable("look for", str(self._root), error) from error
 
     def close(self) -> None:
         with self._lock:
@@ -292,21 +329,26 @@ class LocalStore:
             os.close(self._fd)
 
     def _has_its_name(self) -> bool:
-        """Whether the directory that was opened is still the one of that name."""
+        """Whether the directory that was opened is still the one of that name.
+
+        Raises:
+            OSError: Nobody can tell. A look that fails is no proof.
+        """
         try:
-            return _identity(os.stat(self._root)) == self._identity
-        except OSError:
+            return identity(os.stat(self._root)) == self._identity
+        except (FileNotFoundError, NotADirectoryError):
             return False
 
     def _is(self, path: str, parent: Self) -> bool:
         """Whether the directory that was opened is the one that `parent` now has at `path`."""
         assert not self._closed
         try:
-            return _identity(os.stat(path, dir_fd=parent._fd)) == self._identity
+            return identity(os.stat(path, dir_fd=parent._fd)) == self._identity
         except FileNotFoundError:
             return False
 
     def _check_not_gone(self, path: str) -> None:
+        """Raises StoreGone if the directory has lost its name, OSError if nobody can tell."""
         if not self._has_its_name():
             raise self._gone(path)
 
@@ -323,62 +365,14 @@ class LocalStore:
         finally:
             os.close(fd)
 
-    def _write(self, path: str, data: bytes | pa.Buffer, how: int) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | how
+    def _names_of(self, path: str) -> Names:
+        """The names of the directory that `path` lies in, which is made if need be."""
+        directory = os.path.dirname(path)
         try:
-            fd = os.open(path, flags, 0o644, dir_fd=self._fd)
+            return self._disk.names(directory)
         except FileNotFoundError:
-            self._make_directory(os.path.dirname(path))
-            fd = os.open(path, flags, 0o644, dir_fd=self._fd)
-        try:
-            view = memoryview(data)
-            while view.nbytes:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(path, dir_fd=self._fd)
-            raise
-        finally:
-            os.close(fd)
-
-    def _make_directory(self, directory: str) -> None:
-        """Makes it and what is missing above it, durably."""
-        if os.stat(self._fd).st_nlink == 0:
-            raise FileNotFoundError(
-                errno.ENOENT, "the store's directory was removed", str(self._root)
-            )
-        parent = ""
-        for part in filter(None, directory.split("/")):
-            child = os.path.join(parent, part)
-            try:
-                os.mkdir(child, 0o755, dir_fd=self._fd)
-                self._named_durably.discard(child)
-            except FileExistsError:
-                pass
-            parent = child
-        self._sync_directory(directory)
-
-    def _sync_directory(self, directory: str) -> None:
-        """Makes the names in `directory` durable, and once also those on the way to it.
-
-        Whoever made a directory may have crashed before its name was durable: finding it there is
-        not enough.
-        """
-        self._sync_one(directory)
-        if directory and directory not in self._named_durably:
-            self._sync_directory(os.path.dirname(directory))
-            self._named_durably.add(directory)
-
-    def _sync_one(self, directory: str) -> None:
-        if not directory:
-            os.fsync(self._fd)
-            return
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._fd)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            self._disk.make_directory(directory)
+            return self._disk.names(directory)
 
     def _entries(self, directory: str) -> Iterator[tuple[str, os.stat_result]]:
         try:
@@ -408,40 +402,10 @@ class LocalStore:
 
     def _failed(self, what: str, path: str, error: OSError) -> StoreUnavailableError:
         """StoreGone if the directory has lost its name, else StoreUnavailableError."""
-        if not self._has_its_name():
-            return self._gone(path)
+        with contextlib.suppress(OSError):
+            if not self._has_its_name():
+                return self._gone(path)
         return _unavailable(what, str(self._root / path), error)
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    """Which file or directory it is, whatever its name."""
-    return status.st_dev, status.st_ino
-
-
-def make_directory(path: str) -> None:
-    """Makes a directory and what is missing above it; all that was made is durable then.
-
-    The name of the directory itself is made durable even if it is there already: whoever made it
-    may have crashed before it was.
-    """
-    parent = os.path.dirname(path)
-    if not os.path.isdir(path):
-        if not os.path.isdir(parent):
-            make_directory(parent)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o777)
-    elif not os.access(parent, os.R_OK):
-        return  # made by somebody else, for us
-    sync_directory(parent)
-
-
-def sync_directory(path: str) -> None:
-    """Makes the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _unavailable(what: str, path: str, error: OSError) -> StoreUnavailableError:
