@@ -18,13 +18,13 @@ from mainstem.delta_log.table import (
     LOG,
     LiveTable,
     LogFiles,
+    SteadyClock,
     checkpoint_path,
     clean_log,
     commit_path,
     create_checkpoint,
     cut_off_version,
 )
-from mainstem.delta_log.table.log_cleanup import SteadyClock
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 HOUR_MS = 3_600_000

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.delta_log.faults import FaultyStore, times, unknown
+from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
 
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.store import Store
 from mainstem.delta_log.system import RowTable
-from mainstem.errors import InvalidConfigError
+from mainstem.delta_log.table import time_elapsed_ms
+from mainstem.errors import InvalidConfigError, LogDamagedError
 
 Row = dict[str, Any]
 
 
-def table(store: Store) -> RowTable[Row]:
-    return RowTable(store, "marks", operation="MARK", encode=dict, decode=dict)
+def table(store: Store, elapsed_ms: Callable[[], int] = time_elapsed_ms) -> RowTable[Row]:
+    return RowTable(
+        store, "marks", operation="MARK", encode=dict, decode=dict, elapsed_ms=elapsed_ms
+    )
 
 
 def data_files(store: LocalStore) -> list[Path]:
@@ -83,16 +87,68 @@ def test_writers_that_count_together_lose_no_step_and_leave_no_orphan(store: Loc
         writer.join()
     reader = table(store)
     assert reader.read() == {"n": {"n": 30}}
-    # Each writer keeps its last replaced files for readers: less than all that were ever written.
-    assert len(data_files(store)) == 30
+    assert len(data_files(store)) == 30, "a file each, for readers of versions before"
     reader.close()
 
 
-def test_replaced_files_go_some_commits_later(store: LocalStore) -> None:
-    ours = table(store)
+def test_replaced_files_stay_for_ten_minutes_however_many_commits_follow(store: LocalStore) -> None:
+    now_ms = 1_000
+
+    def change(number: int) -> None:
+        ours.update(lambda _: {"a": {"n": number}})
+
+    ours = table(store, lambda: now_ms)
     for number in range(40):
+        change(number)
+    assert len(data_files(store)) == 40
+    now_ms += 599_000
+    change(40)
+    assert len(data_files(store)) == 41
+    now_ms += 1_000
+    change(41)
+    assert len(data_files(store)) == 3, "the live one, and two that were replaced just now"
+    assert ours.read() == {"a": {"n": 41}}
+    ours.close()
+
+
+def test_a_replaced_file_that_cannot_be_deleted_fails_no_change(store: LocalStore) -> None:
+    now_ms = 1_000
+    faulty = FaultyStore(store, times(1, "delete", unavailable(), ".parquet"))
+    ours = table(faulty, lambda: now_ms)
+    for number in range(3):
         ours.update(lambda _, n=number: {"a": {"n": n}})  # type: ignore[misc]
-    assert len(data_files(store)) == 31
+        now_ms += 600_000
+    assert ours.read() == {"a": {"n": 2}}
+    ours.close()
+
+
+def test_a_reader_that_slept_until_its_files_were_deleted_reads_the_newest(
+    store: LocalStore,
+) -> None:
+    ours = table(store)
+    ours.update(lambda _: {"a": {"n": 1}})
+    (first,) = data_files(store)
+
+    def replace_it(call: str, path: str) -> None:
+        if call == "open" and Path(path).name == first.name and first.exists():
+            ours.update(lambda _: {"a": {"n": 2}})
+            first.unlink()
+
+    theirs = table(FaultyStore(store, replace_it))
+    assert theirs.read() == {"a": {"n": 2}}
+    theirs.close()
+    ours.close()
+
+
+def test_a_live_file_that_is_lost_is_damage_and_named(store: LocalStore) -> None:
+    ours = table(store)
+    ours.update(lambda _: {"a": {"n": 1}})
+    (path,) = data_files(store)
+    path.unlink()
+    theirs = table(store)
+    with pytest.raises(LogDamagedError, match=path.name):
+        theirs.read()
+    theirs.close()
     ours.close()
 
 

@@ -14,7 +14,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
+from mainstem.delta_log.files import (
+    CREATE_TIME,
+    DataFileMissing,
+    encode_data_file,
+    read_data_file,
+)
 from mainstem.delta_log.store import Store
 from mainstem.delta_log.table import (
     SYSTEM,
@@ -27,15 +32,25 @@ from mainstem.delta_log.table import (
     commit_beside_leader,
     registers,
     replace_files,
+    time_elapsed_ms,
     wall_clock_ms,
 )
-from mainstem.errors import TopicExistsError, UnknownTopicError
+from mainstem.errors import StoreUnavailableError, TopicExistsError, UnknownTopicError
 from mainstem.records import records_to_wire_batch
 
 R = TypeVar("R")
 
-#: Files that were replaced stay for readers of the version before, this many of them.
-_REPLACED_KEPT: Final = 30
+#: Files that were replaced stay for readers of the version before, however many commits follow: as
+#: long as a slow reader may take to read some dozens of rows.
+_REPLACED_KEPT_MS: Final = 600_000
+
+#: How many files wait for that: ten minutes of ten commits a second. What is more is left to the
+#: job `vacuum`, which looks for what the log removed.
+_REPLACED_MAX: Final = 6_000
+
+#: Attempts to read the rows while they are replaced. A reader that slept for longer than a file is
+#: kept needs a second one.
+_READ_ATTEMPTS_MAX: Final = 5
 
 
 class RowTable(Generic[R]):
@@ -46,6 +61,7 @@ class RowTable(Generic[R]):
         operation: What the commits are called in the table's history.
         encode: A row to what JSON can say.
         decode: The way back.
+        elapsed_ms: A clock that goes on while the machine is suspended.
     """
 
     def __init__(
@@ -56,11 +72,13 @@ class RowTable(Generic[R]):
         operation: str,
         encode: Callable[[R], Mapping[str, Any]],
         decode: Callable[[Mapping[str, Any]], R],
+        elapsed_ms: Callable[[], int] = time_elapsed_ms,
     ) -> None:
         self._name = name
         self._operation = operation
         self._encode = encode
         self._decode = decode
+        self._elapsed_ms = elapsed_ms
         tables = Topics(store, folder=SYSTEM)
         try:
             self._opened = tables.open(name)
@@ -70,7 +88,8 @@ class RowTable(Generic[R]):
             self._opened = tables.open(name)
         #: By path: key, row and file.
         self._rows: dict[str, tuple[str, R, DataFile]] = {}
-        self._replaced: deque[str] = deque()
+        #: Files that we replaced, and when.
+        self._replaced: deque[tuple[str, int]] = deque(maxlen=_REPLACED_MAX)
 
     @property
     def opened(self) -> OpenTopic:
@@ -82,7 +101,12 @@ class RowTable(Generic[R]):
 
         Raises:
             StoreUnavailableError: The store failed.
+            LogDamagedError: A file of the table is lost.
         """
+        for _ in range(_READ_ATTEMPTS_MAX - 1):
+            # A file that is gone is not lost yet: its row may have been replaced since.
+            with contextlib.suppress(DataFileMissing):
+                return self._take(self._opened.refresh())
         return self._take(self._opened.refresh())
 
     def update(self, change: Callable[[dict[str, R]], Mapping[str, R | None]]) -> None:
@@ -155,10 +179,13 @@ class RowTable(Generic[R]):
         return key.decode(), self._decode(json.loads(batch.column("value")[0].as_py()))
 
     def _forget(self, files: list[DataFile]) -> None:
-        """Deletes our replaced files some commits later: a reader may be a version behind."""
-        self._replaced.extend(file.path for file in files)
-        while len(self._replaced) > _REPLACED_KEPT:
-            self._opened.store.delete(self._replaced.popleft())
+        """Deletes files that we replaced some time ago: a reader may be a version behind."""
+        now_ms = self._elapsed_ms()
+        while self._replaced and now_ms - self._replaced[0][1] >= _REPLACED_KEPT_MS:
+            path, _ = self._replaced.popleft()
+            with contextlib.suppress(StoreUnavailableError):  # `vacuum` finds it
+                self._opened.store.delete(path)
+        self._replaced.extend((file.path, now_ms) for file in files)
 
     def _delete(self, files: list[DataFile]) -> None:
         while files:

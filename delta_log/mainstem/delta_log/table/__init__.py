@@ -17,6 +17,7 @@ from mainstem.delta_log.table.actions import (
     register_value,
     same_table,
 )
+from mainstem.delta_log.table.clocks import SteadyClock, time_elapsed_ms
 from mainstem.delta_log.table.commit_drivers import (
     AsyncCommits,
     FileSuperseded,
@@ -116,6 +117,7 @@ __all__ = [
     "Register",
     "Removal",
     "Remove",
+    "SteadyClock",
     "TableCommit",
     "TableState",
     "Topics",
@@ -148,6 +150,7 @@ __all__ = [
     "registers",
     "replace_files",
     "same_table",
+    "time_elapsed_ms",
     "trim_step",
     "trim_targets",
     "wall_clock_ms",
