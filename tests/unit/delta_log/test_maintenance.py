@@ -24,6 +24,7 @@ from mainstem.delta_log.table import (
     checkpoint_path,
     commit_path,
     freeze_heap,
+    maintenance,
     registers,
     write_checkpoint,
 )
@@ -211,8 +212,37 @@ def test_a_frozen_heap_is_not_collected_again_and_is_freed_all_the_same(store: L
         gc.unfreeze()
 
 
+def test_a_cycle_that_was_frozen_is_freed_by_a_call_some_time_later_and_not_by_every_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "_thawed_at", float("-inf"))
+    now_s = [1_000.0]
+
+    def clock() -> float:
+        return now_s[0]
+
+    try:
+        freeze_heap(clock)
+        cycle = _Held()
+        cycle.held = cycle
+        seen = weakref.ref(cycle)
+        freeze_heap(clock)
+        del cycle
+        now_s[0] += maintenance.THAW_INTERVAL_S - 1
+        freeze_heap(clock)
+        assert seen() is not None
+        now_s[0] += 1
+        freeze_heap(clock)
+        assert seen() is None
+        assert gc.get_freeze_count() > 10
+    finally:
+        gc.unfreeze()
+
+
 class _Held:
     """Something that a weak reference can watch."""
+
+    held: _Held | None = None
 
 
 def _wrong(live: LiveTable, what: str) -> LiveTable:

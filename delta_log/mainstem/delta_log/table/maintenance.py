@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mainstem.delta_log.store import NotFound, Store
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 _OPEN_ATTEMPTS_MAX: Final = 10
 _OPEN_RETRY_DELAY_S: Final = 0.05
+
+#: The longest that a dead cycle stays frozen while there are checkpoints. A full collection takes
+#: 0.1 s of a gateway that does little, and 0.4 s with 200,000 active files.
+THAW_INTERVAL_S: Final = 600.0
+
+#: When `freeze_heap` last took everything back, by the monotonic clock.
+_thawed_at = -THAW_INTERVAL_S
 
 
 def write_checkpoint(store: Store, live: LiveTable | None = None) -> int:
@@ -71,13 +79,20 @@ def create_checkpoint(store: Store, live: LiveTable) -> None:
         raise
 
 
-def freeze_heap() -> None:
+def freeze_heap(monotonic: Callable[[], float] = time.monotonic) -> None:
     """Takes everything that lives now out of the garbage collector's sight: after a checkpoint.
 
     A topic keeps an object for each active file: with 60,000 of them a full collection stops every
     append for some 80 ms, and finds nothing, since they hold no cycles. What was frozen is still
-    freed by its reference count. The collection before looks only at what came since the last call.
+    freed by its reference count. A cycle that lives now and dies later is not: so once in a while a
+    call takes everything back first, and collects all of it. Other calls look only at what came
+    since the last one, so that a thousand topics with their checkpoints cost no more than one.
     """
+    global _thawed_at
+    now = monotonic()
+    if now - _thawed_at >= THAW_INTERVAL_S:
+        _thawed_at = now
+        gc.unfreeze()
     gc.collect()
     gc.freeze()
 
