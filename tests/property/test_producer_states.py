@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from mainstem.delta_log.append import ProducerStates
+from mainstem.delta_log.append import PlacedBatch, ProducerMemory, ProducerStates
 from mainstem.delta_log.table import Batch, ProducerBatch
 from mainstem.errors import (
     OutOfOrderSequenceError,
@@ -18,6 +18,7 @@ from mainstem.errors import (
 from mainstem.limits import IN_FLIGHT_BATCHES_MAX
 
 EXPIRATION_MS = 100
+NO_LIMIT = 2**60
 PRODUCERS = st.integers(1, 2)
 PARTITIONS = st.integers(0, 1)
 
@@ -42,7 +43,9 @@ class _Model:
     """A producer in a partition: all batches of its epoch."""
 
     epoch: int
-    updated_ms: int
+    used_ms: int
+    #: The number of the commit after which nothing was under way.
+    silent_since: int = 0
     sent: list[_Sent] = field(default_factory=list)
 
     @property
@@ -63,7 +66,10 @@ class _Model:
 class Producers(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.states: ProducerStates[int] = ProducerStates(EXPIRATION_MS)
+        self.memory = ProducerMemory(NO_LIMIT)
+        self.states: ProducerStates[int] = ProducerStates(EXPIRATION_MS, self.memory)
+        self.states.begin(0)
+        self.commits = 0
         self.model: dict[tuple[int, int], _Model] = {}
         self.now_ms = 0
         self.offsets = [0, 0]
@@ -76,7 +82,7 @@ class Producers(RuleBasedStateMachine):
         known = self.model.get(key)
         if known is None or known.is_pending:
             return known
-        return None if self.now_ms - known.updated_ms >= EXPIRATION_MS else known
+        return None if self.now_ms - known.used_ms >= EXPIRATION_MS else known
 
     @rule(
         producer_id=PRODUCERS,
@@ -125,7 +131,7 @@ class Producers(RuleBasedStateMachine):
         known = self._known(key)
         if known is None or known.epoch < by.epoch:
             known = self.model[key] = _Model(by.epoch, self.now_ms)
-        known.updated_ms = self.now_ms
+        known.used_ms = self.now_ms
         sent = _Sent(batch, self.tokens)
         known.sent.append(sent)
         self.queue.append((key, sent))
@@ -161,9 +167,12 @@ class Producers(RuleBasedStateMachine):
         self.version += 1
         taken, self.queue = self.queue[:count], self.queue[count:]
         self.states.committed([sent.batch for _, sent in taken], self.version)
-        for _, sent in taken:
+        for key, sent in taken:
             sent.token = None
             sent.version = self.version
+            self.commits += 1
+            if key in self.model and not self.model[key].is_pending:
+                self.model[key].silent_since = self.commits
 
     @rule(ms=st.integers(1, EXPIRATION_MS))
     def time_passes(self, ms: int) -> None:
@@ -172,25 +181,57 @@ class Producers(RuleBasedStateMachine):
     @rule()
     def expire(self) -> None:
         gone = [key for key in self.model if self._known(key) is None]
-        assert sorted(self.states.expire(self.now_ms)) == sorted(gone)
+        self.states.expire(self.now_ms)
+        self._check_forgotten(gone)
+
+    @rule(room=st.booleans())
+    def memory_gets_short(self, room: bool) -> None:
+        """The one that has been silent for longest goes, and never one with a batch under way."""
+        idle = [key for key, known in self.model.items() if not known.is_pending]
+        gone = sorted(idle, key=lambda key: self.model[key].silent_since)[: 0 if room else 1]
+        self.memory.limit_bytes = self.memory.used_bytes - (not room)
+        self.memory.make_room(self.now_ms)
+        self.memory.limit_bytes = NO_LIMIT
+        self._check_forgotten(gone)
+
+    def _check_forgotten(self, gone: list[tuple[int, int]]) -> None:
+        found = [(one[0], one[1]) for one in self.states.take_forgotten(100)]
+        assert sorted(found) == sorted(gone)
         for key in gone:
             del self.model[key]
         assert len(self.states) == len(self.model)
+        assert self.memory.used_bytes == self.states.size_bytes
+        is_busy = any(known.is_pending for known in self.model.values())
+        assert (self.memory.busy_bytes > 0) == is_busy
 
     @precondition(lambda self: not self.queue)
     @rule(commits=st.integers(0, 8))
     def restart(self, commits: int) -> None:
         """Only registers and the batches of the last few commits are left."""
-        self.states = ProducerStates(EXPIRATION_MS)
-        for (producer_id, partition), known in self.model.items():
+        self.states.end()
+        assert self.memory.used_bytes == self.memory.busy_bytes == 0
+        self.states = ProducerStates(EXPIRATION_MS, self.memory)
+        in_order = sorted(self.model.items(), key=lambda item: item[1].silent_since)
+        for (producer_id, partition), known in in_order:
+            for one in known.sent:
+                one.is_forgotten |= one.version <= self.version - commits
+            assert known.sent[-1].version >= 0
+            known.used_ms = self.now_ms  # its whole time again
             self.states.restore(
-                producer_id, partition, known.next_sequence - 1, known.updated_ms, known.epoch
+                producer_id,
+                partition,
+                known.epoch,
+                known.next_sequence - 1,
+                self.now_ms,
+                [
+                    PlacedBatch(
+                        one.first, one.batch.record_count, one.batch.base_offset, one.version
+                    )
+                    for one in reversed(known.sent)
+                    if not one.is_forgotten
+                ],
             )
-        everything = [one for known in self.model.values() for one in known.sent]
-        for one in sorted(everything, key=lambda one: one.version):
-            one.is_forgotten = one.version <= self.version - commits
-            if not one.is_forgotten:
-                self.states.restore_batch(one.batch, one.version)
+        self.states.begin(self.now_ms)
 
 
 TestProducers = Producers.TestCase

@@ -10,7 +10,8 @@ class AppenderMetrics(Protocol):
 
     `stage` is queue, encode or commit. `outcome` of a table commit is committed, conflict or
     unknown; of a roll-up committed, superseded or failed. Orphaned are records that were
-    acknowledged with acks=1 and that another leader has kept from the table.
+    acknowledged with acks=1 and that another leader has kept from the table. `reason` of producers
+    that are forgotten is expired or evicted.
     """
 
     def append_seconds(self, stage: str, seconds: float) -> None: ...
@@ -18,6 +19,7 @@ class AppenderMetrics(Protocol):
     def duplicates(self, batch_count: int) -> None: ...
     def roll_up(self, outcome: str, file_count: int) -> None: ...
     def orphaned(self, record_count: int) -> None: ...
+    def producers_forgotten(self, reason: str, count: int) -> None: ...
 
 
 class NoMetrics:
@@ -36,4 +38,7 @@ class NoMetrics:
         pass
 
     def orphaned(self, record_count: int) -> None:
+        pass
+
+    def producers_forgotten(self, reason: str, count: int) -> None:
         pass

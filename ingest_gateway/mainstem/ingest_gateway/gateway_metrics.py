@@ -39,6 +39,17 @@ class GatewayMetrics:
             "Batches that idempotent producers sent again, and that were not stored again.",
             registry=self.registry,
         )
+        self._producers_forgotten = self._counter(
+            "producers_forgotten",
+            "Producers in a partition that are not known any more: silent for too long, or for "
+            "want of memory.",
+            "reason",
+        )
+        self.producer_bytes = Gauge(
+            "mainstem_producer_state_bytes",
+            "Bytes of what is remembered of idempotent producers.",
+            registry=self.registry,
+        )
         self._orphaned_records = Counter(
             "mainstem_wal_orphaned_records",
             "Records acknowledged with acks=1 that another gateway's lead has kept from the table.",
@@ -99,6 +110,9 @@ class GatewayMetrics:
 
     def orphaned(self, record_count: int) -> None:
         self._orphaned_records.inc(record_count)
+
+    def producers_forgotten(self, reason: str, count: int) -> None:
+        self._producers_forgotten.labels(reason).inc(count)
 
     def _counter(self, name: str, doc: str, label: str) -> Counter:
         return Counter(f"mainstem_{name}", doc, [label], registry=self.registry)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -27,6 +26,7 @@ from mainstem.ingest_gateway.open_topics import KnownTopic
 from mainstem.ingest_gateway.payload import PayloadRules, read_payload
 from mainstem.ingest_gateway.produce_answer import answer, unacknowledged
 from mainstem.ingest_gateway.produce_stream import Accepted, ProduceStream
+from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
@@ -35,9 +35,6 @@ from mainstem.records import check_topic_name
 log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-#: Ids are drawn from 1 to this: positive in every language's 64-bit integer, and far apart.
-_PRODUCER_ID_MAX = 2**62
 
 _ACKS = frozenset(log_pb2.Acks.values())
 
@@ -58,8 +55,10 @@ class LogService(log_pb2_grpc.LogServicer):
         address: Callable[[], str],
         draining: asyncio.Event,
         fetches: FetchService,
+        producer_ids: ProducerIdSource,
     ) -> None:
         self._fetches = fetches
+        self._producer_ids = producer_ids
         self._registry = registry
         self._metrics = metrics
         self._address = address
@@ -128,10 +127,12 @@ class LogService(log_pb2_grpc.LogServicer):
     async def InitProducer(
         self, request: log_pb2.InitProducerRequest, context: Context
     ) -> log_pb2.InitProducerResponse:
-        # Drawn, not counted: no two gateways, now or ever, give the same one.
-        return log_pb2.InitProducerResponse(
-            producer_id=1 + secrets.randbelow(_PRODUCER_ID_MAX), producer_epoch=0
-        )
+        try:
+            producer_id = await self._producer_ids.next()
+        except Exception as failure:
+            await context.abort_with_status(error_to_status(_as_ours(failure)))
+            raise
+        return log_pb2.InitProducerResponse(producer_id=producer_id, producer_epoch=0)
 
     async def Metadata(
         self, request: log_pb2.MetadataRequest, context: Context

@@ -38,6 +38,7 @@ from mainstem.ingest_gateway.group_watch import watch_groups
 from mainstem.ingest_gateway.identity import Identity
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.log_service import LogService
+from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.topic_changes import TopicChanges
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
@@ -103,6 +104,7 @@ class Gateway:
         self._watching: asyncio.Task[None] | None = None
         self._identity: Identity | None = None
         self._leases: Leases | None = None
+        self._producer_ids = ProducerIdSource(self._store, self._pool, self._registry.maintain)
         self._telling: set[asyncio.Task[None]] = set()
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_server_options(config))
@@ -162,6 +164,7 @@ class Gateway:
         )
         await self._leases.start()
         self._registry.leases = self._leases
+        self._registry.producer_ids = await self._producer_ids.start()
         await self._registry.recover()
         await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
@@ -234,6 +237,7 @@ class Gateway:
         await self._groups.close(0.0)
         if self._leases is not None:
             await self._leases.stop()
+        await self._producer_ids.close()
         if self._identity is not None:
             await self._identity.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -247,6 +251,7 @@ class Gateway:
             lambda: self.address,
             self._draining,
             self._fetches,
+            self._producer_ids,
         )
         admin_service = AdminService(
             self._registry,

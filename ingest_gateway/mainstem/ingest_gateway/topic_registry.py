@@ -24,7 +24,7 @@ from mainstem.delta_log import (
     TableState,
     Topics,
 )
-from mainstem.delta_log.append import recover_topic
+from mainstem.delta_log.append import ProducerIds, ProducerMemory, recover_topic
 from mainstem.delta_log.system import GatewayRow
 from mainstem.delta_log.table import LogOvertakenError, registers
 from mainstem.delta_log.wal import Wal
@@ -65,6 +65,7 @@ class TopicRegistry:
     Attributes:
         open_topics: What is open, led or not; whoever changes a topic holds its slot there.
         wal: The write-ahead log for acks=1; None: acks=1 waits for the table commit.
+        producer_ids: Which producer ids were given out; None: all of them.
         leases: The leases of topics; None: every topic is ours.
         on_records: Told of the records of each commit; None: nobody is.
     """
@@ -78,15 +79,18 @@ class TopicRegistry:
         self._pool = pool
         self._budget = ByteBudget(config.number("queued.max.bytes"))
         self._roll_up_memory = RollUpMemory(config.number("rollup.memory.bytes"))
+        self._producer_memory = ProducerMemory(config.number("producer.state.max.bytes"), metrics)
         self.open_topics = OpenTopics(self._topics, pool)
         self._maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
         self.wal: Wal | None = None
+        self.producer_ids: ProducerIds | None = None
         self.leases: Leases | None = None
         self.on_records: Callable[[CommittedRecords], None] | None = None
         #: Whoever wants a topic led while that is under way waits for the same task.
         self._leading: dict[str, asyncio.Task[KnownTopic]] = {}
         metrics.queued_bytes.set_function(lambda: self._budget.used_bytes)
         metrics.roll_up_bytes.set_function(lambda: self._roll_up_memory.used_bytes)
+        metrics.producer_bytes.set_function(lambda: self._producer_memory.used_bytes)
         metrics.watch_topics(self.open_topics.led)
 
     @property
@@ -152,6 +156,8 @@ class TopicRegistry:
                     wal=self.wal,
                     roll_up_memory=self._roll_up_memory,
                     producer_expiration_ms=self._config.number("producer.id.expiration.ms"),
+                    producer_memory=self._producer_memory,
+                    producer_ids=self.producer_ids,
                 )
                 log.info("topic led", topic=topic, epoch=known.appender.epoch)
             return known

@@ -174,7 +174,13 @@ class Outcome:
 NOTHING: Final = Outcome(OutcomeKind.NOTHING)
 
 #: Every table of the platform itself: jobs that look after files and logs are for all of them.
-SYSTEM_TABLES: Final = ("cluster", "consumer_offsets", "job_history", "job_scheduler")
+SYSTEM_TABLES: Final = (
+    "cluster",
+    "consumer_offsets",
+    "job_history",
+    "job_scheduler",
+    "producer_ids",
+)
 
 
 class Job(ABC, Generic[T, R]):

@@ -129,6 +129,18 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             maximum=PRODUCER_EXPIRATION_MS_MAX,
         ),
         ConfigKey(
+            "producer.state.max.bytes",
+            "int",
+            64 * MIB,
+            "Memory for what idempotent producers have sent last, in all topics together: about "
+            "250 bytes for each partition that a producer has sent to. When it is full, the one "
+            "that was silent for longest is forgotten; it goes on with a new id. Enough for all "
+            "that send within one delivery.timeout.ms, or a batch whose answer was lost may be "
+            "stored twice.",
+            unit="bytes",
+            minimum=64 * KIB,
+        ),
+        ConfigKey(
             "group.consumer.session.timeout.ms",
             "int",
             45_000,

@@ -80,6 +80,11 @@ IN_FLIGHT_BATCHES_MAX: Final = 5
 #: the registers of all that were heard of within it.
 PRODUCER_EXPIRATION_MS_MAX: Final = 86_400_000
 
+#: Numbers of producer ids that a warehouse gives out, ten thousand a second for three years. The
+#: other 23 bits of an id are a tag that nobody can guess: who tries needs millions of requests for
+#: an id that he could have asked for.
+PRODUCER_NUMBER_MAX: Final = 2**40 - 1
+
 #: A group's name, as long as a file name may be.
 GROUP_NAME_BYTES_MAX: Final = 255
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,8 +17,10 @@ from tests.unit.delta_log.appending import batch, create, faulty, lead, run, val
 from tests.unit.delta_log.faults import times, unavailable, unknown
 from tests.unit.delta_log.tables import NOW_MS
 
-from mainstem.delta_log import Appended, Appender, LocalStore, Slice, Topics
+from mainstem.delta_log import Appended, LocalStore, Slice, Topics
+from mainstem.delta_log.append import ProducerIds, ProducerMemory, ProducerStates
 from mainstem.delta_log.table import (
+    Batch,
     ProducerBatch,
     Register,
     read_commit,
@@ -24,11 +28,15 @@ from mainstem.delta_log.table import (
     write_checkpoint,
 )
 from mainstem.errors import (
+    BackPressureError,
     FencedError,
     OutOfOrderSequenceError,
     ProducerFencedError,
     UnknownProducerIdError,
 )
+from mainstem.limits import KIB, PRODUCER_NUMBER_MAX
+
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -278,6 +286,9 @@ def test_a_producer_in_a_later_epoch_goes_on_after_a_restart_that_remembers_no_b
         await appender.close(10)
         later = NOW_MS + 3_600_000
         appender = await lead(topics.open("t"), pool, clock_ms=lambda: later)
+        await appender.submit([_slice(1, 1, 3, 0, producer_id=6)], 1)
+        await appender.close(10)
+        appender = await lead(topics.open("t"), pool, clock_ms=lambda: later)
         answer = await appender.submit([_slice(0, 1, 3, 0, epoch=4)], 1)
         assert answer.batches[0].base_offset == -1  # it is there; nobody knows where
         await appender.submit([_slice(0, 2, 1, 3, epoch=4)], 1)
@@ -287,20 +298,20 @@ def test_a_producer_in_a_later_epoch_goes_on_after_a_restart_that_remembers_no_b
     assert len(values(topics, 0)) == 4
 
 
-def test_a_producer_that_was_silent_for_too_long_begins_anew_and_never_doubles(
+def test_a_producer_that_was_silent_for_too_long_begins_again_and_never_doubles(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
     create(topics)
-    now = [NOW_MS]
+    now_s = [0.0]
 
     async def work() -> None:
         appender = await lead(
-            topics.open("t"), pool, clock_ms=lambda: now[0], producer_expiration_ms=1_000
+            topics.open("t"), pool, monotonic=lambda: now_s[0], producer_expiration_ms=1_000
         )
         await appender.submit([_slice(0, 1, 3, 0)], 1)
-        now[0] += 999
+        now_s[0] = 0.999
         await appender.submit([_slice(0, 1, 1, 3)], 1)
-        now[0] += 1_000
+        now_s[0] = 2
         with pytest.raises(UnknownProducerIdError) as caught:
             appender.submit([_slice(0, 2, 1, 4)], 1)
         assert caught.value.facts["producer_id"] == "5"
@@ -311,11 +322,14 @@ def test_a_producer_that_was_silent_for_too_long_begins_anew_and_never_doubles(
         assert first.batches[0].base_offset == 4
         assert second.batches[0].base_offset == 5
         await appender.close(10)
-        now[0] += 1_000
+        # Nobody can say for how long it was silent when the leader changes: it has its time again.
+        now_s[0] = 2.9
         appender = await lead(
-            topics.open("t"), pool, clock_ms=lambda: now[0], producer_expiration_ms=1_000
+            topics.open("t"), pool, monotonic=lambda: now_s[0], producer_expiration_ms=1_000
         )
-        assert registers.producer(5, 0) not in appender.state.registers
+        now_s[0] = 3.8
+        assert await appender.submit([_slice(0, 3, 3, 0)], 1) == second
+        now_s[0] = 3.9
         with pytest.raises(UnknownProducerIdError):
             appender.submit([_slice(0, 4, 1, 3)], 1)
         await appender.close(10)
@@ -324,34 +338,78 @@ def test_a_producer_that_was_silent_for_too_long_begins_anew_and_never_doubles(
     assert len(values(topics, 0)) == 8
 
 
-def test_checkpoints_forget_producers_after_the_tables_retention_and_keep_the_ends(
-    topics: Topics, pool: ThreadPoolExecutor
+@pytest.mark.parametrize("step_ms", [DAY_MS, -DAY_MS, 365 * DAY_MS])
+def test_a_clock_that_is_set_by_days_makes_no_leader_forget_a_producer(
+    topics: Topics, pool: ThreadPoolExecutor, step_ms: int
 ) -> None:
-    import time
-
     create(topics)
-    day = 86_400_000
-    real_ms = time.time_ns() // 1_000_000
+    now_ms = [NOW_MS]
 
     async def work() -> None:
-        for producer_id, now_ms in ((1, real_ms - day - 60_000), (2, real_ms - day + 60_000)):
-            appender = await lead(topics.open("t"), pool, clock_ms=lambda ms=now_ms: ms)
-            await appender.submit([_slice(0, 1, 3, 0, producer_id=producer_id, epoch=1)], 1)
-            await appender.close(10)
+        appender = await lead(topics.open("t"), pool, clock_ms=lambda: now_ms[0])
+        await appender.submit([_slice(0, 1, 3, 0)], 1)
+        now_ms[0] += step_ms
+        last = await appender.submit([_slice(0, 1, 1, 3), _slice(1, 1, 1, 0, producer_id=6)], 1)
+        assert last.batches[0].base_offset == 3
+        await appender.close(10)
+        opened = topics.open("t")
+        write_checkpoint(opened.store)
+        opened.close()
+        # The next leader's clock is right again.
+        appender = await lead(topics.open("t"), pool)
+        assert await appender.submit([_slice(0, 1, 1, 3)], 1) == Appended(
+            last.table_version, last.batches[:1]
+        )
+        await appender.submit([_slice(0, 1, 1, 4), _slice(1, 1, 1, 1, producer_id=6)], 1)
+        await appender.close(10)
 
     run(work)
-    opened = topics.open("t")
-    version = write_checkpoint(opened.store)
-    opened.store.close()
+    assert (len(values(topics, 0)), len(values(topics, 1))) == (5, 2)
+
+
+def test_producers_that_are_forgotten_leave_the_table_and_who_follows_it_and_others_never_do(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    create(topics)
+    now_s = [0.0]
+    follower = topics.open("t")
+
+    async def work() -> None:
+        # The time of day of the leader lies two days back: old registers, not forgotten ones.
+        appender = await lead(
+            topics.open("t"),
+            pool,
+            clock_ms=lambda: time.time_ns() // 10**6 - 2 * DAY_MS,
+            monotonic=lambda: now_s[0],
+            producer_expiration_ms=1_000,
+        )
+        await appender.submit([_slice(0, 1, 3, 0, producer_id=1, epoch=1)], 1)
+        now_s[0] = 0.5
+        await appender.submit([_slice(0, 1, 1, 0, producer_id=2, epoch=1)], 1)
+        assert registers.producer_epoch(1, 0) in follower.refresh().registers
+        now_s[0] = 1.2
+        for number in range(2):  # one forgets, and the next one says so
+            await appender.submit([Slice(0, batch(number))], 1)
+        await appender.close(10)
+
+    run(work)
+    gone = {registers.producer(1, 0), registers.producer_epoch(1, 0)}
+    kept = {registers.producer(2, 0), registers.producer_epoch(2, 0)}
+    names = set(follower.refresh().registers)
+    assert not gone & names
+    assert kept <= names
+    version = write_checkpoint(follower.store)
     for commit_file in Path(topics.uri("t"), "_delta_log").glob("*.json"):
-        if int(commit_file.stem) < version:
+        if int(commit_file.stem) <= version:
             commit_file.unlink()
+    table = DeltaTable(topics.uri("t"))
+    assert [table.transaction_version(name) for name in sorted(gone)] == [None, None]
+    assert [table.transaction_version(name) for name in sorted(kept)] == [0, 1]
     state = topics.open("t")
-    state.store.close()
-    names = set(state.state.registers)
-    assert registers.producer(1, 0) not in names
-    assert registers.producer_epoch(1, 0) not in names
-    assert registers.producer(2, 0) in names
+    state.close()
+    follower.close()
+    assert not gone & set(state.state.registers)
+    assert kept <= set(state.state.registers)
     assert state.state.log_end_offset(0) == 6
 
 
@@ -435,22 +493,149 @@ def test_a_batch_that_a_fenced_leader_could_not_commit_lands_once_at_the_new_one
     assert [value for _, value in values(topics, 0)] == [b"1", b"2"]
 
 
-def test_many_producers_are_looked_through_for_those_to_forget_now_and_then(
-    topics: Topics, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+def test_producers_without_end_take_no_more_than_their_memory_and_the_longest_silent_goes(
+    topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    monkeypatch.setattr("mainstem.delta_log.append.appender._EXPIRE_INTERVAL_COMMITS", 1)
     create(topics)
-    now = [NOW_MS]
+    memory = ProducerMemory(32 * KIB)
+    go_on = threading.Event()
+    go_on.set()
+
+    def held(call: str, path: str) -> None:
+        if call == "put_if_absent":
+            assert go_on.wait(10)
 
     async def work() -> None:
-        appender: Appender = await lead(
-            topics.open("t"), pool, clock_ms=lambda: now[0], producer_expiration_ms=1_000
-        )
-        for producer_id in range(1, 5):
+        appender = await lead(faulty(topics.open("t"), held), pool, producer_memory=memory)
+        for producer_id in range(1, 201):
             await appender.submit([_slice(0, 1, 1, 0, producer_id=producer_id)], 1)
-            now[0] += 400
-        names = {name for name in appender.state.registers if "/producer/" in name}
-        assert names == {registers.producer(producer_id, 0) for producer_id in (2, 3, 4)}
+            if producer_id % 20 == 0:  # one that is heard of now and then
+                await appender.submit([_slice(1, 1, 1, producer_id // 20 - 1)], 1)
+            assert memory.used_bytes <= memory.limit_bytes
+        with pytest.raises(UnknownProducerIdError, match=r"producer\.state\.max\.bytes"):
+            appender.submit([_slice(0, 1, 1, 1, producer_id=1)], 1)
+        await appender.submit([_slice(0, 1, 1, 1, producer_id=200)], 1)
+        # With its request under way, the one that is silent for longest stays.
+        go_on.clear()
+        slow = appender.submit([_slice(1, 1, 1, 10)], 1)
+        others = [
+            appender.submit([_slice(2, 1, 1, 0, producer_id=1_000 + n)], 1) for n in range(63)
+        ]
+        with pytest.raises(BackPressureError, match="producers with batches under way"):
+            appender.submit([_slice(2, 1, 1, 0, producer_id=2_000)], 1)
+        assert memory.used_bytes <= memory.limit_bytes
+        again = appender.submit([_slice(1, 1, 1, 10)], 1)
+        go_on.set()
+        assert await again == await slow
+        await asyncio.gather(*others)
+        await appender.submit([_slice(1, 1, 1, 11)], 1)
+        await appender.close(10)
+        assert memory.used_bytes == memory.busy_bytes == 0
+        # The next leader remembers no more than that either.
+        appender = await lead(topics.open("t"), pool, producer_memory=memory)
+        assert 0 < memory.used_bytes <= memory.limit_bytes
+        await appender.submit([_slice(1, 1, 1, 12)], 1)
         await appender.close(10)
 
     run(work)
+    assert len(values(topics, 1)) == 13
+
+
+def test_the_silent_producers_of_one_topic_make_room_for_those_of_another(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    topics.create("other", 1, {"commit.interval.ms": 0})
+    create(topics)
+    memory = ProducerMemory(12 * KIB)
+    now_s = [0.0]
+
+    async def work() -> None:
+        options: dict[str, Any] = {"producer_memory": memory, "monotonic": lambda: now_s[0]}
+        silent = await lead(topics.open("other"), pool, **options)
+        busy = await lead(topics.open("t"), pool, **options)
+        for producer_id in range(1, 41):
+            now_s[0] += 1
+            await silent.submit([_slice(0, 1, 1, 0, producer_id=producer_id)], 1)
+        for producer_id in range(1, 41):
+            now_s[0] += 1
+            await busy.submit([_slice(0, 1, 1, 0, producer_id=producer_id)], 1)
+        with pytest.raises(UnknownProducerIdError):
+            silent.submit([_slice(0, 1, 1, 1, producer_id=1)], 1)
+        await silent.submit([_slice(0, 1, 1, 1, producer_id=40)], 1)
+        await busy.submit([_slice(0, 1, 1, 1, producer_id=1)], 1)
+        await silent.close(10)
+        await busy.close(10)
+
+    run(work)
+
+
+def test_what_is_counted_for_a_producer_is_what_it_takes() -> None:
+    """For a partition with its five batches: a tenth of what the batches themselves would take."""
+    count = 3_000
+    memory = ProducerMemory(2**40)
+    states: ProducerStates[object] = ProducerStates(DAY_MS, memory)
+    states.begin(0)
+    tracemalloc.start()
+    for number in range(count):
+        for sent in range(7):
+            by = ProducerBatch(2**61 + number * 7919, 0, sent * 10)
+            one = Batch(number % 100, 10**9 + sent * 1_000, 10, by)
+            states.accept(one, object(), number)
+            states.committed([one], sent)
+    taken_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert memory.used_bytes / count < 260
+    assert 0.7 < memory.used_bytes / taken_bytes < 1.3
+
+
+def test_no_step_of_forgetting_takes_all_who_are_silent() -> None:
+    states: ProducerStates[object] = ProducerStates(1_000)
+    for producer_id in range(10_000):
+        states.restore(producer_id, 0, 0, 5, 0)
+    states.begin(0)
+    left = len(states)
+    steps = 0
+    while left:
+        states.expire(1_000)
+        assert 0 < left - len(states) <= 256
+        left = len(states)
+        steps += 1
+    assert steps == 40
+
+
+def test_a_producer_id_that_no_gateway_gave_out_is_refused_and_one_that_is_known_goes_on(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    create(topics)
+    ids = ProducerIds(b"secret of the warehouse")
+
+    async def work() -> None:
+        appender = await lead(topics.open("t"), pool)  # before ids were looked at
+        await appender.submit([_slice(0, 1, 1, 0, producer_id=2**60)], 1)
+        await appender.close(10)
+        appender = await lead(topics.open("t"), pool, producer_ids=ids)
+        given = ids.of(7)
+        await appender.submit([_slice(0, 2, 1, 0, producer_id=given)], 1)
+        await appender.submit([_slice(0, 3, 1, 1, producer_id=2**60)], 1)
+        for invented in (2**60 + 1, given + 1, given + (1 << 23), 5):
+            with pytest.raises(UnknownProducerIdError, match="InitProducer") as caught:
+                appender.submit([_slice(0, 4, 1, 0, producer_id=invented)], 1)
+            assert caught.value.facts["producer_id"] == str(invented)
+        with pytest.raises(UnknownProducerIdError):  # nor in another partition, with an old id
+            appender.submit([_slice(1, 4, 1, 0, producer_id=2**60)], 1)
+        assert appender.queued_bytes == 0
+        await appender.close(10)
+
+    run(work)
+    assert [value for _, value in values(topics, 0)] == [b"1", b"2", b"3"]
+
+
+def test_ids_of_one_warehouse_are_positive_and_distinct_and_none_of_another() -> None:
+    ids, others = ProducerIds(b"one" * 10), ProducerIds(b"two" * 10)
+    numbers = [*range(1, 2_000), PRODUCER_NUMBER_MAX]
+    given = [ids.of(number) for number in numbers]
+    assert len(set(given)) == len(numbers)
+    assert all(0 < one < 2**63 for one in given)
+    assert all(ids.has_given(one) for one in given)
+    assert not any(others.has_given(one) for one in given)
+    assert not any(ids.has_given(one) for one in (0, -1, 2**63, 2**70, ids.of(1) ^ 1))

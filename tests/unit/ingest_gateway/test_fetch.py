@@ -673,7 +673,7 @@ def test_a_file_that_is_compacted_away_while_it_is_read_is_looked_for_again(
         async with running(tmp_path) as (_, client):
             await client.create("t")
             await client.produce(values_request(b"a", b"b", b"c"))
-        gate = Gate("open", "partition=0")
+        gate = Gate("open", table(tmp_path, "t").files(0).sorted()[0].path)
         store = FaultyStore(LocalStore(tmp_path), before=gate)
         async with running(tmp_path, store) as (_, client):
             reading = asyncio.create_task(fetch(client, ("t", 0, 0)))

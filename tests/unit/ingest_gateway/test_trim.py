@@ -263,7 +263,7 @@ def test_a_file_that_is_retained_away_and_vacuumed_between_plan_and_read_is_out_
     async def test() -> None:
         async with running(tmp_path) as (_, client):
             await fill(client, 3, 3)
-        gate = Gate("open", "partition=0")
+        gate = Gate("open", table(tmp_path, "t").files(0).sorted()[0].path)
         store = FaultyStore(LocalStore(tmp_path), before=gate)
         async with running(tmp_path, store) as (_, client):
             reading = asyncio.create_task(fetch(client, ("t", 0, 0)))

@@ -1,6 +1,8 @@
 """From an accepted request to a table commit: the queue, the producers' sequences, the appender."""
 
 from mainstem.delta_log.append.appender import Appender, CommittedRecords
+from mainstem.delta_log.append.producer_ids import ProducerIds
+from mainstem.delta_log.append.producer_memory import PlacedBatch, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group, Pending
 from mainstem.delta_log.append.topic_wal import recover_topic
@@ -14,6 +16,9 @@ __all__ = [
     "CommittedRecords",
     "Group",
     "Pending",
+    "PlacedBatch",
+    "ProducerIds",
+    "ProducerMemory",
     "ProducerStates",
     "recover_topic",
 ]

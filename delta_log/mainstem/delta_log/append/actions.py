@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from mainstem.delta_log.table import Action, Batch, DataFile, Register, TableState, registers
+from mainstem.delta_log.table import Action, Batch, DataFile, Register, registers
+
+#: Before the first one.
+_NO_SEQUENCE: Final = -1
 
 
 def file_actions(files: Sequence[DataFile]) -> list[Action]:
@@ -13,21 +17,32 @@ def file_actions(files: Sequence[DataFile]) -> list[Action]:
     return [*files, *ends]
 
 
-def producer_registers(state: TableState, batches: Sequence[Batch], now_ms: int) -> list[Action]:
-    """The last sequence of each idempotent producer in each partition that `batches` are added to.
-
-    Args:
-        state: Before they are.
+def producer_registers(batches: Sequence[Batch], now_ms: int) -> list[Register]:
+    """The last sequence of each idempotent producer in each partition that `batches` are added to,
+    and its epoch. All with one time: an epoch with another is of an earlier time of the producer.
     """
     last = {
         (batch.producer.id, batch.partition): (batch.producer.epoch, batch.last_sequence)
         for batch in batches
         if batch.producer is not None
     }
-    found: list[Action] = []
+    found: list[Register] = []
     for key, (epoch, sequence) in last.items():
         found.append(Register(registers.producer(*key), sequence, updated_ms=now_ms))
-        name = registers.producer_epoch(*key)
-        if epoch or name in state.registers:
-            found.append(Register(name, epoch, updated_ms=now_ms))
+        if epoch:
+            found.append(Register(registers.producer_epoch(*key), epoch, updated_ms=now_ms))
     return found
+
+
+def forgotten_registers(producers: Iterable[tuple[int, int, bool]]) -> list[Register]:
+    """What takes the registers of forgotten producers out of the table.
+
+    Args:
+        producers: Producer id, partition, and whether its epoch was written down.
+    """
+    names: list[str] = []
+    for producer_id, partition, has_epoch in producers:
+        names.append(registers.producer(producer_id, partition))
+        if has_epoch:
+            names.append(registers.producer_epoch(producer_id, partition))
+    return [Register(name, _NO_SEQUENCE, updated_ms=registers.FORGOTTEN_MS) for name in names]

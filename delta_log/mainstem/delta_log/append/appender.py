@@ -13,14 +13,16 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from mainstem.delta_log.append.actions import forgotten_registers
 from mainstem.delta_log.append.commits import GroupCommitter
-from mainstem.delta_log.append.leadership import forget_producers, take_lead
+from mainstem.delta_log.append.leadership import take_lead
+from mainstem.delta_log.append.producer_ids import ProducerIds
+from mainstem.delta_log.append.producer_memory import FORGET_STEP_MAX, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group
 from mainstem.delta_log.append.topic_wal import Recovered, TopicWal, recover_topic
@@ -44,6 +46,7 @@ from mainstem.delta_log.table import (
     TableCommit,
     TableState,
     registers,
+    time_elapsed_s,
     wall_clock_ms,
 )
 from mainstem.delta_log.wal import Wal
@@ -78,9 +81,6 @@ CHANGE_TIMEOUT_S = 15.0
 
 #: What ends a lead, of all that a commit can meet.
 LEAD_LOST = (FencedError, UnknownTopicError, LogDamagedError, LogOvertakenError)
-
-#: Commits between two looks for producers to forget.
-_EXPIRE_INTERVAL_COMMITS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Appender:
         on_records: Callable[[CommittedRecords], None] | None = None,
         on_failure: Callable[[MainstemError], None] = lambda _: None,
         clock_ms: Callable[[], int] = wall_clock_ms,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time_elapsed_s,
         wal: Wal | None = None,
         producers: ProducerStates[Waiter] | None = None,
         recovered: Recovered | None = None,
@@ -151,6 +151,7 @@ class Appender:
             ProducerStates(PRODUCER_EXPIRATION_MS_MAX) if producers is None else producers,
             opened.topic,
         )
+        self._queue.producers.begin(self._now_ms())
         self._wal: TopicWal[Waiter] | None = None
         if wal is not None:
             self._wal = TopicWal(wal, opened.topic, opened.state.topic_id, epoch)
@@ -185,12 +186,20 @@ class Appender:
         *,
         wal: Wal | None = None,
         producer_expiration_ms: int = PRODUCER_EXPIRATION_MS_MAX,
+        producer_memory: ProducerMemory | None = None,
+        producer_ids: ProducerIds | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
+        monotonic: Callable[[], float] = time_elapsed_s,
         **options: Any,
     ) -> Appender:
         """Takes the topic over: commits the next leader epoch, which stops whoever led it before.
 
         What the write-ahead log still has of the topic is appended first, at its offsets.
+
+        Args:
+            producer_expiration_ms: A producer that sent nothing for this long is forgotten.
+            producer_memory: Shared by all topics of a gateway; None: there is no bound.
+            producer_ids: Which producer ids were given out; None: all of them.
 
         Raises:
             StoreUnavailableError: The store, or the write-ahead log, failed.
@@ -198,9 +207,12 @@ class Appender:
             LogDamagedError: The write-ahead log is damaged.
         """
         state = opened.state
-        producers: ProducerStates[Waiter] = ProducerStates(producer_expiration_ms)
-        epoch = await asyncio.get_running_loop().run_in_executor(
-            pool, take_lead, opened, producers, clock_ms
+        producers: ProducerStates[Waiter] = ProducerStates(
+            producer_expiration_ms, producer_memory, producer_ids
+        )
+        loop = asyncio.get_running_loop()
+        epoch = await loop.run_in_executor(
+            pool, take_lead, opened, producers, clock_ms, int(monotonic() * 1000)
         )
         recovered = None
         if wal is not None:
@@ -216,6 +228,8 @@ class Appender:
                     recovered.orphan_count,
                     recovered.orphans_path,
                 )
+        # Not before all that can fail: without them nobody could lead with this state.
+        await loop.run_in_executor(pool, state.give_up_producers)
         appender = cls(
             opened,
             epoch,
@@ -224,6 +238,7 @@ class Appender:
             producers=producers,
             recovered=recovered,
             clock_ms=clock_ms,
+            monotonic=monotonic,
             **options,
         )
         if recovered is not None:
@@ -283,7 +298,7 @@ class Appender:
                 for slice_ in slices
             ]
         waiter = Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
-        accepted = self._queue.accept(slices, size_bytes, waiter, self._clock_ms())
+        accepted = self._queue.accept(slices, size_bytes, waiter, self._now_ms())
         if accepted.repeated:
             self._metrics.duplicates(len(accepted.repeated))
         if accepted.pending is not None:
@@ -475,11 +490,13 @@ class Appender:
     async def _append(self, group: Group[Waiter]) -> int:
         for request in group.requests:
             self._metrics.append_seconds("queue", self._began_at - request.token.accepted_at)
-        folded = None
+        forgotten = self._queue.producers.take_forgotten(FORGET_STEP_MAX)
+        more = forgotten_registers(forgotten)
         if self._wal is not None:
+            # Up to which request of the write-ahead log the table has all from now on.
             name = registers.wal(self._wal.gateway_id)
-            folded = Register(name, self._wal.number_of(group))
-        return await self._commits.append(group, folded)
+            more.append(Register(name, self._wal.number_of(group)))
+        return await self._commits.append(group, more)
 
     def _committed(self, group: Group[Waiter], version: int) -> None:
         """Frees what a group held, and answers who waits for it."""
@@ -495,8 +512,7 @@ class Appender:
             self._queue.producers.committed(request.runs, version)
             if not request.token.future.done():
                 request.token.future.set_result(Appended(version, request.runs))
-        if version % _EXPIRE_INTERVAL_COMMITS == 0:
-            forget_producers(self.state, self._queue.producers, self._clock_ms())
+        self._queue.producers.expire(self._now_ms())
 
     def _recover(self, wal: TopicWal[Waiter], recovered: Recovered | None) -> None:
         """Queues what the write-ahead log has, before anything else can be accepted."""
@@ -507,7 +523,7 @@ class Appender:
             waiter = Waiter(loop.create_future(), self._monotonic(), written)
             waiter.future.add_done_callback(retrieve)
             pending = self._queue.recover(
-                request.slices, request.size_bytes, waiter, self._clock_ms()
+                request.slices, request.size_bytes, waiter, self._now_ms()
             )
             assert pending.batches == request.batches, "recovered records moved"
             wal.recovered(number, pending)
@@ -533,7 +549,12 @@ class Appender:
                 if not request.token.future.done():
                     request.token.future.set_exception(self._failure)
             self._queue.done(group)
+        self._queue.producers.end()
         self._wake.set()
+
+    def _now_ms(self) -> int:
+        """For how long somebody was silent: by a clock that nobody sets."""
+        return int(self._monotonic() * 1000)
 
     def _stopped(self) -> MainstemError:
         return OutcomeUnknownError(

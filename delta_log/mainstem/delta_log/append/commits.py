@@ -59,11 +59,12 @@ class GroupCommitter:
         self._clock_ms = clock_ms
         self._monotonic = monotonic
 
-    async def append(self, group: Group[Token], wal: Register | None) -> int:
+    async def append(self, group: Group[Token], registers: Sequence[Register]) -> int:
         """Adds the records of a group to the table.
 
         Args:
-            wal: Says up to which request of the write-ahead log the table has all from now on.
+            registers: What changes with it, beside the ends of partitions and what the producers of
+                the group have sent.
 
         Returns:
             The table version that has them.
@@ -73,7 +74,7 @@ class GroupCommitter:
         """
         append = _Append(
             group,
-            wal,
+            registers,
             self._store,
             self._commits.state,
             self._clock_ms(),
@@ -147,7 +148,7 @@ class _Append:
     """One group on its way into the table.
 
     Args:
-        wal: See `GroupCommitter.append`.
+        registers: See `GroupCommitter.append`.
         store: The topic's.
         state: The table before.
         now_ms: Becomes the time of the files and of the commit.
@@ -157,7 +158,7 @@ class _Append:
     def __init__(
         self,
         group: Group[Any],
-        wal: Register | None,
+        registers: Sequence[Register],
         store: Store,
         state: TableState,
         now_ms: int,
@@ -166,9 +167,7 @@ class _Append:
         self.now_ms = now_ms
         self.partitions = dict(sorted(group.by_partition().items()))
         self._batches = group.batches()
-        self._registers = producer_registers(state, self._batches, now_ms)
-        if wal is not None:
-            self._registers.append(wal)
+        self._registers = [*producer_registers(self._batches, now_ms), *registers]
         self._size_bytes = group.size_bytes
         self._store = store
         self._compression_type = state.config.compression_type

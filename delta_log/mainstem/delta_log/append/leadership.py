@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TypeVar
 
+from mainstem.delta_log.append.producer_memory import PlacedBatch
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table import (
@@ -25,6 +26,7 @@ from mainstem.delta_log.table import (
     wall_clock_ms,
 )
 from mainstem.errors import StoreUnavailableError
+from mainstem.limits import IN_FLIGHT_BATCHES_MAX
 
 Token = TypeVar("Token")
 
@@ -41,10 +43,17 @@ REPEAT_BATCHES_MAX = 50_000
 
 
 def take_lead(
-    opened: OpenTopic, producers: ProducerStates[Token], clock_ms: Callable[[], int]
+    opened: OpenTopic,
+    producers: ProducerStates[Token],
+    clock_ms: Callable[[], int],
+    now_ms: int,
 ) -> int:
     """Claims the next leader epoch, reads what idempotent producers have sent into `producers`, and
     clears away what interrupted commits left. Blocks.
+
+    Args:
+        clock_ms: The time of day, for the commit.
+        now_ms: See `ProducerStates.restore`.
 
     Returns:
         The epoch.
@@ -54,7 +63,7 @@ def take_lead(
         UnknownTopicError: The topic was deleted meanwhile.
     """
     epoch = claim_epoch(opened, clock_ms=clock_ms)
-    restore_producers(opened.store, opened.state, producers, clock_ms())
+    restore_producers(opened.store, opened.state, producers, now_ms)
     with contextlib.suppress(StoreUnavailableError):  # the next start may have more luck
         # By the store's own clock, which stamps the files.
         opened.store.sweep(LOG, wall_clock_ms() - _TEMPORARY_MS_MIN)
@@ -89,31 +98,39 @@ def restore_producers(
 
     Args:
         state: Includes the epoch that the caller has claimed: nobody else appends meanwhile.
+        now_ms: See `ProducerStates.restore`.
     """
-    for register in state.registers.values():
-        found = registers.parse_producer(register.name)
-        if found is not None and register.name == registers.producer(*found):
-            epoch = state.register_value(registers.producer_epoch(*found))
-            producers.restore(*found, register.value, register.updated_ms or now_ms, epoch)
-    forget_producers(state, producers, now_ms)
-    if not len(producers):
+    assert state.has_producers, "the state of a leader that was"
+    found = [
+        (register.updated_ms or 0, *key, register.value)
+        for register in state.registers.values()
+        if (key := registers.parse_producer(register.name)) is not None
+        and register.name == registers.producer(*key)
+    ]
+    if not found:
         return
-    newest = _recent_batches(store, state.version, now_ms - REPEAT_WINDOW_MS)
-    recent = list(islice(newest, REPEAT_BATCHES_MAX))
-    for version, batch in reversed(recent):
-        producers.restore_batch(batch, version)
+    recent: dict[tuple[int, int, int], list[PlacedBatch]] = {}
+    for version, batch in islice(_recent_batches(store, state.version), REPEAT_BATCHES_MAX):
+        by = batch.producer
+        assert by is not None
+        placed = recent.setdefault((by.id, batch.partition, by.epoch), [])
+        if len(placed) < IN_FLIGHT_BATCHES_MAX:
+            placed.append(
+                PlacedBatch(by.base_sequence, batch.record_count, batch.base_offset, version)
+            )
+    # By their last use, as the clocks of their leaders told it.
+    for updated_ms, producer_id, partition, last_sequence in sorted(found):
+        register = state.registers.get(registers.producer_epoch(producer_id, partition))
+        is_current = register is not None and register.updated_ms == updated_ms
+        epoch = register.value if register is not None and is_current else 0
+        batches = recent.get((producer_id, partition, epoch), ())
+        producers.restore(producer_id, partition, epoch, last_sequence, now_ms, batches)
 
 
-def forget_producers(state: TableState, producers: ProducerStates[Token], now_ms: int) -> None:
-    """Forgets who was silent for too long. Their registers leave the log with the checkpoints that
-    are written after `delta.setTransactionRetentionDuration`."""
-    for gone in producers.expire(now_ms):
-        state.forget_register(registers.producer(*gone))
-        state.forget_register(registers.producer_epoch(*gone))
-
-
-def _recent_batches(store: Store, newest: int, not_before_ms: int) -> Iterator[tuple[int, Batch]]:
-    """(version, batch) of idempotent producers, newest first, since `not_before_ms`."""
+def _recent_batches(store: Store, newest: int) -> Iterator[tuple[int, Batch]]:
+    """(version, batch) of idempotent producers, newest first, of the last minutes in which there
+    were any: what time it is now, another clock may see otherwise."""
+    not_before_ms: int | None = None
     for version in range(newest, max(newest - REPEAT_COMMITS_MAX, -1), -1):
         try:
             line, _, _ = store.read(commit_path(version)).partition(b"\n")
@@ -123,8 +140,12 @@ def _recent_batches(store: Store, newest: int, not_before_ms: int) -> Iterator[t
         if body is None:
             continue
         info = CommitInfo.from_json(body)
+        batches = [batch for batch in reversed(info.batches) if batch.producer is not None]
+        if not batches:
+            continue
+        if not_before_ms is None:
+            not_before_ms = info.timestamp_ms - REPEAT_WINDOW_MS
         if info.timestamp_ms < not_before_ms:
             return
-        for batch in reversed(info.batches):
-            if batch.producer is not None:
-                yield version, batch
+        for batch in batches:
+            yield version, batch

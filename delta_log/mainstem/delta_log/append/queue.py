@@ -185,6 +185,7 @@ class AppendQueue(Generic[Token]):
         if not new:
             return Acceptance(None, tuple(repeated))
         self._check_room(size_bytes)
+        self.producers.check_room(len(numbered))
         return Acceptance(self._enqueue(new, size_bytes, token, now_ms), tuple(repeated))
 
     def recover(

@@ -17,7 +17,7 @@ from mainstem.delta_log.table.actions import (
     register_value,
     same_table,
 )
-from mainstem.delta_log.table.clocks import SteadyClock, time_elapsed_ms
+from mainstem.delta_log.table.clocks import SteadyClock, time_elapsed_ms, time_elapsed_s
 from mainstem.delta_log.table.commit_drivers import (
     AsyncCommits,
     FileSuperseded,
@@ -151,6 +151,7 @@ __all__ = [
     "replace_files",
     "same_table",
     "time_elapsed_ms",
+    "time_elapsed_s",
     "trim_step",
     "trim_targets",
     "wall_clock_ms",

@@ -8,8 +8,8 @@
 | `mainstem/tombstones/<partition>/<slot>/end` | tombstones before this offset, and from the next lower end of another slot on, were first seen by one compaction; 0: the slot is free |
 | `mainstem/tombstones/<partition>/<slot>/expiry` | from this time on (ms since 1970) they may go |
 | `mainstem/epoch` | the leader epoch: a writer that sees a higher one than its own stops |
-| `mainstem/producer/<producer id>/<partition>` | the last sequence; expires |
-| `mainstem/producer/<producer id>/<partition>/epoch` | its epoch, if that is not 0; expires |
+| `mainstem/producer/<producer id>/<partition>` | the last sequence, with the time of its commit; goes when the leader forgets the producer |
+| `mainstem/producer/<producer id>/<partition>/epoch` | its epoch, if that is not 0: counts while it has the same time as the last sequence; likewise |
 | `mainstem/wal/<gateway id>` | the last request that this gateway accepted and the table has |
 | `mainstem/vacuumed` | files that were removed from the table up to this time (ms since 1970) are deleted |
 | `mainstem/orphaned` | files that no version knows and that were written up to this time (ms since 1970) are being deleted: no commit may bring them in any more |
@@ -29,6 +29,10 @@ _LSO: Final = "mainstem/lso/"
 _CLEANED: Final = "mainstem/cleaned/"
 _TOMBSTONES: Final = "mainstem/tombstones/"
 _PRODUCER: Final = "mainstem/producer/"
+
+#: The time of a register that is not kept any more: Delta knows no other way to remove one than to
+#: let it expire. The next checkpoint leaves it out.
+FORGOTTEN_MS: Final = 1
 _PRODUCER_EPOCH: Final = "/epoch"
 _WAL: Final = "mainstem/wal/"
 
@@ -73,9 +77,14 @@ def belongs_to_appends(name: str) -> bool:
     return name.startswith((_LEO, _PRODUCER, _WAL))
 
 
+def is_producer(name: str) -> bool:
+    """Whether `name` is one of a producer's registers."""
+    return name.startswith(_PRODUCER)
+
+
 def parse_producer(name: str) -> tuple[int, int] | None:
     """(producer id, partition) if `name` is one of a producer's registers, else None."""
-    if not name.startswith(_PRODUCER):
+    if not is_producer(name):
         return None
     rest = name.removeprefix(_PRODUCER).removesuffix(_PRODUCER_EPOCH)
     producer_id, _, partition = rest.partition("/")

@@ -97,6 +97,7 @@ class TableState:
     """
 
     __slots__ = (
+        "_has_producers",
         "_partitions",
         "_paths",
         "checkpoint_version",
@@ -120,6 +121,7 @@ class TableState:
         self.metadata: Metadata | None = None
         self.config = TopicConfig({})
         self.registers: dict[str, Register] = {}
+        self._has_producers = True
         self._paths: dict[str, DataFile] = {}
         self._partitions: dict[int, PartitionFiles] = {}
 
@@ -152,7 +154,7 @@ class TableState:
                 case DataFile():
                     self._add(action)
                 case Register():
-                    self.registers[action.name] = action
+                    self._set(action)
                 case Remove():
                     self._remove(action.path)
                 case Metadata():
@@ -216,9 +218,21 @@ class TableState:
         """The active files of a partition."""
         return self._partitions.get(partition) or PartitionFiles()
 
-    def forget_register(self, name: str) -> None:
-        """Drops a register that has expired; the next checkpoint drops it from the log."""
-        self.registers.pop(name, None)
+    @property
+    def has_producers(self) -> bool:
+        """Whether the registers of producers are here, as `give_up_producers` was not called."""
+        return self._has_producers
+
+    def give_up_producers(self) -> None:
+        """Drops the registers of producers, and takes none from now on: whoever leads the topic
+        keeps the same by itself, in less memory. Takes a fraction of a second where there are many.
+        """
+        self._has_producers = False
+        self.registers = {
+            name: register
+            for name, register in self.registers.items()
+            if not registers.is_producer(name)
+        }
 
     def is_active(self, path: str) -> bool:
         return path in self._paths
@@ -295,6 +309,12 @@ class TableState:
         """The value of a register; 0 where it was never set."""
         register = self.registers.get(name)
         return 0 if register is None else register.value
+
+    def _set(self, register: Register) -> None:
+        if register.updated_ms == registers.FORGOTTEN_MS:
+            self.registers.pop(register.name, None)
+        elif self._has_producers or not registers.is_producer(register.name):
+            self.registers[register.name] = register
 
     def _add(self, file: DataFile) -> None:
         if file.path in self._paths:

@@ -38,8 +38,10 @@ _REGISTER_RETENTION = "delta.setTransactionRetentionDuration"
 #: Properties that every topic table gets beside its settings.
 _TABLE_PROPERTIES = {
     "delta.dataSkippingStatsColumns": "offset,timestamp",
-    # Idempotent producers' registers leave the checkpoints as producers are forgotten.
-    _REGISTER_RETENTION: "interval 1 days",
+    # Idempotent producers' registers leave the checkpoints when their leader has forgotten them,
+    # which it says with a time that lies before this. Not by their age: whoever writes a checkpoint
+    # may have a clock that is wrong by a day or a year.
+    _REGISTER_RETENTION: "interval 10000 days",
 }
 
 assert interval_ms(_TABLE_PROPERTIES[_REGISTER_RETENTION]) >= PRODUCER_EXPIRATION_MS_MAX, (
