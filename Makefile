@@ -2,7 +2,7 @@
 #
 #   PYTHON=python3.12 make setup     another interpreter for the virtual environment
 #   WORKERS=8 make test              more test processes
-#   ARGS='-k wheel' make test-unit   more arguments for pytest, the demo or the benchmark
+#   ARGS='-k wheel' make test-quick   more arguments for pytest, the demo or the benchmark
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -34,7 +34,7 @@ comma := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo setup test test-unit test-fault lint format proto bench lock clean java
+.PHONY: help demo setup test test-quick test-fault lint format proto bench lock clean java
 
 ##@ Start
 help: ## print this list
@@ -51,7 +51,7 @@ setup: $(STAMP) ## create .venv with everything in it
 test: java $(STAMP) ## run all tests
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
-test-unit: $(STAMP) ## run the fast tests that need no Java
+test-quick: $(STAMP) ## run the fast tests that need no Java: a minute or two, for daily work
 	@$(PYTEST) $(PARALLEL) -m "not spark and not slow and not fault and not end_to_end" $(ARGS)
 
 test-fault: $(STAMP) ## run the tests that inject faults, at full length: 300 kills, 1,000,000 records
