@@ -133,8 +133,8 @@ class SourceOptions:
                 with another.
         """
         given = _canonical(options)
-        warehouse = given.get(WAREHOUSE, "").strip()
-        if not warehouse:
+        warehouse = given.get(WAREHOUSE, "")
+        if not warehouse.strip():
             raise _invalid(
                 WAREHOUSE, f"the option {WAREHOUSE} is missing: the directory that holds the topics"
             )

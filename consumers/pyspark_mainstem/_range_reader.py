@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mainstem.delta_log import Store, read_data_file
 from mainstem.delta_log.files import DataFileMissing
-from mainstem.delta_log.store import open_store
+from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.table import DataFile
 from mainstem.errors import LogDamagedError
 from mainstem.records import HEADERS_TYPE
@@ -91,7 +91,7 @@ def _read_files(
     plan: RangePlan, columns: Sequence[str], fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     wanted = [_FILE_COLUMNS[name] for name in columns if name in _FILE_COLUMNS]
-    store = open_store(plan.table_uri)
+    store = open_warehouse(plan.table_uri)
     next_offset = plan.start
     try:
         for plans_left in reversed(range(_PLANS_MAX)):

@@ -5,7 +5,7 @@ by commit.
 from __future__ import annotations
 
 from mainstem.delta_log import OpenTopic, Store, TableState, load_table
-from mainstem.delta_log.store import NotFound, open_store
+from mainstem.delta_log.store import NotFound, open_warehouse
 from mainstem.delta_log.table import TOPICS
 from mainstem.errors import InvalidTopicError, LogDamagedError, UnknownTopicError
 from mainstem.records import check_topic_name
@@ -19,7 +19,7 @@ class TopicTables:
     """
 
     def __init__(self, warehouse: str) -> None:
-        self._root = open_store(warehouse)
+        self._root = open_warehouse(warehouse)
         self._tables: dict[str, OpenTopic] = {}
 
     def names(self) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from mainstem.delta_log import Committer, Store
-from mainstem.delta_log.store import open_store
+from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.table import Outcome, TableCommit, Topics
 from mainstem.jobs.compaction import Compaction, Merge, Merged
 from mainstem.jobs.runner import run_job
@@ -59,7 +59,7 @@ def _stop() -> None:
 
 
 def main(warehouse: str, step: str, on_spark: bool) -> None:
-    store = open_store(warehouse)
+    store = open_warehouse(warehouse)
     topics = Topics(store).names()
     store.close()
 

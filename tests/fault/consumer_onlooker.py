@@ -15,7 +15,7 @@ from tests.fault.consumer_members import PATIENCE_S
 
 from mainstem.client import Consumer, TopicPartition
 from mainstem.delta_log import Topics, read_data_file
-from mainstem.delta_log.store import open_store
+from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.table import SYSTEM
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.testing import OffsetCommit, OffsetRow, Operation, Output, runs_of
@@ -90,7 +90,7 @@ class Onlooker:
 
     def _follow(self) -> None:
         with contextlib.ExitStack() as stack:
-            store = stack.enter_context(contextlib.closing(open_store(self._warehouse)))
+            store = stack.enter_context(contextlib.closing(open_warehouse(self._warehouse)))
             while True:
                 if self._stopped.wait(0.1):
                     return

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log import Committed, Committer, Conflict, Store, Topics
-from mainstem.delta_log.store import open_store
+from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.table import (
     Action,
     DataFile,
@@ -41,7 +41,7 @@ _ATTEMPTS_MAX = 20
 def main(warehouse: str, seed: str, topics: list[str]) -> None:
     dice = random.Random(seed)
     done: Counter[str] = Counter()
-    store = open_store(warehouse)
+    store = open_warehouse(warehouse)
     opened = [Topics(store).open(topic) for topic in topics]
     try:
         while not select.select([sys.stdin], [], [], _INTERVAL_S)[0] or os.read(0, 1):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
-from mainstem.delta_log.store import open_store
+from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import OffsetOutOfRangeError
 from mainstem.jobs.compaction import Compaction
@@ -76,7 +76,7 @@ def test_each_record_is_read_once_or_reported_as_gone(tmp_path: Path) -> None:
     missing = set(range(COUNT + REST)).difference(read)
     reported = {offset for start, end in gone for offset in range(start, end)}
     assert missing == reported
-    store = open_store(str(warehouse))
+    store = open_warehouse(str(warehouse))
     report = verify_named(store, "t")
     store.close()
     assert report.ok, report.findings

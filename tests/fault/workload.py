@@ -24,7 +24,7 @@ from mainstem.delta_log import (
     Topics,
     read_data_file,
 )
-from mainstem.delta_log.store import open_store
+from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.verify import TopicReport, verify_named
 from mainstem.delta_log.wal import decode_entry, decode_segment
 from mainstem.limits import KIB, MIB
@@ -242,7 +242,7 @@ class Follower:
 @contextlib.contextmanager
 def open_topics(warehouse: Path, topics: Iterable[str]) -> Iterator[dict[str, OpenTopic]]:
     """The topics, opened for reading."""
-    store = open_store(warehouse)
+    store = open_warehouse(warehouse)
     opened: dict[str, OpenTopic] = {}
     try:
         for topic in topics:
@@ -381,7 +381,7 @@ def judge(
         histories: Of the producers, and of consumers.
         seen: What others saw meanwhile.
     """
-    store = open_store(warehouse)
+    store = open_warehouse(warehouse)
     try:
         reports = tuple(verify_named(store, topic) for topic in topics)
     finally:

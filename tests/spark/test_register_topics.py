@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -143,3 +144,20 @@ def test_some_topics_only(session: SparkSession, topic_log: TopicLog) -> None:
 def test_a_warehouse_that_is_not_there_is_an_error(session: SparkSession) -> None:
     with pytest.raises(StoreUnavailableError, match="there is no warehouse"):
         register_topics(session, "/no/such/place")
+
+
+def test_a_warehouse_with_an_odd_name_is_the_same_one_for_spark(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    place = tmp_path / "~" / " a%20b#c?d:e " / "grün [x] {y,z} *`'\"$HOME;&="
+    log = TopicLog(place)
+    try:
+        log.create("orders")
+        log.count_up("orders", 0, 3)
+        for uri in (str(place), place.as_uri()):
+            names = register_topics(session, uri)
+            assert _count(session, names["orders"]) == 3
+            source = session.read.format("mainstem").option("mainstem.warehouse", uri)
+            assert source.option("subscribe", "orders").load().count() == 3
+    finally:
+        log.close()

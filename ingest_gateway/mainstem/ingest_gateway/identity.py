@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from mainstem.config import GatewayConfig
+from mainstem.delta_log.store import parse_warehouse
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalInUse
 from mainstem.errors import InvalidConfigError
 
@@ -26,7 +27,12 @@ class Identity:
     """
 
     def __init__(self, config: GatewayConfig, warehouse_uri: str) -> None:
-        parent = Path(config.text("wal.directory") or Path(warehouse_uri) / "wal")
+        place = config.text("wal.directory")
+        parent = (
+            Path(parse_warehouse(place, "wal.directory").path)
+            if place
+            else Path(warehouse_uri) / "wal"
+        )
         durable = config.text("durability") == "fsync"
         self.gateway_id, self._files = _take(parent, config.text("gateway.id"), durable)
         try:

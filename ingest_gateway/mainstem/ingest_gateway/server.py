@@ -25,9 +25,9 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log import LocalStore, Store
-from mainstem.delta_log.store import NotFound
-from mainstem.errors import InvalidConfigError, StoreUnavailableError
+from mainstem.delta_log import Store
+from mainstem.delta_log.store import open_warehouse
+from mainstem.errors import InvalidConfigError
 from mainstem.ingest_gateway.admin_service import AdminService
 from mainstem.ingest_gateway.fetch_service import FetchService, fetch_handlers
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
@@ -77,6 +77,7 @@ class Gateway:
         store: Where the tables are; the gateway closes it. None: the directory `warehouse`.
 
     Raises:
+        InvalidConfigError: The warehouse is in a store that is not supported.
         StoreUnavailableError: The warehouse cannot be opened; the message says why.
     """
 
@@ -84,7 +85,7 @@ class Gateway:
         self._config = config
         self._draining = asyncio.Event()
         self._metrics = GatewayMetrics()
-        self._store = store or _warehouse(config)
+        self._store = store or open_warehouse(config.text("warehouse"), create=True)
         self._pool = ThreadPoolExecutor(
             config.number("append.threads"), thread_name_prefix="append"
         )
@@ -423,16 +424,6 @@ def _is_in_use(failure: OSError | None) -> bool:
 def _reachable(host: str) -> str:
     """The host that clients are told where the gateway listens on all of a machine's addresses."""
     return socket.gethostname() if host in ("0.0.0.0", "[::]", "*") else host
-
-
-def _warehouse(config: GatewayConfig) -> Store:
-    path = config.text("warehouse")
-    try:
-        return LocalStore(path)
-    except NotFound as error:
-        raise StoreUnavailableError(
-            f"the warehouse {path} cannot be made: {error}", path=path
-        ) from error
 
 
 def _raise_descriptor_limit() -> None:

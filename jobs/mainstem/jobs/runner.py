@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mainstem.delta_log.store import Store, open_store
+from mainstem.delta_log.store import Store, open_warehouse
 from mainstem.delta_log.table import SYSTEM, TOPICS, OpenTopic, Topics, wall_clock_ms
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.jobs.job import (
@@ -98,7 +98,7 @@ def plan_job(
     Raises:
         StoreUnavailableError: There is no such warehouse.
     """
-    store = open_store(warehouse)
+    store = open_warehouse(warehouse)
     try:
         tables = _plan_tables(store, job, topics, wall_clock_ms() if now_ms is None else now_ms)
         for table in tables:
@@ -140,12 +140,12 @@ def run_job(
     """
     run_id = uuid.uuid4().hex
     started_ms = clock_ms()
-    store = open_store(warehouse)
+    store = open_warehouse(warehouse)
     tables: list[_Table] = []
     rows: list[JobRun] = []
     try:
         tables = _plan_tables(store, job, topics, started_ms)
-        run = _Run(warehouse, job, tables, clock_ms, on_progress, stall_timeout_s)
+        run = _Run(store.uri, job, tables, clock_ms, on_progress, stall_timeout_s)
 
         def note(table: _Table) -> None:
             assert table.outcome is not None

@@ -12,7 +12,7 @@ from types import FrameType
 
 import structlog
 
-from mainstem.delta_log.store import open_store
+from mainstem.delta_log.store import open_warehouse
 from mainstem.jobs.jobs_config import JobsConfig
 from mainstem.jobs.scheduler import Scheduler
 from mainstem.jobs.scheduler_metrics import SchedulerMetrics
@@ -36,7 +36,7 @@ def serve_scheduler(
         StoreUnavailableError: There is no such warehouse.
         InvalidConfigError: The metrics' endpoint cannot be bound.
     """
-    store = open_store(warehouse)
+    store = open_warehouse(warehouse)
     metrics = SchedulerMetrics()
     runs = SparkRuns(warehouse, config.spark)
     with contextlib.ExitStack() as at_end:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from mainstem.delta_log.store import open_store
+from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.table import Topics
 from mainstem.errors import ShuttingDownError
 from mainstem.jobs.catalogue import make_job
@@ -107,7 +107,7 @@ class SparkRuns:
         return spark_session(_APP_NAME, **self._conf)
 
     def _topics(self) -> list[str]:
-        store = open_store(self._warehouse)
+        store = open_warehouse(self._warehouse)
         try:
             return Topics(store).names()
         finally:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mainstem.delta_log.store import open_store
+from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.table import Topics
 from mainstem.errors import ConfigError
 from mainstem.jobs.session import spark_session
@@ -67,7 +67,9 @@ def run_sql(
         SqlError: Spark refused the statement, or failed at it.
         SparkUnavailableError, StoreUnavailableError: There is no Spark, or no such warehouse.
     """
-    open_store(warehouse).close()  # before Spark starts: a mistyped path should not take so long
+    open_warehouse(
+        warehouse
+    ).close()  # before Spark starts: a mistyped path should not take so long
     session = spark or spark_session(**_ONE_STATEMENT)
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -108,7 +110,7 @@ def _mentioned(warehouse: str | os.PathLike[str], statement: str) -> list[str] |
     """The topics that the statement can mean; None for all. A view takes a tenth of a second to
     make.
     """
-    store = open_store(warehouse)
+    store = open_warehouse(warehouse)
     try:
         text = statement.lower()
         found = [topic for topic in Topics(store).names() if topic.lower() in text]

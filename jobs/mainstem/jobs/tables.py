@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from mainstem.delta_log.store import NotFound, Store, open_store
+from mainstem.delta_log.store import NotFound, Store, open_warehouse
 from mainstem.delta_log.table import TOPICS, Topics, load_table
 from mainstem.errors import UnknownTopicError
 
@@ -48,7 +48,7 @@ def register_topics(
         StoreUnavailableError: There is no such warehouse.
         UnknownTopicError: One of `topics` does not exist.
     """
-    store = open_store(warehouse)
+    store = open_warehouse(warehouse)
     try:
         known = Topics(store)
         existing = known.names()

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mainstem.delta_log.store import NotFound, Store, open_store
+from mainstem.delta_log.store import NotFound, Store, open_warehouse
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import Job, Task, TaskResult
 
@@ -68,7 +68,7 @@ class Share:
         Raises:
             StoreUnavailableError: There is no such warehouse on this machine.
         """
-        store = open_store(self.warehouse)
+        store = open_warehouse(self.warehouse)
         try:
             return [(one.number, self._run_task(store, one)) for one in self.tasks]
         finally:

@@ -134,10 +134,10 @@ def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> 
       mainstem --format json cluster verify --warehouse ./warehouse
     """
     from mainstem.delta_log import Topics
-    from mainstem.delta_log.store import open_store
+    from mainstem.delta_log.store import open_warehouse
     from mainstem.delta_log.verify import verify_named
 
-    store = open_store(warehouse or settings.gateway_config().text("warehouse"))
+    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
     rows: list[list[object]] = []
     failed = False
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import statistics
 import time
@@ -85,13 +86,13 @@ class _Report:
 @click.command()
 @click.option(
     "--warehouse",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("mainstem-demo"),
+    metavar="DIR",
+    default="mainstem-demo",
     help="Where the tables go; an earlier demo's are replaced.  [default: ./mainstem-demo]",
 )
 @pass_settings
 @reports_errors
-def demo(settings: Settings, warehouse: Path) -> None:
+def demo(settings: Settings, warehouse: str) -> None:
     """Send the 336,776 flights that left New York in 2013 through mainstem.
 
     Starts a gateway on a local warehouse, produces flights and weather over gRPC with acks=all
@@ -105,26 +106,28 @@ def demo(settings: Settings, warehouse: Path) -> None:
       mainstem --format json demo
     """
     from mainstem.cli._demo_data import read_flights, read_weather
+    from mainstem.delta_log.store import parse_warehouse
     from mainstem.jobs.flights_demo import FlightsDemo
     from mainstem.testing import GatewayProcess
 
-    _prepare(warehouse)
+    place = Path(parse_warehouse(warehouse).path)
+    _prepare(place)
     report = _Report()
     try:
         with contextlib.ExitStack() as stack:
             with report.step("read the files"):
                 flights, weather = read_flights(), read_weather()
             with report.step("start a gateway"):
-                gateway = stack.enter_context(GatewayProcess(warehouse))
+                gateway = stack.enter_context(GatewayProcess(place))
             with report.step("start Spark"):
-                spark = stack.enter_context(FlightsDemo(warehouse))
+                spark = stack.enter_context(FlightsDemo(place))
             _run(report, spark, gateway.address, flights, weather)
     except BaseException as error:
-        shutil.rmtree(warehouse, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
         if _was_interrupted(error):
             raise click.Abort from None
         raise
-    _print_report(settings, report, warehouse)
+    _print_report(settings, report, place)
     if not all(holds for _, holds, _ in report.checks):
         fail("a check failed, see above; the tables were kept for inspection")
 
@@ -269,8 +272,9 @@ def _print_report(settings: Settings, report: _Report, warehouse: Path) -> None:
     out.print()
     query = "SELECT partition, count(*), max(offset) FROM flights GROUP BY partition"
     out.print("[bold]Try next[/]")
-    out.print(f'  mainstem sql --warehouse {warehouse} "{query}"')
-    out.print(f"  mainstem gateway run --warehouse {warehouse}")
+    place = shlex.quote(str(warehouse))
+    out.print(f'  mainstem sql --warehouse {place} "{query}"')
+    out.print(f"  mainstem gateway run --warehouse {place}")
     out.print("  echo hello | mainstem topic produce weather -k me")
 
 

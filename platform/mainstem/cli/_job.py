@@ -201,11 +201,11 @@ def history(
       mainstem job history --job compaction -T orders -n 5
       mainstem --format json job history -n 0 > history.ndjson
     """
-    from mainstem.delta_log.store import open_store
+    from mainstem.delta_log.store import open_warehouse
     from mainstem.jobs.job_history import read_history
     from mainstem.records import format_timestamp_ms
 
-    store = open_store(warehouse or settings.gateway_config().text("warehouse"))
+    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
     try:
         rows = read_history(store, job=name, topic=topic, limit=limit)
     finally:

@@ -121,11 +121,11 @@ def status(settings: Settings, warehouse: str | None) -> None:
       mainstem --format wide job status
       mainstem --format json job status | jq 'select(.outcome == "failed")'
     """
-    from mainstem.delta_log.store import open_store
+    from mainstem.delta_log.store import open_warehouse
     from mainstem.jobs.catalogue import JOBS
     from mainstem.jobs.scheduler_table import JobRow, jobs_of, lease_of, read_rows
 
-    store = open_store(warehouse or settings.gateway_config().text("warehouse"))
+    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
     try:
         rows = read_rows(store)
     finally:
@@ -153,11 +153,11 @@ def status(settings: Settings, warehouse: str | None) -> None:
 def _set_paused(
     settings: Settings, names: tuple[str, ...], warehouse: str | None, *, paused: bool
 ) -> None:
-    from mainstem.delta_log.store import open_store
+    from mainstem.delta_log.store import open_warehouse
     from mainstem.jobs.catalogue import job_kind
     from mainstem.jobs.scheduler_table import set_paused
 
-    store = open_store(warehouse or settings.gateway_config().text("warehouse"))
+    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
 
     def act(name: str) -> Mapping[str, object]:
         job_kind(name)

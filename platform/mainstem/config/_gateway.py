@@ -47,7 +47,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "warehouse",
             "str",
             "warehouse",
-            "Where the tables are: a directory, made if it is not there.",
+            "Where the tables are: a directory, made if it is not there. A local path, taken "
+            "literally, or a file: URI.",
         ),
         ConfigKey(
             "listeners",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from mainstem.delta_log import LocalStore, TableState
 from mainstem.delta_log.files import encode_data_file, offset_for_timestamp
-from mainstem.delta_log.store import open_store
 from mainstem.delta_log.table import Action, Metadata, Protocol, Register, registers
-from mainstem.errors import InvalidConfigError, LogDamagedError, StoreUnavailableError
+from mainstem.errors import LogDamagedError
 from mainstem.records import records_to_wire_batch
 
 
@@ -64,24 +61,3 @@ def test_only_the_file_that_decides_is_read(store: LocalStore) -> None:
     assert offset_for_timestamp(store, state, 0, 15) == 1
     with pytest.raises(LogDamagedError, match="is missing"):
         offset_for_timestamp(store, state, 0, 25)
-
-
-def test_a_warehouse_is_named_by_a_path_or_a_file_uri(tmp_path: Path) -> None:
-    place = tmp_path / "a place"
-    open_store(place, create=True).close()
-    for uri in (str(place), place.as_uri(), f"file://localhost{place.as_uri()[7:]}"):
-        store = open_store(uri)
-        assert store.uri == str(place)
-        store.close()
-
-
-def test_a_warehouse_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailableError, match="there is no warehouse at"):
-        open_store(tmp_path / "typo")
-    assert not (tmp_path / "typo").exists()
-
-
-@pytest.mark.parametrize("uri", ["s3://bucket/x", "hdfs:/x", "file://elsewhere/x"])
-def test_other_stores_are_refused_by_name(uri: str) -> None:
-    with pytest.raises(InvalidConfigError, match="not supported yet"):
-        open_store(uri)

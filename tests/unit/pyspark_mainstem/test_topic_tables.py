@@ -141,5 +141,5 @@ def test_closing_leaves_nothing_open(tmp_path: Path) -> None:
 
 
 def test_another_scheme_than_file_is_refused_by_name() -> None:
-    with pytest.raises(InvalidConfigError, match="s3://bucket/path is neither a local path nor"):
+    with pytest.raises(InvalidConfigError, match="is in a store that is not supported yet"):
         TopicTables("s3://bucket/path")

@@ -10,10 +10,11 @@ from mainstem.delta_log.store.object_store import (
     Store,
     StoreGone,
 )
-from mainstem.delta_log.store.uri import open_store
+from mainstem.delta_log.store.warehouse_uri import LocalDirectory, open_warehouse, parse_warehouse
 
 __all__ = [
     "AlreadyExists",
+    "LocalDirectory",
     "LocalStore",
     "NotFound",
     "ObjectInfo",
@@ -21,6 +22,7 @@ __all__ = [
     "Store",
     "StoreGone",
     "make_directory",
-    "open_store",
+    "open_warehouse",
+    "parse_warehouse",
     "sync_directory",
 ]

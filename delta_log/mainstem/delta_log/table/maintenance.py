@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import re
+import tempfile
 import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table.live_table import LiveTable, check_checkpoint
 from mainstem.delta_log.table.log_cleanup import clean_log
-from mainstem.delta_log.table.snapshot import LAST_CHECKPOINT, checkpoint_path, load_table
+from mainstem.delta_log.table.snapshot import LAST_CHECKPOINT, LOG, checkpoint_path, load_table
 from mainstem.errors import LogDamagedError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 
 _OPEN_ATTEMPTS_MAX: Final = 10
 _OPEN_RETRY_DELAY_S: Final = 0.05
@@ -110,10 +116,34 @@ def open_delta_table(store: Store, version: int | None = None) -> DeltaTable:
     from deltalake.exceptions import DeltaError
 
     options = dict(store.storage_options) or None
-    for _ in range(_OPEN_ATTEMPTS_MAX - 1):
-        try:
-            return DeltaTable(store.uri, version=version, storage_options=options)
-        except DeltaError:
-            store.check_bound()
-            time.sleep(_OPEN_RETRY_DELAY_S)
-    return DeltaTable(store.uri, version=version, storage_options=options)
+    uri, detour = _uri_for_delta_rs(store)
+    try:
+        for attempt in range(1, _OPEN_ATTEMPTS_MAX + 1):
+            try:
+                table = DeltaTable(uri, version=version, storage_options=options)
+                break
+            except DeltaError:
+                store.check_bound()
+                if attempt == _OPEN_ATTEMPTS_MAX:
+                    raise
+                time.sleep(_OPEN_RETRY_DELAY_S)
+    except BaseException:
+        if detour is not None:
+            detour.cleanup()
+        raise
+    if detour is not None:
+        weakref.finalize(table, detour.cleanup)
+    return table
+
+
+def _uri_for_delta_rs(store: Store) -> tuple[str, tempfile.TemporaryDirectory[str] | None]:
+    """Where delta-rs finds the table's log, and a directory that is to be kept as long.
+
+    delta-rs unescapes a local path, and reads `a b` where it is given `a%20b`. It does not see such
+    a path if it comes by way of a link to the log, and it needs nothing else of the table.
+    """
+    if store.storage_options or not _ESCAPE.search(store.uri):
+        return store.uri, None
+    detour = tempfile.TemporaryDirectory(prefix="mainstem-log-")
+    os.symlink(f"{store.uri}/{LOG}", f"{detour.name}/{LOG}")
+    return detour.name, detour

@@ -1,0 +1,126 @@
+"""From where a warehouse lies, as users write it, to its store: the same place for everybody.
+
+A new kind of store gets a class beside `LocalDirectory`, and a branch in each of the two functions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from mainstem.delta_log.store.local import LocalStore
+from mainstem.delta_log.store.object_store import NotFound, Store
+from mainstem.errors import InvalidConfigError, StoreUnavailableError
+
+#: RFC 3986, section 3.1.
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+#: delta-rs takes a backslash for a slash, and refuses control characters.
+_UNUSABLE: Final = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDirectory:
+    """A warehouse in a directory of this machine.
+
+    Attributes:
+        path: Absolute, with single slashes and no `..`: so all who read it, Hadoop's paths
+            included, mean the same directory.
+    """
+
+    path: str
+
+
+def parse_warehouse(uri: str | os.PathLike[str], setting: str = "warehouse") -> LocalDirectory:
+    """Where a warehouse lies. Touches nothing but what a `..` goes through.
+
+    Args:
+        uri: A local path, taken literally: a leading `~`, `%20` or `#` is part of a name. Or a
+            `file:` URI with an absolute path, in which such characters are escaped.
+        setting: What the value is called, for messages.
+
+    Raises:
+        InvalidConfigError: It has another scheme, or characters that not all readers of the tables
+            take.
+    """
+    text = os.fspath(uri)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        path = text
+    elif scheme[1].lower() == "file":
+        path = _file_path(text, text[scheme.end() :], setting)
+    else:
+        raise _invalid(
+            text,
+            setting,
+            f"is in a store that is not supported yet ({scheme[1].lower()}:); give a local path or "
+            f"a file: URI. A directory of that name is ./{text}",
+        )
+    if not path:
+        raise _invalid(text, setting, "names no directory; give a local path or a file: URI")
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise _invalid(ascii(text), setting, "is not UTF-8; rename the directory") from error
+    if _UNUSABLE.search(path):
+        raise _invalid(
+            ascii(text),
+            setting,
+            "has a backslash or a control character, which not every reader of the tables takes; "
+            "rename the directory",
+        )
+    path = os.path.join(os.getcwd(), path)
+    if ".." in path.split("/"):
+        path = os.path.realpath(path)
+    # Two slashes in front have a meaning of their own, to Hadoop too.
+    return LocalDirectory("/" + os.path.normpath(path).lstrip("/"))
+
+
+def open_warehouse(uri: str | os.PathLike[str], *, create: bool = False) -> Store:
+    """The store of the warehouse at `uri`: for gateways, jobs, the command line and Spark alike.
+
+    Args:
+        uri: As for `parse_warehouse`.
+        create: Make the warehouse when it is not there; a reader does not.
+
+    Raises:
+        InvalidConfigError: As `parse_warehouse`. Nothing was made.
+        StoreUnavailableError: There is none, or it cannot be made or opened.
+    """
+    place = parse_warehouse(uri)
+    try:
+        return LocalStore(place.path, create=create)
+    except NotFound as error:
+        if create:
+            raise StoreUnavailableError(
+                f"the warehouse {place.path} cannot be made: {error}", path=place.path
+            ) from error
+        raise StoreUnavailableError(
+            f"there is no warehouse at {place.path}: the directory does not exist", path=place.path
+        ) from error
+
+
+def _file_path(text: str, rest: str, setting: str) -> str:
+    """The path of a `file:` URI: `file:/d`, `file:///d` or `file://localhost/d`."""
+    if "?" in rest or "#" in rest:
+        raise _invalid(
+            text, setting, "has a '?' or '#', which ends the path of a URI; write %3F or %23"
+        )
+    host, path = "", rest
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        path = slash + path
+    if host.lower() not in ("", "localhost"):
+        raise _invalid(
+            text, setting, f"is on another machine, {host}; for this one write file:///<path>"
+        )
+    if not path.startswith("/"):
+        raise _invalid(text, setting, "has no absolute path; write file:///<path>, or a plain path")
+    return unquote(path, errors="surrogateescape")
+
+
+def _invalid(text: str, setting: str, why: str) -> InvalidConfigError:
+    return InvalidConfigError(f"{setting} {text!r} {why}", name=setting, value=text)
