@@ -4,10 +4,10 @@ by commit.
 
 from __future__ import annotations
 
-from mainstem.delta_log import OpenTopic, Store, TableState, load_table
+from mainstem.delta_log import OpenTopic, Store, TableState, Topics, load_table
 from mainstem.delta_log.store import NotFound, open_warehouse
 from mainstem.delta_log.table import TOPICS
-from mainstem.errors import InvalidTopicError, LogDamagedError, UnknownTopicError
+from mainstem.errors import LogDamagedError, UnknownTopicError
 from mainstem.records import check_topic_name
 
 
@@ -20,19 +20,12 @@ class TopicTables:
 
     def __init__(self, warehouse: str) -> None:
         self._root = open_warehouse(warehouse)
+        self._topics = Topics(self._root)
         self._tables: dict[str, OpenTopic] = {}
 
     def names(self) -> list[str]:
-        """What may be a topic: the directory names that can be topic names, sorted. `get` tells for
-        sure.
-        """
-        found = []
-        for name in self._root.list_directories(TOPICS):
-            try:
-                found.append(check_topic_name(name))
-            except InvalidTopicError:
-                continue
-        return found
+        """The names of the topics, sorted. `get` tells for sure: one may just be deleted."""
+        return self._topics.names()
 
     def get(self, topic: str) -> TableState | None:
         """The newest state of the topic; None where there is no such topic.

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import functools
 import os
+import re
 import shutil
 import stat
 import threading
@@ -42,6 +43,11 @@ from mainstem.errors import StoreUnavailableError
 
 _TRASH = ".trash"
 _LOCK = ".remove-lock"
+
+#: What a table's directory has, for those that lie where a link leads to.
+_LOG = "_delta_log"
+_PARTITION = re.compile(r"partition=\d+")
+_DATA_FILE = re.compile(r"\.(parquet|tmp)$")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -205,7 +211,10 @@ class LocalStore:
     @_uses_root
     def list_directories(self, directory: str) -> list[str]:
         return sorted(
-            name for name, status in self._entries(directory) if stat.S_ISDIR(status.st_mode)
+            name
+            for name, status in self._entries(directory)
+            if stat.S_ISDIR(status.st_mode)
+            or (stat.S_ISLNK(status.st_mode) and self._leads_to_directory(directory, name))
         )
 
     @_uses_root
@@ -252,8 +261,8 @@ class LocalStore:
         # What interrupted removals left goes too. The directory of the trash stays: others may be
         # using it.
         with contextlib.suppress(StoreUnavailableError):
-            for name in self.list_directories(_TRASH):
-                shutil.rmtree(self._root / _TRASH / name, ignore_errors=True)
+            for name, _ in list(self._entries(_TRASH)):
+                _remove_table(str(self._root / _TRASH / name))
         return True
 
     @_uses_root
@@ -391,6 +400,14 @@ class LocalStore:
         finally:
             os.close(fd)
 
+    def _leads_to_directory(self, directory: str, name: str) -> bool:
+        """Whether a link leads to a directory; not if it leads nowhere now."""
+        try:
+            status = os.stat(os.path.join(directory, name), dir_fd=self._fd)
+        except OSError:
+            return False
+        return stat.S_ISDIR(status.st_mode)
+
     @contextlib.contextmanager
     def _reading(self, path: str) -> Iterator[None]:
         try:
@@ -406,6 +423,38 @@ class LocalStore:
             if not self._has_its_name():
                 return self._gone(path)
         return _unavailable(what, str(self._root / path), error)
+
+
+def _remove_table(path: str) -> None:
+    """Removes a table's directory as well as it can be done, and the data where links lead to.
+
+    An operator who keeps a topic, or one of its partitions, on another disk wants that disk freed.
+    What does not look like a part of the table is left alone there.
+    """
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path):
+            inner = os.path.join(path, name)
+            if os.path.islink(inner) and _PARTITION.fullmatch(name):
+                _remove_linked(inner, _DATA_FILE)
+            elif os.path.islink(path) and (name == _LOG or _PARTITION.fullmatch(name)):
+                shutil.rmtree(inner, ignore_errors=True)
+    if os.path.islink(path):
+        _remove_linked(path, None)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_linked(link: str, files: re.Pattern[str] | None) -> None:
+    """Removes a link, its files of that name where it leads to, and that directory if it is empty
+    then."""
+    target = os.path.realpath(link)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(target) if files is not None else ():
+            if files is not None and files.search(name):
+                os.unlink(os.path.join(target, name))
+        os.rmdir(target)
+    with contextlib.suppress(OSError):
+        os.unlink(link)
 
 
 def _unavailable(what: str, path: str, error: OSError) -> StoreUnavailableError:

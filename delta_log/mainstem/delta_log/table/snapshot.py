@@ -8,6 +8,7 @@ Source: Delta protocol, sections "Checkpoints" and "Last Checkpoint File".
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any, Final
@@ -49,6 +50,24 @@ def commit_path(version: int) -> str:
 def checkpoint_path(version: int) -> str:
     """The path of a version's checkpoint inside its table."""
     return f"{LOG}/{version:020d}.checkpoint.parquet"
+
+
+def has_log(store: Store, directory: str) -> bool:
+    """Whether there is a table in the directory: any of its commit or checkpoint files.
+
+    Raises:
+        StoreUnavailableError: The store failed, or it may not be read.
+    """
+    # A log may have thousands of files: it is listed only where the usual ones are not there.
+    # Clean-up removes the first one once the other is there, which is optional.
+    for path in (commit_path(0), LAST_CHECKPOINT):
+        with contextlib.suppress(NotFound):
+            store.read_range(f"{directory}/{path}", 0, 1)
+            return True
+    return any(
+        _COMMIT.fullmatch(info.name) or _CHECKPOINT.fullmatch(info.name)
+        for info in store.list_files(f"{directory}/{LOG}")
+    )
 
 
 def read_commit(store: Store, version: int) -> list[Action]:

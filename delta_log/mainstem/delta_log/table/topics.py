@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
@@ -14,10 +15,11 @@ from mainstem.delta_log.table.commit_drivers import commit_beside_leader, run_bl
 from mainstem.delta_log.table.commit_loop import CREATE, commit_loop
 from mainstem.delta_log.table.committer import TableCommit, wall_clock_ms
 from mainstem.delta_log.table.followed import OpenTopic
-from mainstem.delta_log.table.snapshot import LAST_CHECKPOINT, commit_path, load_table, read_commit
+from mainstem.delta_log.table.snapshot import has_log, load_table, read_commit
 from mainstem.delta_log.table.state import FORMAT, FORMAT_PROPERTY, PARTITIONS_PROPERTY, TableState
 from mainstem.errors import (
     InvalidConfigError,
+    InvalidTopicError,
     LogDamagedError,
     StoreUnavailableError,
     TopicExistsError,
@@ -25,6 +27,8 @@ from mainstem.errors import (
 )
 from mainstem.limits import PARTITION_COUNT_MAX, PRODUCER_EXPIRATION_MS_MAX
 from mainstem.records import check_topic_name
+
+log = logging.getLogger(__name__)
 
 TOPICS = "topics"
 SYSTEM = "system"
@@ -66,6 +70,8 @@ class Topics:
         self._store = store
         self._clock_ms = clock_ms
         self._folder = folder
+        #: Directories that were told to be unreadable.
+        self._unreadable: set[str] = set()
 
     @property
     def store(self) -> Store:
@@ -76,8 +82,11 @@ class Topics:
         return f"{self._store.uri}/{self._folder}/{topic}"
 
     def names(self) -> list[str]:
-        """The names of all topics, sorted."""
-        return [name for name in self._store.list_directories(self._folder) if self._has_log(name)]
+        """The names of all topics, sorted. Directories that may not be read are left out.
+
+        One that the store cannot read now is named: who opens it is told why.
+        """
+        return [name for name in self._store.list_directories(self._folder) if self._is_topic(name)]
 
     def exists(self, topic: str) -> bool:
         """Whether there is a topic of that name. Raises InvalidTopicError if none can have it."""
@@ -237,15 +246,20 @@ class Topics:
             self.open(topic).store.close()
 
     def _has_log(self, topic: str) -> bool:
-        """Whether there is a table. Not by listing: a log may have thousands of files."""
-        for path in (
-            commit_path(0),
-            LAST_CHECKPOINT,
-        ):  # clean-up removes the first once the second is there
-            with contextlib.suppress(NotFound):
-                self._store.open(f"{self._folder}/{topic}/{path}").close()
+        return has_log(self._store, f"{self._folder}/{topic}")
+
+    def _is_topic(self, directory: str) -> bool:
+        try:
+            return self._has_log(check_topic_name(directory))
+        except InvalidTopicError:
+            return False
+        except StoreUnavailableError as error:
+            if not isinstance(error.__cause__, PermissionError):
                 return True
-        return False
+            if directory not in self._unreadable:
+                self._unreadable.add(directory)
+                log.warning("no topic: %s/%s: %s", self._folder, directory, error.__cause__)
+            return False
 
 
 def altered_config(
