@@ -2,6 +2,7 @@
 
 from mainstem.delta_log.store.disk import make_directory, sync_directory
 from mainstem.delta_log.store.local import LocalStore
+from mainstem.delta_log.store.memory import MemoryStore
 from mainstem.delta_log.store.object_store import (
     AlreadyExists,
     NotFound,
@@ -16,6 +17,7 @@ __all__ = [
     "AlreadyExists",
     "LocalDirectory",
     "LocalStore",
+    "MemoryStore",
     "NotFound",
     "ObjectInfo",
     "PutOutcomeUnknown",

@@ -1,0 +1,190 @@
+"""A `Store` in the memory of this process: for tests, with the contract of every other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import pyarrow as pa
+
+from mainstem.delta_log.store.object_store import (
+    AlreadyExists,
+    NotFound,
+    ObjectInfo,
+    StoreGone,
+)
+from mainstem.errors import StoreUnavailableError
+
+
+@dataclass(slots=True)
+class _File:
+    data: bytes
+    modified_ms: int
+
+
+@dataclass(eq=False, slots=True)
+class _Directory:
+    files: dict[str, _File] = field(default_factory=dict)
+    directories: dict[str, _Directory] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """An empty store; `bind` gives others that share its files.
+
+    Args:
+        uri: What it is called.
+    """
+
+    def __init__(self, uri: str = "memory://") -> None:
+        self._uri = uri
+        self._lock = threading.RLock()
+        self._root = _Directory()
+        #: The store that this one was bound from, and where it lay there.
+        self._parent: MemoryStore | None = None
+        self._place = ""
+        self._closed = False
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        return {}
+
+    def read(self, path: str) -> bytes:
+        with self._using():
+            return self._file(path).data
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        assert start >= 0
+        assert length >= 0
+        return self.read(path)[start : start + length]
+
+    def open(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self.read(path))
+
+    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        with self._using():
+            self._check_bound(path)
+            directory, name = self._parent_of(path, create=True)
+            directory.files[name] = _File(bytes(data), _now_ms())
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        with self._using():
+            self._check_bound(path)
+            directory, name = self._parent_of(path, create=True)
+            if name in directory.files:
+                raise AlreadyExists(path)
+            directory.files[name] = _File(bytes(data), _now_ms())
+
+    def make_durable(self, path: str) -> None:
+        with self._using():
+            self._file(path)
+
+    def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
+        with self._using():
+            found = self._directory(directory)
+            files = {} if found is None else found.files
+            return [
+                ObjectInfo(name, len(files[name].data), files[name].modified_ms)
+                for name in sorted(files)
+                if name > start_after
+            ]
+
+    def list_directories(self, directory: str) -> list[str]:
+        with self._using():
+            found = self._directory(directory)
+            return [] if found is None else sorted(found.directories)
+
+    def delete(self, path: str) -> None:
+        with self._using():
+            try:
+                directory, name = self._parent_of(path)
+            except NotFound:
+                return
+            directory.files.pop(name, None)
+
+    def sweep(self, directory: str, not_after_ms: int) -> int:
+        with self._using():
+            return 0  # nothing is interrupted here
+
+    def remove_directory(self, path: str, bound: Self) -> bool:
+        with self._using():
+            found = self._directory(path)
+            if found is None or found is not bound._root:
+                return False
+            above, name = self._parent_of(path)
+            del above.directories[name]
+            return True
+
+    def bind(self, directory: str, *, create: bool = False) -> Self:
+        with self._using():
+            found = self._directory(directory, create=create)
+            if found is None:
+                raise NotFound(f"there is no directory {self._uri}/{directory}")
+            bound = type(self)(f"{self._uri.rstrip('/')}/{directory}" if directory else self._uri)
+            bound._lock = self._lock
+            bound._root = found
+            bound._parent = self
+            bound._place = directory
+            return bound
+
+    def check_bound(self) -> None:
+        with self._using():
+            self._check_bound("")
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+    def self_check(self) -> None:
+        with self._using():
+            self._check_bound("")
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _using(self) -> threading.RLock:
+        if self._closed:
+            raise StoreUnavailableError(
+                f"the store {self._uri} is closed; nothing was done", path=self._uri
+            )
+        return self._lock
+
+    def _check_bound(self, path: str) -> None:
+        if self._parent is not None and self._parent._directory(self._place) is not self._root:
+            raise StoreGone(f"the directory {self._uri} was removed while it was in use", path=path)
+
+    def _directory(self, path: str, *, create: bool = False) -> _Directory | None:
+        found = self._root
+        for part in filter(None, path.split("/")):
+            if part in found.files:
+                return None
+            child = found.directories.get(part)
+            if child is None:
+                if not create:
+                    return None
+                child = found.directories[part] = _Directory()
+            found = child
+        return found
+
+    def _parent_of(self, path: str, *, create: bool = False) -> tuple[_Directory, str]:
+        above, _, name = path.rpartition("/")
+        directory = self._directory(above, create=create)
+        if directory is None:
+            raise NotFound(f"there is no directory {self._uri}/{above}")
+        return directory, name
+
+    def _file(self, path: str) -> _File:
+        directory, name = self._parent_of(path)
+        file = directory.files.get(name)
+        if file is None:
+            raise NotFound(f"there is no file {self._uri}/{path}")
+        return file
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

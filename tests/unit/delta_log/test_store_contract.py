@@ -1,0 +1,313 @@
+"""What every store promises. A new kind of store is added to `STORES`, and passes all of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mainstem.delta_log import LocalStore, Store
+from mainstem.delta_log.store import AlreadyExists, MemoryStore, NotFound, StoreGone
+from mainstem.errors import StoreUnavailableError
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+#: Makes an empty store; the folder is for those that need one.
+STORES: dict[str, Callable[[Path], Store]] = {
+    "local": lambda folder: LocalStore(folder / "warehouse"),
+    "memory": lambda _: MemoryStore(),
+}
+
+WRITERS = 16
+
+LARGE = os.urandom(9 * 1024 * 1024)
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, no_leaks: None, tmp_path: Path) -> Iterator[Store]:
+    opened = STORES[request.param](tmp_path)
+    yield opened
+    opened.close()
+
+
+# -- put if absent -------------------------------------------------------------------------------
+
+
+def _race(store: Store, path: str, start: threading.Barrier) -> list[int]:
+    """Which of many writers put `path`: those who were told that they did."""
+
+    def put(writer: int) -> bool:
+        start.wait()
+        try:
+            store.put_if_absent(path, b"%d" % writer * 1000)
+        except AlreadyExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        won = list(pool.map(put, range(WRITERS)))
+    return [writer for writer in range(WRITERS) if won[writer]]
+
+
+def test_of_many_writers_of_one_name_exactly_one_wins_and_its_data_is_there(store: Store) -> None:
+    start = threading.Barrier(WRITERS)
+    for number in range(30):
+        path = f"_delta_log/{number:020d}.json"
+        winners = _race(store, path, start)
+        assert len(winners) == 1
+        assert store.read(path) == b"%d" % winners[0] * 1000
+
+
+def test_a_loser_can_read_what_won_at_once(store: Store) -> None:
+    start = threading.Barrier(WRITERS)
+
+    def put_and_read(writer: int) -> bytes:
+        start.wait()
+        with suppress(AlreadyExists):
+            store.put_if_absent("a", b"%d" % writer)
+        return store.read("a")
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        assert len(set(pool.map(put_and_read, range(WRITERS)))) == 1
+
+
+def test_a_name_that_is_taken_keeps_its_data(store: Store) -> None:
+    store.put_if_absent("log/0", b"first")
+    for _ in range(2):
+        with pytest.raises(AlreadyExists):
+            store.put_if_absent("log/0", b"second")
+    assert store.read("log/0") == b"first"
+
+
+def test_a_name_that_was_deleted_is_free(store: Store) -> None:
+    store.put_if_absent("log/0", b"first")
+    store.delete("log/0")
+    store.put_if_absent("log/0", b"second")
+    assert store.read("log/0") == b"second"
+
+
+def test_a_name_that_was_put_is_not_absent(store: Store) -> None:
+    store.put("a", b"x")
+    with pytest.raises(AlreadyExists):
+        store.put_if_absent("a", b"y")
+
+
+def test_no_reader_sees_a_part_of_a_file(store: Store) -> None:
+    seen: set[int] = set()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            for info in store.list_files("log"):
+                seen.add(info.size_bytes)
+                seen.add(len(store.read(f"log/{info.name}")))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    data = LARGE[: 1024 * 1024]
+    number = 0
+    while number < 20 or not seen:
+        store.put_if_absent(f"log/{number:03d}", data)
+        number += 1
+    done.set()
+    reader.join()
+    assert seen == {len(data)}
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\0\xff" * 500, LARGE], ids=len)
+def test_what_was_put_is_read_at_once_whole_by_range_and_at_any_place(
+    store: Store, data: bytes
+) -> None:
+    store.put("a/b/c", data)
+    store.put_if_absent("a/b/d", data)
+    middle = len(data) // 2
+    for path in ("a/b/c", "a/b/d"):
+        assert store.read(path) == data
+        assert store.read_range(path, middle, 100) == data[middle : middle + 100]
+        with store.open(path) as file:
+            assert file.size() == len(data)
+            file.seek(middle)
+            assert file.read(100) == data[middle : middle + 100]
+
+
+def test_a_range_is_cut_where_the_file_ends(store: Store) -> None:
+    store.put("a", b"0123456789")
+    assert store.read_range("a", 8, 4) == b"89"
+    assert store.read_range("a", 10, 4) == b""
+    assert store.read_range("a", 99, 4) == b""
+    assert store.read_range("a", 4, 0) == b""
+
+
+def test_a_buffer_of_arrow_is_put_as_it_is_and_read_as_parquet(store: Store) -> None:
+    table = pa.table({"n": list(range(100_000))})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    store.put("partition=0/f.parquet", sink.getvalue())
+    with store.open("partition=0/f.parquet") as source, pq.ParquetFile(source) as parquet:
+        assert parquet.read() == table
+
+
+def test_a_file_that_was_put_again_has_the_new_data(store: Store) -> None:
+    store.put("a", b"old and long")
+    store.put("a", b"new")
+    assert store.read("a") == b"new"
+
+
+def test_an_open_file_is_read_to_its_end_though_it_is_deleted(store: Store) -> None:
+    store.put("a", LARGE)
+    with store.open("a") as file:
+        store.delete("a")
+        assert file.read() == LARGE
+
+
+def test_what_is_not_there_is_not_found(store: Store) -> None:
+    store.put("a", b"x")
+    for path in ("b", "no/such/directory", "a/b"):
+        for call in (store.read, store.open, store.make_durable):
+            with pytest.raises(NotFound):
+                call(path)
+        with pytest.raises(NotFound):
+            store.read_range(path, 0, 1)
+
+
+def test_what_was_put_can_be_made_durable_again(store: Store) -> None:
+    store.put_if_absent("log/0", b"x")
+    store.make_durable("log/0")
+    assert store.read("log/0") == b"x"
+
+
+# -- deleting ------------------------------------------------------------------------------------
+
+
+def test_deleting_what_is_not_there_does_nothing(store: Store) -> None:
+    store.put("log/0", b"x")
+    for path in ("log/1", "no/such/directory", "x"):
+        store.delete(path)
+    assert store.read("log/0") == b"x"
+
+
+def test_a_deleted_file_is_neither_read_nor_listed(store: Store) -> None:
+    for number in range(3):
+        store.put(f"log/{number}", b"x")
+    store.delete("log/1")
+    with pytest.raises(NotFound):
+        store.read("log/1")
+    assert [info.name for info in store.list_files("log")] == ["0", "2"]
+
+
+# -- listing -------------------------------------------------------------------------------------
+
+
+def test_a_listing_is_sorted_has_sizes_and_begins_after_the_given_name(store: Store) -> None:
+    for name in ("b", "a", "d", "c"):
+        store.put(f"log/{name}", name.encode() * 3)
+    store.put("log/below/x", b"")
+    store.put("log2/x", b"")
+    assert [info.name for info in store.list_files("log")] == ["a", "b", "c", "d"]
+    assert [info.name for info in store.list_files("log", "b")] == ["c", "d"]
+    assert [info.name for info in store.list_files("log", "bb")] == ["c", "d"]
+    assert store.list_files("log", "d") == []
+    assert {info.size_bytes for info in store.list_files("log")} == {3}
+    assert store.list_directories("log") == ["below"]
+    assert store.list_directories("") == ["log", "log2"]
+
+
+def test_a_listing_of_thousands_of_files_has_each_of_them_once(store: Store) -> None:
+    names = [f"{number:020d}.json" for number in range(2_100)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: store.put(f"log/{name}", b"x"), reversed(names)))
+    assert [info.name for info in store.list_files("log")] == names
+    assert [info.name for info in store.list_files("log", names[2_000])] == names[2_001:]
+
+
+def test_a_listing_says_when_a_file_was_written(store: Store) -> None:
+    store.put("log/0", b"x")
+    store.put("log/1", b"x")
+    first, second = store.list_files("log")
+    assert 0 < first.modified_ms <= second.modified_ms
+
+
+def test_what_is_not_there_has_an_empty_listing(store: Store) -> None:
+    store.put("file", b"x")
+    for directory in ("nothing", "nothing/below", "file"):
+        assert store.list_files(directory) == []
+        assert store.list_directories(directory) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["partition=0", "a.b_c-D", "_delta_log", "t" * 249, "..", ".hidden", "a b%20#?&+=ü"],
+)
+def test_names_are_kept_as_they_are(store: Store, name: str) -> None:
+    if name == "..":
+        name = "..x"
+    store.put(f"{name}/{name}", b"x")
+    store.put_if_absent(f"{name}/{name[:240]}2", b"y")
+    assert store.read(f"{name}/{name}") == b"x"
+    assert store.list_directories("") == [name]
+    assert [info.name for info in store.list_files(name)] == sorted([name, f"{name[:240]}2"])
+
+
+# -- stores inside a store -----------------------------------------------------------------------
+
+
+def test_a_bound_store_has_the_files_below_its_directory(store: Store) -> None:
+    store.put("topics/t/a", b"x")
+    bound = store.bind("topics/t")
+    assert bound.read("a") == b"x"
+    bound.put("b/c", b"y")
+    assert store.read("topics/t/b/c") == b"y"
+    assert bound.uri == f"{store.uri.rstrip('/')}/topics/t"
+    bound.close()
+
+
+def test_a_bound_store_never_reaches_a_directory_that_was_made_again_under_its_name(
+    store: Store,
+) -> None:
+    old = store.bind("topics/t", create=True)
+    old.put("partition=0/a", b"old")
+    assert store.remove_directory("topics/t", old)
+    assert not store.remove_directory("topics/t", old)
+    with pytest.raises(NotFound):
+        store.bind("topics/t")
+    new = store.bind("topics/t", create=True)
+    new.put("partition=0/new", b"new")
+    for write in (old.put, old.put_if_absent):
+        for path in ("partition=0/b", "_delta_log/0", "c"):
+            with pytest.raises(StoreGone):
+                write(path, b"late")
+    with pytest.raises(StoreGone):
+        old.check_bound()
+    with pytest.raises(NotFound):
+        old.read("partition=0/new")
+    assert not store.remove_directory("topics/t", old)
+    assert new.list_directories("") == ["partition=0"]
+    assert [info.name for info in new.list_files("partition=0")] == ["new"]
+    old.close()
+    new.close()
+
+
+def test_a_closed_store_does_nothing_more(store: Store) -> None:
+    bound = store.bind("topics/t", create=True)
+    bound.put("a", b"x")
+    bound.close()
+    bound.close()
+    for call in (bound.read, bound.open, bound.list_files, bound.delete):
+        with pytest.raises(StoreUnavailableError, match="is closed"):
+            call("a")
+    assert store.read("topics/t/a") == b"x"
+
+
+def test_a_store_that_keeps_its_promises_passes_its_own_check(store: Store) -> None:
+    store.self_check()
+    assert store.list_files("") == []
