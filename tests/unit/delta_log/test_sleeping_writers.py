@@ -7,21 +7,27 @@ happened must be in the table that everybody reads.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import random
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.delta_log.appending import batch, create, lead, run, values
 from tests.unit.delta_log.faults import FaultyStore, nothing
 from tests.unit.delta_log.tables import append, same_state
 
-from mainstem.delta_log import OpenTopic, Slice, Topics, load_table
+from mainstem.delta_log import LocalStore, OpenTopic, RollUpMemory, Slice, Topics, load_table
 from mainstem.delta_log.table import (
     LAST_CHECKPOINT,
     LOG,
+    LiveTable,
     Register,
     TableCommit,
     TableState,
@@ -29,6 +35,7 @@ from mainstem.delta_log.table import (
     registers,
     write_checkpoint,
 )
+from mainstem.delta_log.verify import verify_named
 from mainstem.errors import MainstemError, OutcomeUnknownError
 
 pytestmark = pytest.mark.fault
@@ -264,3 +271,85 @@ def test_two_that_wake_do_not_build_a_log_of_their_own_on_each_other(
         await first.close(1)
 
     run(work)
+
+
+async def _work(opened: OpenTopic, pool: ThreadPoolExecutor) -> list[tuple[int, bytes]]:
+    """All that a leader does: it takes the lead, appends, rolls up, writes a checkpoint and cleans
+    the log. Returns what was acknowledged, with its offset."""
+    acknowledged: list[tuple[int, bytes]] = []
+    loop = asyncio.get_running_loop()
+    try:
+        leader = await lead(opened, pool, roll_up_memory=RollUpMemory(2**20))
+    except MainstemError:
+        return acknowledged
+    for number in range(1000, 1008):
+        with contextlib.suppress(MainstemError):
+            answer = await leader.submit([Slice(0, batch(number))], 1)
+            acknowledged.append((answer.batches[0].base_offset, b"%d" % number))
+        if number == 1005:
+            live = LiveTable.of(leader.state)
+            # delta-rs has errors of its own for a log that is not what it was.
+            with contextlib.suppress(Exception):
+                await loop.run_in_executor(pool, write_checkpoint, opened.store, live)
+    await leader.close(5)
+    return acknowledged
+
+
+def _calls(topics: Topics, pool: ThreadPoolExecutor) -> int:
+    """How many calls of the store that takes."""
+    opened = topics.open("t")
+    watched = FaultyStore(opened.store)
+    run(lambda: _void(_work(OpenTopic("t", watched, opened.state), pool)))
+    return len(watched.calls)
+
+
+async def _void(work: Coroutine[Any, Any, object]) -> None:
+    await work
+
+
+FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pointer", POINTERS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_leader_that_sleeps_at_any_call_of_all_it_does_has_told_no_lie(
+    tmp_path: Path, pool: ThreadPoolExecutor, seed: int, when: str, pointer: str
+) -> None:
+    """Each call of the store in turn, in `make test-fault`; some of them, in `make test`."""
+
+    def fresh(name: str) -> Topics:
+        made = Topics(LocalStore(tmp_path / name))
+        create(made, rollup_files=4)
+        return made
+
+    count = _calls(fresh("counted"), pool)
+    assert count > 40
+    steps = range(count) if FULL else sorted(random.Random(seed).sample(range(count), 6))
+    lock = threading.Lock()
+    for step in steps:
+        topics = fresh(f"at-{step}")
+        opened = topics.open("t")
+        left = [step]
+
+        def hook(call: str, path: str, left: list[int] = left, topics: Topics = topics) -> None:
+            with lock:
+                left[0] -= 1
+                now = left[0] == -1
+            if now:
+                two_hours_pass(topics, pointer)
+
+        before, after = (hook, nothing) if when == "before" else (nothing, hook)
+        slow = OpenTopic("t", FaultyStore(opened.store, before, after), opened.state)
+        acknowledged: list[tuple[int, bytes]] = []
+
+        async def work(slow: OpenTopic = slow, to: list[tuple[int, bytes]] = acknowledged) -> None:
+            to.extend(await _work(slow, pool))
+
+        run(work)
+        found = values(topics, 0)
+        where = f"asleep {when} call {step} of {count}"
+        assert set(acknowledged) <= set(found), f"{where}: acknowledged, and not in the table"
+        assert [offset for offset, _ in found] == list(range(len(found))), where
+        report = verify_named(topics.store, "t")
+        assert report.ok, (where, report.findings)
