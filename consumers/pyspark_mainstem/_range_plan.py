@@ -17,6 +17,8 @@ class FilePart(NamedTuple):
     base_offset: int
     last_offset: int
     record_count: int
+    size_bytes: int
+    tail_crc32c: int | None
 
     @property
     def dense(self) -> bool:
@@ -89,6 +91,8 @@ def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
                 file.base_offset,
                 file.last_offset,
                 file.record_count,
+                file.size_bytes,
+                file.tail_crc32c,
             )
             for file in files
         ),

@@ -159,11 +159,12 @@ def _data_file(plan: RangePlan, part: FilePart) -> DataFile:
         partition=plan.partition,
         base_offset=part.base_offset,
         last_offset=part.last_offset,
-        record_count=0,
-        size_bytes=0,
+        record_count=part.record_count,
+        size_bytes=part.size_bytes,
         timestamp_ms_min=0,
         timestamp_ms_max=0,
         modified_ms=0,
+        tail_crc32c=part.tail_crc32c,
     )
 
 

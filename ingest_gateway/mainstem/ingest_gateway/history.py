@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log import Store
-from mainstem.delta_log.files import unreadable
-from mainstem.delta_log.table import DataFile, parquet_file
+from mainstem.delta_log.files import offset_statistics, open_data_file
+from mainstem.delta_log.table import DataFile
 from mainstem.limits import FETCH_CURSORS_MAX, MIB
 
 #: What a cursor decodes at a time: small enough that what is left over costs little memory.
@@ -37,17 +37,16 @@ class Cursor:
     def __init__(
         self, store: Store, file: DataFile, columns: Sequence[str], start_offset: int
     ) -> None:
-        self._store = store
         self._file = file
         self._columns = tuple(columns)
         self.offset = start_offset
         self._rest: pa.RecordBatch | None = None
-        self._source = store.open(file.path)
+        self._reader = open_data_file(store, file)
         try:
             self._batches = self._open()
         except (pa.ArrowException, OSError) as error:
             self.close()
-            raise unreadable(store, file, error) from error
+            raise self._reader.error(error) from error
 
     @property
     def key(self) -> _Key:
@@ -69,7 +68,7 @@ class Cursor:
                 if first < batch.num_rows:
                     self._rest = batch.slice(first).select(list(self._columns))
         except (pa.ArrowException, OSError) as error:
-            raise unreadable(self._store, self._file, error) from error
+            raise self._reader.error(error) from error
         return self._rest
 
     def advance(self, rows: int) -> None:
@@ -82,10 +81,10 @@ class Cursor:
 
     def close(self) -> None:
         """Lets go of the file. The cursor can be used no more."""
-        self._source.close()
+        self._reader.close()
 
     def _open(self) -> Iterator[pa.RecordBatch]:
-        parquet = parquet_file(self._source)
+        parquet = self._reader.parquet
         metadata = parquet.metadata
         groups = [
             index
@@ -155,10 +154,5 @@ class History:
 
 def _last_offset(group: pq.RowGroupMetaData) -> int:
     """The last offset of a row group, or a higher one."""
-    for index in range(group.num_columns):
-        column = group.column(index)
-        if column.path_in_schema == "offset":
-            statistics = column.statistics
-            if statistics is not None and statistics.has_min_max:
-                return int(statistics.max)
-    return 2**63 - 1
+    statistics = offset_statistics(group)
+    return 2**63 - 1 if statistics is None else int(statistics.max)

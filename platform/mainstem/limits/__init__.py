@@ -23,8 +23,9 @@ TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
 #: Rows of one Parquet row group: what a reader decodes at a time.
 ROW_GROUP_ROWS_MAX: Final = 128 * 1024
 
-#: Bytes of records in one row group, so that large records do not make large row groups.
-ROW_GROUP_BYTES_MAX: Final = 32 * MIB
+#: Bytes of records in one row group, so that large records do not make large row groups: a reader
+#: holds a whole column of one, and a gateway keeps `FETCH_CURSORS_MAX` readers open.
+ROW_GROUP_BYTES_MAX: Final = 8 * MIB
 
 #: Bytes of records that one table commit takes: bounds the memory and the time of a commit.
 COMMIT_BYTES_MAX: Final = 64 * MIB

@@ -1,6 +1,7 @@
 """Records: their schemas, names, sizes, timestamps, and Kafka's key hash."""
 
 from mainstem.records._arrow import (
+    FILE_SCHEMA,
     HEADERS_TYPE,
     TABLE_SCHEMA,
     WIRE_SCHEMA,
@@ -27,6 +28,7 @@ from mainstem.records._timestamps import (
 from mainstem.records._topics import check_topic_name
 
 __all__ = [
+    "FILE_SCHEMA",
     "HEADERS_TYPE",
     "TABLE_SCHEMA",
     "WIRE_SCHEMA",

@@ -1,4 +1,5 @@
-"""The Arrow schemas of records: on their way (`WIRE_SCHEMA`) and in a file (`TABLE_SCHEMA`)."""
+"""The Arrow schemas of records: on their way (`WIRE_SCHEMA`), as they are read from a table
+(`TABLE_SCHEMA`), and in a data file (`FILE_SCHEMA`)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ WIRE_SCHEMA = pa.schema(
     ]
 )
 
-#: The columns of a topic's data files. The table has `partition` too, which the directory carries.
+#: The columns of a partition's records in the table.
 TABLE_SCHEMA = pa.schema(
     [
         pa.field("offset", pa.int64()),
@@ -38,6 +39,29 @@ TABLE_SCHEMA = pa.schema(
         pa.field("sequence", pa.int64()),
     ]
 )
+
+
+def _with_id(field: pa.Field, field_id: int) -> pa.Field:
+    return field.with_metadata({"PARQUET:field_id": str(field_id)})
+
+
+def _file_schema() -> pa.Schema:
+    columns = [pa.field("partition", pa.int32()), *TABLE_SCHEMA]
+    columns = [_with_id(column, number) for number, column in enumerate(columns, start=1)]
+    nested = len(columns) + 1
+    element = pa.struct(
+        [_with_id(field, number) for number, field in enumerate(_HEADER_TYPE, start=nested + 1)]
+    )
+    headers = pa.list_(_with_id(pa.field("element", element), nested))
+    return pa.schema(
+        [column.with_type(headers) if column.name == "headers" else column for column in columns]
+    )
+
+
+#: The columns of a data file: those of the table, each with its Parquet field id. Readers that do
+#: not know Delta's directories find the partition in the file; an Iceberg table that is made with
+#: these columns in this order gives them the same ids. An id is never given to another column.
+FILE_SCHEMA = _file_schema()
 
 _TEXT_OR_BINARY = {
     pa.binary(),

@@ -137,9 +137,9 @@ def test_a_commit_of_before_there_were_checksums_is_read() -> None:
 
 
 def test_the_checksum_of_a_files_footer_is_a_tag_of_its_add_action() -> None:
-    file = replace(FILE, footer_crc32c=0xBADC0DE)
+    file = replace(FILE, tail_crc32c=0xBADC0DE)
     body = file.to_json()["add"]
-    assert body["tags"] == {"mainstem.footer.crc32c": "0badc0de"}
+    assert body["tags"] == {"mainstem.tail.crc32c": "0badc0de"}
     assert DataFile.from_add(body) == file
     assert DataFile.from_add({**body, "tags": list(body["tags"].items())}) == file
     others: list[object] = [None, {}, [], {"INSERTION_TIME": "5"}]

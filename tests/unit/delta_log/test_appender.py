@@ -57,6 +57,7 @@ from mainstem.errors import (
     UnknownTopicError,
     UnsupportedTableError,
 )
+from mainstem.limits import ROW_GROUP_BYTES_MAX
 from mainstem.records import records_to_wire_batch
 
 PARTITIONS = 6
@@ -858,7 +859,7 @@ def test_a_file_is_compressed_as_the_topic_says_and_has_statistics_where_they_he
     assert (codecs["key"], codecs["value"]) == (codec, codec)
     assert {codecs[name] for name in codecs.keys() - {"key", "value"}} == {"UNCOMPRESSED"}
     with_statistics = {name for name, column in columns.items() if column.is_stats_set}
-    assert with_statistics == {"offset", "timestamp"}
+    assert with_statistics == {"partition", "offset", "timestamp"}
     assert (columns["offset"].statistics.min, columns["offset"].statistics.max) == (0, 999)
     assert (file.base_offset, file.last_offset, file.record_count) == (0, 999, 1_000)
     assert (file.timestamp_ms_min, file.timestamp_ms_max) == (NOW_MS, NOW_MS + 999)
@@ -946,7 +947,9 @@ def test_a_large_batch_is_cut_into_row_groups_that_a_reader_can_hold(
     opened = topics.open("t")
     (file,) = opened.state.files(0).sorted()
     metadata = pq.read_metadata(Path(topics.uri("t"), file.path))
-    assert metadata.num_row_groups == 2
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert len(groups) > 2
+    assert all(group.total_byte_size <= ROW_GROUP_BYTES_MAX + 64 * 1024 for group in groups)
     offsets = [
         batch.column("offset").to_pylist()
         for batch in read_data_file(opened.store, file, 20, 40, ["offset"])

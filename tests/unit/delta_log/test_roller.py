@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -26,6 +26,7 @@ from mainstem.delta_log import (
     Slice,
     Topics,
 )
+from mainstem.delta_log.files.data_file_writer import merge_data_files
 from mainstem.delta_log.metrics import NoMetrics
 from mainstem.delta_log.table import (
     Action,
@@ -460,6 +461,36 @@ def test_a_fault_of_the_merging_costs_no_record(
         assert rolling.file_counts() == [1] * 20
 
     run(work)
+
+
+def test_a_kept_file_that_changed_in_memory_is_left_alone_and_the_log_goes_on(
+    topics: Topics, store: LocalStore, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(topics, rollup_files=4)
+    changed: list[str] = []
+
+    def change_once(kept: Iterable[tuple[DataFile, bytes]], **options: Any) -> object:
+        files = list(kept)
+        if not changed:
+            file, content = files[1]
+            changed.append(file.path)
+            files[1] = file, content[:50] + bytes([content[50] ^ 4]) + content[51:]
+        return merge_data_files(files, **options)
+
+    monkeypatch.setattr("mainstem.delta_log.files.roller.merge_data_files", change_once)
+
+    async def work() -> None:
+        rolling = await Rolling.lead(topics.open("t"), pool)
+        await rolling.append(4)
+        await rolling.rolled_up(4, "failed")
+        await rolling.append(4)
+        await rolling.rolled_up(4)
+        assert rolling.file_counts() == [1, 1, 1, 1, 4]
+        assert rolling.appender.failure is None
+        await rolling.appender.close(10)
+
+    run(work)
+    _verified(store)
 
 
 def test_a_leader_that_was_deposed_swaps_nothing(

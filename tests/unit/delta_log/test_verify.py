@@ -107,7 +107,7 @@ class Table:
         self.edit(version, changed)
 
     def rewrite(self, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Rewrites a data file; the log is told its new size."""
+        """Rewrites a data file; the log is told its new size, and of no checksum."""
         file = self.root / path
         with pq.ParquetFile(file) as parquet:
             table = parquet.read()
@@ -117,6 +117,7 @@ class Table:
         def resized(line: dict[str, Any]) -> None:
             if line.get("add", {}).get("path") == path:
                 line["add"]["size"] = size
+                del line["add"]["tags"]
 
         for version in range(1, self.state.version + 1):
             self.edit(version, resized)

@@ -100,7 +100,10 @@ def compacted(
     first, last = files[0].base_offset, files[-1].last_offset
     root = warehouse / "topics" / topic
     merged = pa.concat_tables(
-        [pq.ParquetFile(root / file.path).read().cast(TABLE_SCHEMA) for file in files]
+        [
+            pq.ParquetFile(root / file.path).read(columns=TABLE_SCHEMA.names).cast(TABLE_SCHEMA)
+            for file in files
+        ]
     )
     table = merged.filter(pa.compute.is_in(merged["offset"], pa.array(kept, pa.int64())))
     path = f"partition={partition}/{first:020d}-{uuid.uuid4().hex}.parquet"

@@ -303,8 +303,11 @@ def test_a_file_with_other_records_than_the_log_says_is_named(
     one, other = task.files[0], task.files[1]
     opened.store.delete(one.path)
     opened.store.put(one.path, opened.store.read(other.path))
-    with pytest.raises(LogDamagedError, match="the log says 4 with 0 to 3"):
+    with pytest.raises(LogDamagedError, match=f"{one.path} is damaged: the checksum of its tail"):
         Compaction().run_task(opened.store, task)
+    unchecked = replace(one, tail_crc32c=None)
+    with pytest.raises(LogDamagedError, match="the log says 4 with 0 to 3"):
+        Compaction().run_task(opened.store, replace(task, files=(unchecked, *task.files[1:])))
 
 
 def test_output_that_was_vacuumed_before_the_commit_does_not_become_part_of_the_table(

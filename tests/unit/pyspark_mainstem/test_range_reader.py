@@ -107,12 +107,37 @@ def test_a_file_with_fewer_records_than_the_log_says_is_an_error(topic_log: Topi
     for damaged, offset in ((whole.slice(0, 7), 7), (whole.slice(2), 0)):
         pq.write_table(damaged, file)
         with pytest.raises(LogDamagedError, match=f"lacks offset {offset} of topic 'a'"):
-            _read(plan, "value")
+            _read(_of_another_writer(plan, file), "value")
     pq.write_table(pa.concat_tables([whole.slice(0, 4), whole.slice(5)]), file)
     with pytest.raises(LogDamagedError, match="lacks offset 0 of"):
-        _read(plan, "value")
+        _read(_of_another_writer(plan, file), "value")
     pq.write_table(whole, file)
-    assert _read(plan, "offset").num_rows == 9
+    assert _read(_of_another_writer(plan, file), "offset").num_rows == 9
+
+
+def _of_another_writer(plan: RangePlan, file: Path) -> RangePlan:
+    """The plan for a log that has the file as it is now, and no checksum of it."""
+    size_bytes = file.stat().st_size
+    files = [one._replace(size_bytes=size_bytes, tail_crc32c=None) for one in plan.files]
+    return dataclasses.replace(plan, files=tuple(files))
+
+
+@pytest.mark.parametrize("columns", [("value",), ("offset",), ("key", "headers")])
+def test_a_file_in_which_a_bit_flipped_is_an_error_whatever_is_read_of_it(
+    topic_log: TopicLog, columns: tuple[str, ...]
+) -> None:
+    topic_log.create("a")
+    topic_log.count_up("a", 0, 9)
+    plan = _plan(topic_log, 0, 9)
+    file = topic_log.data_files("a", 0)[0]
+    whole = file.read_bytes()
+    for bit in range(0, 8 * len(whole), 97):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        with pytest.raises(LogDamagedError, match="is damaged") as caught:
+            _read(plan, *columns)
+        assert caught.value.facts["file"] == plan.files[0].path
 
 
 def test_a_file_that_is_no_parquet_is_an_error(topic_log: TopicLog) -> None:
@@ -141,10 +166,11 @@ def test_a_file_with_gaps_may_have_them_after_compaction(topic_log: TopicLog) ->
     topic_log.create("a")
     topic_log.count_up("a", 0, 9)
     plan = _plan(topic_log, 0, 9)
-    sparse = dataclasses.replace(plan, files=tuple(f._replace(record_count=7) for f in plan.files))
     file = topic_log.data_files("a", 0)[0]
     whole = pq.read_table(file, partitioning=None)
     pq.write_table(pa.concat_tables([whole.slice(0, 4), whole.slice(6)]), file)
+    plan = _of_another_writer(plan, file)
+    sparse = dataclasses.replace(plan, files=tuple(f._replace(record_count=7) for f in plan.files))
     assert _read(sparse, "offset").column("offset").to_pylist() == [0, 1, 2, 3, 6, 7, 8]
     part = dataclasses.replace(sparse, start=1, end=8)
     assert _read(part, "offset").column("offset").to_pylist() == [1, 2, 3, 6, 7]

@@ -5,9 +5,10 @@ from mainstem.delta_log.files.data_file import (
     LOG_APPEND_TIME,
     DataFileMissing,
     encode_data_file,
+    offset_statistics,
     read_data_file,
-    unreadable,
 )
+from mainstem.delta_log.files.data_file_reader import DataFileReader, open_data_file
 from mainstem.delta_log.files.data_file_writer import write_data_files
 from mainstem.delta_log.files.offset_lookup import first_offset_at, offset_for_timestamp
 from mainstem.delta_log.files.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory, choose
@@ -19,6 +20,7 @@ __all__ = [
     "LEVELS",
     "LOG_APPEND_TIME",
     "DataFileMissing",
+    "DataFileReader",
     "KeptFile",
     "KeptFiles",
     "RollUpMemory",
@@ -31,8 +33,9 @@ __all__ = [
     "encode_slices",
     "first_offset_at",
     "offset_for_timestamp",
+    "offset_statistics",
+    "open_data_file",
     "put_file",
     "read_data_file",
-    "unreadable",
     "write_data_files",
 ]

@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mainstem.delta_log.files.data_file_encoder import COMPRESSED, DataFileEncoder, new_path
+from mainstem.delta_log.files.data_file_reader import open_data_file
 from mainstem.delta_log.store import NotFound, Store
-from mainstem.delta_log.table import DataFile, ProducerBatch, parquet_file
-from mainstem.errors import LogDamagedError, MainstemError, StoreUnavailableError
+from mainstem.delta_log.table import DataFile, ProducerBatch
+from mainstem.errors import LogDamagedError
 from mainstem.limits import KIB, ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import TABLE_SCHEMA, table_timestamps, timestamps_ms_column
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
 
-_COMPRESSION: Final[dict[str, tuple[str, int | None]]] = {
-    "zstd": ("zstd", 1),
-    "lz4": ("lz4", None),
-    "snappy": ("snappy", None),
-    "gzip": ("gzip", 1),
-    "none": ("none", None),
-}
-
-#: Lengths apart from the bytes: twice as fast to write as a dictionary for keys and values that
-#: rarely repeat.
-_ENCODINGS: Final = {
-    "offset": "DELTA_BINARY_PACKED",
-    "timestamp": "DELTA_BINARY_PACKED",
-    "key": "DELTA_LENGTH_BYTE_ARRAY",
-    "value": "DELTA_LENGTH_BYTE_ARRAY",
-    "headers.list.element.value": "DELTA_LENGTH_BYTE_ARRAY",
-    "sequence": "DELTA_BINARY_PACKED",
-}
-
-#: What is compressed; numbers are small as they are encoded.
-_COMPRESSED: Final = {
-    "key": ["key"],
-    "value": ["value"],
-    "headers": ["headers.list.element.key", "headers.list.element.value"],
-}
-
-#: Such a column of an append is not compressed if it has fewer bytes: a compressor for each takes
-#: as long as all else, and the file takes a block of the disk anyway.
+#: A column of an append is not compressed if it has fewer bytes: a compressor for each
+#: takes as long as all else, and the file takes a block of the disk anyway.
 _COMPRESSED_BYTES_MIN: Final = 4 * KIB
-
-_DICTIONARY: Final = ["timestamp_type", "producer_id", "headers.list.element.key"]
-
-#: What Spark and the index prune on. None on key and value: one large value would fill the log.
-_STATISTICS: Final = ["offset", "timestamp"]
 
 
 class DataFileMissing(LogDamagedError):
@@ -87,7 +58,14 @@ def encode_data_file(
     )
     types = [timestamp_type] * len(batches) if isinstance(timestamp_type, int) else timestamp_type
     producer_ids, sequences = _numbering(counts, producers or [None] * len(batches))
-    columns = pa.Table.from_arrays(
+    sizes = {name: records.column(name).nbytes for name in COMPRESSED}
+    large = [
+        name
+        for name, size in sizes.items()
+        if size >= _COMPRESSED_BYTES_MIN and records.column(name).null_count < rows
+    ]
+    encoder = DataFileEncoder(partition, compression_type, large)
+    encoder.write(
         [
             pa.array(np.arange(base_offset, base_offset + rows, dtype=np.int64)),
             table_timestamps(timestamps),
@@ -98,13 +76,9 @@ def encode_data_file(
             producer_ids,
             sequences,
         ],
-        schema=TABLE_SCHEMA,
+        _row_group_rows(rows, sum(sizes.values())),
     )
-    large = [name for name in _COMPRESSED if _is_large(records.column(name))]
-    sink = pa.BufferOutputStream()
-    with parquet_writer(sink, compression_type, large) as writer:
-        writer.write_table(columns, row_group_size=_row_group_rows(rows, records.nbytes))
-    data = sink.getvalue()
+    data, tail_crc32c = encoder.finish()
     file = DataFile(
         path=new_path(partition, base_offset),
         partition=partition,
@@ -115,40 +89,9 @@ def encode_data_file(
         timestamp_ms_min=int(timestamps.min()),
         timestamp_ms_max=int(timestamps.max()),
         modified_ms=now_ms,
+        tail_crc32c=tail_crc32c,
     )
     return file, data
-
-
-def _is_large(column: pa.Array | pa.ChunkedArray) -> bool:
-    """It is worth a compressor."""
-    return bool(column.null_count < len(column) and column.nbytes >= _COMPRESSED_BYTES_MIN)
-
-
-def parquet_writer(
-    sink: pa.BufferOutputStream, compression_type: str, compressed: Iterable[str] = _COMPRESSED
-) -> pq.ParquetWriter:
-    """Writes row groups of a data file, with the columns of `TABLE_SCHEMA`, to `sink`.
-
-    Args:
-        compressed: Which of key, value and headers are.
-    """
-    codec, level = _COMPRESSION[compression_type]
-    columns = [path for name in compressed for path in _COMPRESSED[name]]
-    return pq.ParquetWriter(
-        sink,
-        TABLE_SCHEMA,
-        compression=dict.fromkeys(columns, codec),
-        compression_level=None if level is None else dict.fromkeys(columns, level),
-        use_dictionary=_DICTIONARY,
-        column_encoding=_ENCODINGS,
-        write_statistics=_STATISTICS,
-        store_schema=False,
-    )
-
-
-def new_path(partition: int, base_offset: int) -> str:
-    """A path of its own for a data file, in its partition's directory."""
-    return f"partition={partition}/{base_offset:020d}-{uuid.uuid4().hex}.parquet"
 
 
 def _numbering(
@@ -194,48 +137,57 @@ def read_data_file(
         LogDamagedError: It is damaged.
         StoreUnavailableError: The store could not read it.
     """
-    wanted = list(TABLE_SCHEMA.names if columns is None else dict.fromkeys(["offset", *columns]))
+    schema = _schema_of(None if columns is None else tuple(columns))
+    wanted = schema.names
+    whole = start_offset <= file.base_offset and file.last_offset < end_offset
     try:
-        source = store.open(file.path)
+        reader = open_data_file(store, file)
     except NotFound as error:
         raise DataFileMissing(
             f"the data file {store.uri}/{file.path}, which holds offsets {file.base_offset} to "
             f"{file.last_offset} of partition {file.partition}, is missing",
             file=file.path,
         ) from error
-    try:
-        with source, parquet_file(source) as parquet:
-            for group in range(parquet.num_row_groups):
-                if not _overlaps(parquet.metadata.row_group(group), start_offset, end_offset):
+    with reader:
+        try:
+            for group in range(reader.parquet.num_row_groups):
+                if not _overlaps(
+                    reader.parquet.metadata.row_group(group), start_offset, end_offset
+                ):
                     continue
-                table = parquet.read_row_group(group, columns=wanted, use_threads=False)
+                table = reader.parquet.read_row_group(group, columns=wanted, use_threads=False)
                 for batch in table.select(wanted).to_batches():
-                    cut = _cut(batch, start_offset, end_offset)
+                    cut = batch if whole else _cut(batch, start_offset, end_offset)
                     if cut.num_rows:
-                        yield cut
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(store, file, error) from error
+                        yield pa.RecordBatch.from_arrays(cut.columns, schema=schema)
+        except (pa.ArrowException, OSError) as error:
+            raise reader.error(error) from error
 
 
-def unreadable(store: Store, file: DataFile, error: Exception) -> MainstemError:
-    """What to raise for Arrow's `error` at reading a data file: the store failed, or it is damage.
-
-    A failed read may work the next time, as when a network file system comes back.
-    """
-    name = f"{store.uri}/{file.path}"
-    if isinstance(error, OSError) and error.errno is not None:
-        return StoreUnavailableError(
-            f"the store could not read the data file {name}: {error}", path=name
-        )
-    return LogDamagedError(f"the data file {name} is damaged: {error}", file=file.path)
+@lru_cache
+def _schema_of(columns: tuple[str, ...] | None) -> pa.Schema:
+    """The schema of what is read."""
+    if columns is None:
+        return TABLE_SCHEMA
+    return pa.schema([TABLE_SCHEMA.field(name) for name in dict.fromkeys(["offset", *columns])])
 
 
-def _overlaps(group: Any, start_offset: int, end_offset: int) -> bool:
-    column = group.column(0)
-    statistics = column.statistics if column.path_in_schema == "offset" else None
-    if statistics is None or not statistics.has_min_max:
+def _overlaps(group: pq.RowGroupMetaData, start_offset: int, end_offset: int) -> bool:
+    statistics = offset_statistics(group)
+    if statistics is None:
         return True
     return bool(statistics.min < end_offset and statistics.max >= start_offset)
+
+
+def offset_statistics(group: pq.RowGroupMetaData) -> pq.Statistics | None:
+    """The bounds of the offsets in a row group of a data file, if it has them."""
+    # The first column, or the second, after `partition`.
+    for index in range(min(group.num_columns, 2)):
+        column = group.column(index)
+        if column.path_in_schema == "offset":
+            statistics = column.statistics
+            return statistics if statistics is not None and statistics.has_min_max else None
+    return None
 
 
 def _cut(batch: pa.RecordBatch, start_offset: int, end_offset: int) -> pa.RecordBatch:

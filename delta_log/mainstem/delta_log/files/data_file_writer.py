@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from mainstem.delta_log.files.data_file import new_path, parquet_writer
+from mainstem.delta_log.files.data_file_encoder import DataFileEncoder, new_path
+from mainstem.delta_log.files.data_file_reader import DataFileReader
 from mainstem.delta_log.store import Store
 from mainstem.delta_log.table import DataFile
 from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
+from mainstem.records import TABLE_SCHEMA
 
 
 class DataFileWriter:
@@ -22,8 +23,7 @@ class DataFileWriter:
 
     def __init__(self, partition: int, compression_type: str) -> None:
         self._partition = partition
-        self._sink = pa.BufferOutputStream()
-        self._writer = parquet_writer(self._sink, compression_type)
+        self._encoder = DataFileEncoder(partition, compression_type)
         self._record_count = 0
         self._base_offset = self._last_offset = -1
         self._timestamp_us_min = self._timestamp_us_max = 0
@@ -31,7 +31,7 @@ class DataFileWriter:
     @property
     def size_bytes(self) -> int:
         """Encoded so far."""
-        return int(self._sink.tell())
+        return self._encoder.size_bytes
 
     def write(self, records: pa.Table) -> None:
         """Adds records, at least one, as one row group.
@@ -52,7 +52,7 @@ class DataFileWriter:
         self._last_offset = last
         self._timestamp_us_min, self._timestamp_us_max = earliest, latest
         self._record_count += records.num_rows
-        self._writer.write_table(records, row_group_size=records.num_rows)
+        self._encoder.write(records.columns, records.num_rows)
 
     def finish(self, now_ms: int) -> tuple[DataFile, pa.Buffer]:
         """The file, which has at least one record, and its `add` action.
@@ -61,8 +61,7 @@ class DataFileWriter:
             now_ms: Becomes the file's modification time.
         """
         assert self._record_count
-        self._writer.close()
-        data = self._sink.getvalue()
+        data, tail_crc32c = self._encoder.finish()
         file = DataFile(
             path=new_path(self._partition, self._base_offset),
             partition=self._partition,
@@ -73,6 +72,7 @@ class DataFileWriter:
             timestamp_ms_min=self._timestamp_us_min // 1000,
             timestamp_ms_max=self._timestamp_us_max // 1000,
             modified_ms=now_ms,
+            tail_crc32c=tail_crc32c,
         )
         return file, data
 
@@ -119,30 +119,38 @@ def write_data_files(
 
 
 def merge_data_files(
-    partition: int, contents: Iterable[bytes], *, compression_type: str, now_ms: int
+    kept: Iterable[tuple[DataFile, bytes]], *, compression_type: str, now_ms: int
 ) -> tuple[DataFile, pa.Buffer]:
     """One data file with the records of others as they are, and its `add` action.
 
     Holds one row group in memory beside the encoded file.
 
     Args:
-        contents: The bytes of files of the partition, by offset; at least one.
+        kept: Files of one partition with their bytes, by offset; at least one.
         now_ms: Becomes the file's modification time.
 
     Raises:
-        pyarrow.ArrowException, OSError: One is no Parquet file.
+        LogDamagedError: The bytes of one are not what was written.
     """
-    writer = DataFileWriter(partition, compression_type)
-    for records in _row_groups(_batches(contents)):
+    files = list(kept)
+    writer = DataFileWriter(files[0][0].partition, compression_type)
+    for records in _row_groups(_batches(files)):
         writer.write(records)
     return writer.finish(now_ms)
 
 
-def _batches(contents: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    for content in contents:
-        with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as parquet:
-            for group in range(parquet.num_row_groups):
-                yield from parquet.read_row_group(group, use_threads=False).to_batches()
+def _batches(files: Iterable[tuple[DataFile, bytes]]) -> Iterator[pa.RecordBatch]:
+    for file, content in files:
+        source = pa.BufferReader(content)
+        with DataFileReader(source, file, f"{file.path}, as it is in memory,") as reader:
+            try:
+                for group in range(reader.parquet.num_row_groups):
+                    table = reader.parquet.read_row_group(
+                        group, columns=TABLE_SCHEMA.names, use_threads=False
+                    )
+                    yield from table.to_batches()
+            except (pa.ArrowException, OSError) as error:
+                raise reader.error(error) from error
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

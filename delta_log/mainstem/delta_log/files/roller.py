@@ -26,7 +26,7 @@ from mainstem.delta_log.files.slices import WrittenFile
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import Store, StoreGone
 from mainstem.delta_log.table import Action, OpenTopic, is_expired, replace_files
-from mainstem.errors import StoreUnavailableError
+from mainstem.errors import LogDamagedError, StoreUnavailableError
 from mainstem.limits import UNCOMMITTED_FILE_MS_MAX
 
 log = logging.getLogger(__name__)
@@ -232,7 +232,7 @@ class Roller:
             merged, cpu_s = await loop.run_in_executor(self._pool, merge)
         except StoreGone:
             raise
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, LogDamagedError) as error:
             log.warning("topic %s: small files stay as they are: %s", self._opened.topic, error)
             self._metrics.roll_up("failed", len(run))
             self._kept.free(run)
@@ -284,8 +284,7 @@ def _write_merged(
     """
     began_at = time.thread_time()
     merged, data = merge_data_files(
-        run[0].file.partition,
-        (kept.content for kept in run),
+        ((kept.file, kept.content) for kept in run),
         compression_type=compression_type,
         now_ms=now_ms,
     )

@@ -27,8 +27,8 @@ WRITER_VERSION: Final = 7
 _CHECKSUM_MARK: Final = b'"crc32c":"'
 _NO_CHECKSUM: Final = "00000000"
 
-#: The tag of an `add` action that has the checksum of its data file's footer.
-_FOOTER_TAG: Final = "mainstem.footer.crc32c"
+#: The tag of an `add` action that has the checksum of its data file's tail.
+_TAIL_TAG: Final = "mainstem.tail.crc32c"
 
 #: Delta's `schemaString` of a topic table, column by column.
 _HEADERS = {
@@ -149,8 +149,8 @@ class DataFile:
         path: Relative to the table, not URL-encoded.
         record_count: Less than the span of offsets only after keyed compaction.
         timestamp_ms_min, timestamp_ms_max: Exact, both inclusive.
-        footer_crc32c: Of the file from the end of its last row group on. The footer has those of
-            the row groups, so nothing in the file can change unseen. None: the writer gave none.
+        tail_crc32c: Of the end of the file, in which the checksums of all that comes before are:
+            no byte of it can change unseen. None: the writer gave none.
     """
 
     path: str
@@ -163,7 +163,7 @@ class DataFile:
     timestamp_ms_max: int
     modified_ms: int
     data_change: bool = True
-    footer_crc32c: int | None = None
+    tail_crc32c: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         stats = {
@@ -186,8 +186,8 @@ class DataFile:
             "dataChange": self.data_change,
             "stats": json.dumps(stats, separators=(",", ":")),
         }
-        if self.footer_crc32c is not None:
-            body["tags"] = {_FOOTER_TAG: f"{self.footer_crc32c:08x}"}
+        if self.tail_crc32c is not None:
+            body["tags"] = {_TAIL_TAG: f"{self.tail_crc32c:08x}"}
         return {"add": body}
 
     @classmethod
@@ -196,7 +196,7 @@ class DataFile:
         stats = json.loads(body["stats"])
         least, most = stats["minValues"], stats["maxValues"]
         partition_values = body["partitionValues"]
-        footer_crc32c = dict(body.get("tags") or ()).get(_FOOTER_TAG)
+        tail_crc32c = dict(body.get("tags") or ()).get(_TAIL_TAG)
         return cls(
             path=unquote(body["path"]),
             partition=int(dict(partition_values)["partition"]),
@@ -208,7 +208,7 @@ class DataFile:
             timestamp_ms_max=parse_timestamp_ms(most["timestamp"]),
             modified_ms=body["modificationTime"],
             data_change=bool(body["dataChange"]),
-            footer_crc32c=None if footer_crc32c is None else int(footer_crc32c, 16),
+            tail_crc32c=None if tail_crc32c is None else int(tail_crc32c, 16),
         )
 
 

@@ -10,14 +10,16 @@ import pyarrow.parquet as pq
 from mainstem.limits import KIB
 
 #: What is read of a column at a time. Without a buffer a reader holds the whole column of a row
-#: group, which for values can be all 32 MiB.
+#: group, which in a checkpoint can be all of it, and in an old data file 32 MiB.
 _BUFFER_BYTES: Final = 256 * KIB
 
 
 def parquet_file(source: pa.NativeFile) -> pq.ParquetFile:
-    """A reader of `source`, which the caller closes.
+    """A reader of `source`, which the caller closes. Pages that have a checksum are compared.
 
     Raises:
         pa.ArrowException, OSError: It is not a Parquet file, or cannot be read.
     """
-    return pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    return pq.ParquetFile(
+        source, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
+    )

@@ -1,0 +1,213 @@
+"""Opens data files, such that nothing of them is decoded which their checksums do not vouch for."""
+
+from __future__ import annotations
+
+import io
+import os
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mainstem.delta_log.files.checksums import (
+    BLOCK_BYTES,
+    TRAILER_BYTES,
+    block_checksums,
+    crc32c,
+    footer_bytes,
+    tail_start,
+)
+from mainstem.delta_log.store import Store
+from mainstem.delta_log.table import DataFile, parquet_file
+from mainstem.errors import LogDamagedError, MainstemError, StoreUnavailableError
+from mainstem.limits import KIB
+
+#: What is read of a file's end at first: in most cases the tail, and so most appends altogether.
+_END_BYTES: Final = 64 * KIB
+
+_MAGIC_BYTES: Final = 4
+
+
+class DataFileReader:
+    """An open data file. Close it.
+
+    Attributes:
+        parquet: Decodes it. What it raises is translated by `error`.
+    """
+
+    def __init__(self, source: pa.NativeFile, file: DataFile, name: str) -> None:
+        """Reads the footer.
+
+        Args:
+            source: The file's bytes; closed with the reader.
+            name: Of the file, for messages.
+
+        Raises:
+            LogDamagedError: The file is not what was written.
+            StoreUnavailableError: The store could not read it.
+        """
+        self._source = source
+        self._file = file
+        self._name = name
+        try:
+            self.parquet = self._open()
+        except (pa.ArrowException, OSError) as error:
+            source.close()
+            raise self.error(error) from error
+        except BaseException:
+            source.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._source.close()
+
+    def error(self, error: Exception) -> MainstemError:
+        """What to raise for Arrow's `error`: the store failed, or the file is damaged.
+
+        A failed read may work the next time, as when a network file system comes back.
+        """
+        if isinstance(error, OSError) and error.errno is not None:
+            return StoreUnavailableError(
+                f"the store could not read the data file {self._name}: {error}", path=self._name
+            )
+        return self._damaged(str(error))
+
+    def _open(self) -> pq.ParquetFile:
+        size = self._source.size()
+        if size != self._file.size_bytes:
+            raise self._damaged(f"it has {size} bytes; the log says {self._file.size_bytes}")
+        if self._file.tail_crc32c is None:  # a file of before there were checksums
+            return parquet_file(self._source)
+        if size < _MAGIC_BYTES + TRAILER_BYTES:
+            raise self._damaged(f"{size} bytes are too few for a data file")
+        end = self._read(max(size - _END_BYTES, 0), size)
+        body_bytes = size - footer_bytes(end)
+        if body_bytes < 0:
+            raise self._damaged(f"its footer should have {size - body_bytes} of its {size} bytes")
+        start = tail_start(body_bytes)
+        held = size - end.size
+        tail = end.slice(start - held) if held <= start else self._read(start, size)
+        found = crc32c(tail)
+        if found != self._file.tail_crc32c:
+            raise self._damaged(
+                f"the checksum of its tail, from byte {start} on, is {found:08x}; the log says "
+                f"{self._file.tail_crc32c:08x}"
+            )
+        parquet = pq.ParquetFile(pa.BufferReader(tail), pre_buffer=False)
+        if not start:
+            return parquet
+        try:
+            checksums = block_checksums(parquet.metadata, body_bytes)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+        blocks = _CheckedBlocks(self._source, tail, start, checksums)
+        return pq.ParquetFile(
+            pa.PythonFile(blocks, mode="r"), metadata=parquet.metadata, pre_buffer=False
+        )
+
+    def _read(self, start: int, end: int) -> pa.Buffer:
+        self._source.seek(start)
+        data = self._source.read_buffer(end - start)
+        if data.size != end - start:
+            raise self._damaged(f"it ends at byte {start + data.size} instead of {end}")
+        return data
+
+    def _damaged(self, what: str) -> LogDamagedError:
+        return LogDamagedError(
+            f"the data file {self._name} is damaged: {what}", file=self._file.path
+        )
+
+
+def open_data_file(store: Store, file: DataFile) -> DataFileReader:
+    """Opens a data file of the table at the root of `store`.
+
+    Raises:
+        NotFound: The file is not there.
+        LogDamagedError, StoreUnavailableError: As `DataFileReader`.
+    """
+    return DataFileReader(store.open(file.path), file, f"{store.uri}/{file.path}")
+
+
+class _CheckedBlocks(io.RawIOBase):
+    """A file of whole blocks and a tail, for Arrow, which asks for a column of a row group at a
+    time.
+
+    Blocks are read whole. The last ones are kept, since small columns share a block.
+    """
+
+    def __init__(
+        self, source: pa.NativeFile, tail: pa.Buffer, tail_start: int, checksums: list[int]
+    ) -> None:
+        self._source = source
+        self._tail = tail
+        self._tail_start = tail_start
+        self._checksums = checksums
+        self._position = 0
+        self._start = 0
+        self._blocks = tail.slice(0, 0)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        # Arrow takes the size of the file from where its end is.
+        end = self._tail_start + self._tail.size
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: end}
+        self._position = origin[whence] + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self.read_buffer(size))
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        """The next bytes, without a copy: Arrow prefers this to `read`."""
+        start, end = self._position, self._position + size
+        self._position = end
+        if start >= self._tail_start:
+            return self._tail.slice(start - self._tail_start, size)
+        if start < self._start or end > self._start + self._blocks.size:
+            self._take(start, end)
+        return self._blocks.slice(start - self._start, size)
+
+    def _take(self, start: int, end: int) -> None:
+        """Reads the blocks that have the bytes [start, end), one after the other, so that each is
+        in the processor's cache when its checksum is computed."""
+        first = start // BLOCK_BYTES * BLOCK_BYTES
+        last = min(-(-end // BLOCK_BYTES) * BLOCK_BYTES, self._tail_start)
+        from_tail = max(end - self._tail_start, 0)
+        held = pa.allocate_buffer(last - first + from_tail)
+        view = memoryview(held).cast("B")
+        self._source.seek(first)
+        for begin in range(0, last - first, BLOCK_BYTES):
+            if self._source.readinto(view[begin : begin + BLOCK_BYTES]) != BLOCK_BYTES:
+                raise pa.ArrowInvalid(f"it ends in the block at byte {first + begin}")
+            if (
+                crc32c(held.slice(begin, BLOCK_BYTES))
+                != self._checksums[(first + begin) // BLOCK_BYTES]
+            ):
+                raise pa.ArrowInvalid(
+                    f"the block at byte {first + begin} has another checksum than its footer says"
+                )
+        if from_tail:
+            view[last - first :] = memoryview(self._tail.slice(0, from_tail)).cast("B")
+        self._start = first
+        self._blocks = held
