@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
+from tests.unit.jobs.topic_tables import (
+    NOW_MS,
+    Appends,
+    all_records,
+    appends,
+    check_verified,
+    heartbeat,
+)
 
 from mainstem.delta_log import LocalStore, Topics, load_table
 from mainstem.delta_log.table import TableCommit, TableState, commit_beside_leader, trim_step
@@ -96,6 +103,7 @@ def _follow(
         elif what == "pass":
             now_ms += number * HOUR
         elif what == "retention":
+            heartbeat(store, now_ms)
             _run(store, Retention(), now_ms)
             model.retain(now_ms)
         else:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -34,6 +33,7 @@ from mainstem.delta_log.store import Store
 from mainstem.delta_log.table import (
     SYSTEM,
     DataFile,
+    LogClock,
     OpenTopic,
     TableCommit,
     TableState,
@@ -41,6 +41,7 @@ from mainstem.delta_log.table import (
     commit_beside_leader,
     load_table,
     replace_files,
+    time_elapsed_s,
     wall_clock_ms,
 )
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
@@ -65,6 +66,9 @@ REWRITE_FILES_MAX: Final = 2_000
 
 #: Rows of one request of a rewriting.
 _REWRITE_ROWS_MAX: Final = 20_000
+
+#: For how long offsets of a group without members are kept. Kafka: offsets.retention.minutes.
+KEPT_MS: Final = 604_800_000
 
 #: Readers that are a version behind may still want a file that was removed this long ago.
 _REMOVED_KEPT_S: Final = 600.0
@@ -154,7 +158,10 @@ class OffsetsTable:
     What readers of this object see is durable: a commit shows when its future is done, not before.
     """
 
-    def __init__(self, appender: Appender, opened: OpenTopic, pool: Executor) -> None:
+    def __init__(
+        self, appender: Appender, opened: OpenTopic, pool: Executor, clock: LogClock
+    ) -> None:
+        self._clock = clock
         self._appender = appender
         self._opened = opened
         self._pool = pool
@@ -175,11 +182,15 @@ class OffsetsTable:
         pool: Executor,
         *,
         budget: ByteBudget,
+        kept_ms: int = KEPT_MS,
         metrics: AppenderMetrics | None = None,
         on_commit: Callable[[OpenTopic], None] = lambda _: None,
         on_failure: Callable[[MainstemError], None] = lambda _: None,
     ) -> OffsetsTable:
         """Takes the table over, made if it is not there, and reads it.
+
+        Args:
+            kept_ms: For how long the offsets of a group without members are kept.
 
         Raises:
             StoreUnavailableError: The store failed.
@@ -200,7 +211,8 @@ class OffsetsTable:
         except BaseException:
             opened.store.close()
             raise
-        table = cls(appender, opened, pool)
+        newest_ms = max((file.timestamp_ms_max for file in opened.state), default=0)
+        table = cls(appender, opened, pool, LogClock(newest_ms, kept_ms))
         try:
             # Nobody else writes it now: what was committed before the epoch is all there is.
             for key, value in await loop.run_in_executor(pool, _read, opened):
@@ -217,6 +229,10 @@ class OffsetsTable:
     def failure(self) -> MainstemError | None:
         """Why nothing more is taken, or None."""
         return self._appender.failure
+
+    def now_ms(self) -> int:
+        """The time by which rows are dated, and how old they are is told."""
+        return self._clock.now_ms()
 
     @property
     def groups(self) -> set[str]:
@@ -300,7 +316,7 @@ class OffsetsTable:
         if not removed:
             return
         self._row_count = len(rows)
-        now = time.monotonic()
+        now = time_elapsed_s()
         while self._removed and self._removed[0][0] < now - _REMOVED_KEPT_S:
             await self._run(self._opened.store.delete, self._removed.popleft()[1])
         self._removed.extend((now, file.path) for file in removed)
@@ -316,7 +332,7 @@ class OffsetsTable:
     def _submit(self, encoded: Sequence[tuple[bytes, bytes | None]]) -> asyncio.Future[Appended]:
         keys = [key for key, _ in encoded]
         values = [value for _, value in encoded]
-        batch = records_to_wire_batch(keys, values, None, [wall_clock_ms()] * len(keys))
+        batch = records_to_wire_batch(keys, values, None, [self.now_ms()] * len(keys))
         size_bytes = batch.nbytes + _ROW_OVERHEAD_BYTES * len(keys)
         future = self._appender.submit([Slice(0, batch)], size_bytes)
         future.add_done_callback(_retrieve)

@@ -190,7 +190,9 @@ class GroupCoordination:
             is_empty = group is None or not group.members
             # A full queue takes the next change; until then the group counts as it did before.
             with contextlib.suppress(MainstemError):
-                self._write_group(running, name, epoch, _wall_ms() if is_empty else None)
+                self._write_group(
+                    running, name, epoch, running.table.now_ms() if is_empty else None
+                )
 
     async def _keep(self, running: Running, name: str, epoch: int, interval_ms: int) -> None:
         """Makes durable what a coordinator after this one has to know of an answer."""
@@ -313,10 +315,10 @@ class GroupCoordination:
             row = running.table.group(name)
             if row is not None and row.empty_since_ms is None and not has_members:
                 # That it became empty could not be written when it did.
-                self._write_group(running, name, 0, _wall_ms())
+                self._write_group(running, name, 0, running.table.now_ms())
             # From here to the write nothing waits, so no member and no commit comes between.
             kept = dict(running.table.offsets(name))
-            now_ms = _wall_ms()
+            now_ms = running.table.now_ms()
             gone = expired(
                 row,
                 kept.values(),
@@ -361,6 +363,7 @@ class GroupCoordination:
                 self._store,
                 self._pool,
                 budget=ByteBudget(QUEUE_BYTES),
+                kept_ms=self._retention_ms,
                 metrics=self._metrics,
                 on_commit=self._registry.maintain,
                 on_failure=self._lost,
@@ -371,7 +374,7 @@ class GroupCoordination:
             raise
         coordinator = Coordinator(self._rules, lambda: time.monotonic_ns() // 1_000_000)
         running = Running(coordinator, table)
-        now_ms = _wall_ms()
+        now_ms = table.now_ms()
         alive: list[Row] = []
         for name in table.groups:
             row = table.group(name) or GroupRow()
@@ -428,7 +431,3 @@ def _is_orphan(offset: StoredOffset, topics: dict[str, TopicInfo | None]) -> boo
         return False  # it came while others were looked at
     info = topics[offset.topic]
     return info is None or info.topic_id != offset.topic_id
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

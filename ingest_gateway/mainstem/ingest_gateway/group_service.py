@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -168,7 +167,7 @@ class GroupService(groups_pb2_grpc.GroupsServicer):
             one.offset,
             one.leader_epoch,
             one.metadata,
-            time.time_ns() // 1_000_000,
+            running.table.now_ms(),
         )
         row = offset_row(request.group, stored)
         return Row(row.group, row.key, None) if forget else row

@@ -2,16 +2,21 @@
 
 A lease only keeps gateways from taking topics from each other. That two never both write rests on
 the epoch in the topic's log, not on these clocks.
+
+A gateway has lost its leases when its row did not change while another one looked at it for a
+session timeout. The time in the row is for people: whoever wrote it may have a wrong clock. And
+only time counts in which the other one looked: a machine that was suspended, or a store that
+failed, says nothing of whether anybody is alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
@@ -19,7 +24,7 @@ import structlog
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Store
 from mainstem.delta_log.system import ClusterTable, GatewayRow
-from mainstem.delta_log.table import OpenTopic
+from mainstem.delta_log.table import OpenTopic, time_elapsed_s, wall_clock_ms
 from mainstem.errors import MainstemError, NotLeaderError
 
 log = structlog.get_logger()
@@ -28,6 +33,23 @@ T = TypeVar("T")
 
 #: A gateway that ends does not wait longer for a store that hangs; its row then expires.
 _STOP_TIMEOUT_S = 2.0
+
+#: So many heartbeat intervals between two looks count as time in which we have looked.
+_LOOKED_INTERVALS = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the table said when we looked last.
+
+    Attributes:
+        unchanged_s: For how long we have looked at each row without a change.
+        at: When that was.
+    """
+
+    rows: Mapping[str, GatewayRow]
+    unchanged_s: Mapping[str, float]
+    at: float
 
 
 class Leases:
@@ -49,8 +71,8 @@ class Leases:
         *,
         on_commit: Callable[[OpenTopic], None] = lambda _: None,
         on_health: Callable[[bool], None] = lambda _: None,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        elapsed_s: Callable[[], float] = time_elapsed_s,
     ) -> None:
         self._store = store
         self._gateway_id = gateway_id
@@ -60,25 +82,22 @@ class Leases:
         self._session_s = config.number("gateway.session.timeout.ms") / 1000
         self._on_commit = on_commit
         self._on_health = on_health
-        self._renewed_at = monotonic()
+        self._renewed_at = elapsed_s()
         self._healthy = True
         self._clock_ms = clock_ms
-        self._monotonic = monotonic
+        self._elapsed_s = elapsed_s
         self._incarnation = uuid.uuid4().hex
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="cluster")
         self._lock = asyncio.Lock()
         self._held: set[str] = set()
-        self._rows: dict[str, GatewayRow] = {}
-        #: When we saw another gateway's heartbeat change, by our clock: theirs may be wrong.
-        self._seen: dict[str, tuple[GatewayRow, float]] = {}
+        self._look = _Look({}, {}, elapsed_s())
         self._table: ClusterTable | None = None
         self._beating: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Writes the gateway's row, without leases, and begins to renew it."""
         self._table = await self._run(ClusterTable, self._store)
-        async with self._lock:
-            await self._write()
+        await self.renew()
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
     async def stop(self) -> None:
@@ -90,7 +109,7 @@ class Leases:
         table, self._table = self._table, None
         if table is not None:
             with contextlib.suppress(MainstemError, TimeoutError):
-                gone = self._run(table.write, self._gateway_id, lambda _: None)
+                gone = self._run(table.update, lambda _: {self._gateway_id: None})
                 await asyncio.wait_for(gone, _STOP_TIMEOUT_S)
             table.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -105,7 +124,7 @@ class Leases:
         if topic in self._held:
             return
         # Asked again and again for a topic of another, we do not ask the store each time.
-        self._check_free(topic, self._rows)
+        self._check_free(topic)
         async with self._lock:
             await self._write(topic)
 
@@ -119,31 +138,39 @@ class Leases:
 
     def holder(self, topic: str) -> str:
         """host:port of the gateway that has the topic's lease; ours, if nobody else has it."""
-        other = self._other_holder(topic, self._rows)
+        other = self._other_holder(topic)
         return self._address if other is None else other.address
 
     def gateways(self) -> list[GatewayRow]:
         """The gateways that are alive, this one first."""
+        look = self._look
         others = [
             row
-            for row in self._rows.values()
-            if row.gateway_id != self._gateway_id and self._is_alive(row)
+            for row in look.rows.values()
+            if row.gateway_id != self._gateway_id and self._is_alive(row.gateway_id, look)
         ]
         return [self._row(self._held), *sorted(others, key=lambda row: row.gateway_id)]
+
+    async def renew(self) -> None:
+        """Renews the row, and has a look at the others: a heartbeat, which comes by itself.
+
+        Raises:
+            StoreUnavailableError: The store failed.
+        """
+        async with self._lock:
+            await self._write()
+        self._renewed_at = self._elapsed_s()
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
             try:
-                async with self._lock:
-                    await self._write()
+                await self.renew()
             except MainstemError as error:
                 log.warning("heartbeat failed", error=error.message)
             except Exception:
                 log.exception("heartbeat failed")
-            else:
-                self._renewed_at = self._monotonic()
-            healthy = self._monotonic() - self._renewed_at < self._session_s
+            healthy = self._elapsed_s() - self._renewed_at < self._session_s
             if healthy != self._healthy:
                 self._healthy = healthy
                 self._on_health(healthy)
@@ -154,40 +181,38 @@ class Leases:
         table = self._table
         held = self._held | ({wanted} if wanted else set())
 
-        def make(rows: dict[str, GatewayRow]) -> GatewayRow:
+        def make(rows: dict[str, GatewayRow]) -> Mapping[str, GatewayRow | None]:
             self._note(rows)
             if wanted:
-                self._check_free(wanted, rows)
+                self._check_free(wanted)
             # While we were not heard of, others may have taken topics of ours. They have them.
             held.difference_update(
-                [topic for topic in held if self._other_holder(topic, rows) is not None]
+                [topic for topic in held if self._other_holder(topic) is not None]
             )
-            return self._row(held)
+            # Who is gone is forgotten, or the next gateway to start would wait for it once more.
+            gone = [other for other in rows if not self._is_alive(other, self._look)]
+            return {**dict.fromkeys(gone), self._gateway_id: self._row(held)}
 
         released = set(self._held)
-        await self._run(table.write, self._gateway_id, make)
+        await self._run(table.update, make)
         released -= self._held  # given back while we wrote: with the next heartbeat
         self._held = held - released
         self._on_commit(table.opened)
 
     def _note(self, rows: dict[str, GatewayRow]) -> None:
         """Takes the rows of all gateways. In the table's thread: replaces, does not change."""
-        now = self._monotonic()
-        seen = {}
-        for gateway_id, row in rows.items():
-            before = self._seen.get(gateway_id)
-            if before is not None and before[0] == row:
-                seen[gateway_id] = before
-            elif before is None:
-                age_s = max(self._clock_ms() - row.heartbeat_ms, 0) / 1000
-                seen[gateway_id] = (row, now - age_s)
-            else:
-                seen[gateway_id] = (row, now)
-        self._seen = seen
-        self._rows = rows
+        before, now = self._look, self._elapsed_s()
+        looked_s = self._looked_s(before)
+        unchanged_s = {
+            gateway_id: before.unchanged_s[gateway_id] + looked_s
+            if before.rows.get(gateway_id) == row
+            else 0.0
+            for gateway_id, row in rows.items()
+        }
+        self._look = _Look(rows, unchanged_s, now)
 
-    def _check_free(self, topic: str, rows: dict[str, GatewayRow]) -> None:
-        other = self._other_holder(topic, rows)
+    def _check_free(self, topic: str) -> None:
+        other = self._other_holder(topic)
         if other is not None:
             raise NotLeaderError(
                 f"gateway {other.gateway_id} leads topic {topic!r}; send to {other.address}",
@@ -196,15 +221,25 @@ class Leases:
                 gateway_id=other.gateway_id,
             )
 
-    def _other_holder(self, topic: str, rows: dict[str, GatewayRow]) -> GatewayRow | None:
-        for row in rows.values():
-            if row.gateway_id != self._gateway_id and topic in row.topics and self._is_alive(row):
+    def _other_holder(self, topic: str) -> GatewayRow | None:
+        look = self._look
+        for gateway_id, row in look.rows.items():
+            if (
+                gateway_id != self._gateway_id
+                and topic in row.topics
+                and self._is_alive(gateway_id, look)
+            ):
                 return row
         return None
 
-    def _is_alive(self, row: GatewayRow) -> bool:
-        seen = self._seen.get(row.gateway_id)
-        return seen is not None and self._monotonic() - seen[1] < self._session_s
+    def _is_alive(self, gateway_id: str, look: _Look) -> bool:
+        if gateway_id == self._gateway_id:
+            return True
+        return look.unchanged_s[gateway_id] + self._looked_s(look) < self._session_s
+
+    def _looked_s(self, look: _Look) -> float:
+        """How much of the time since then counts."""
+        return min(self._elapsed_s() - look.at, _LOOKED_INTERVALS * self._interval_s)
 
     def _row(self, held: set[str]) -> GatewayRow:
         return GatewayRow(

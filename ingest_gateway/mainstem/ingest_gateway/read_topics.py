@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor
 
 from mainstem.delta_log import OpenTopic, Store, TableState, Topics
 from mainstem.delta_log.store import NotFound, StoreGone
-from mainstem.delta_log.table import TOPICS
+from mainstem.delta_log.table import TOPICS, time_elapsed_s
 from mainstem.errors import MainstemError
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import FETCH_PARTITIONS_MAX, TOPICS_OPEN_MAX
@@ -54,7 +53,7 @@ class ReadTopic:
         #: Its directory was found to be removed.
         self.gone = False
         self.refreshed_at = 0.0
-        self.read_at = time.monotonic()
+        self.read_at = time_elapsed_s()
         self.refreshing: asyncio.Task[None] | None = None
         self._bind = bind
         self._store: Store | None = None
@@ -180,13 +179,13 @@ class ReadTopics:
             found is not None
             and found.state is not None
             and found.refreshing is None
-            and (any_age or time.monotonic() - found.refreshed_at <= FOLLOW_INTERVAL_S)
+            and (any_age or time_elapsed_s() - found.refreshed_at <= FOLLOW_INTERVAL_S)
         ):
             state = found.state
         else:
             return None
         self._open.move_to_end(topic)
-        found.read_at = time.monotonic()
+        found.read_at = time_elapsed_s()
         return state, found, led
 
     async def refresh(self, topic: str) -> None:
@@ -232,7 +231,7 @@ class ReadTopics:
         future.add_done_callback(lambda _: found.release())
         try:
             await asyncio.wrap_future(future)
-            found.refreshed_at = time.monotonic()
+            found.refreshed_at = time_elapsed_s()
         except MainstemError:
             # Perhaps another topic has the name now: the next one who asks looks anew.
             if self._open.get(found.topic) is found:

@@ -196,6 +196,13 @@ class Job(ABC, Generic[T, R]):
     on_topics: ClassVar[bool] = True
     system_tables: ClassVar[tuple[str, ...]] = ()
 
+    def begin(self, warehouse: Store) -> None:
+        """Looks at the warehouse, once, before any table is planned. Reads only; blocks.
+
+        Raises:
+            MainstemError: Nothing can be planned.
+        """
+
     def look(self, opened: OpenTopic, now_ms: int) -> object:
         """What `plan` has to know beside the table's state, for example files that it does not
         name. Reads only; blocks.

@@ -14,6 +14,7 @@ from typing import ClassVar, Final, Self
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue, TopicConfig
 from mainstem.delta_log.store import Store
+from mainstem.delta_log.system import last_heartbeat_ms
 from mainstem.delta_log.table import (
     SYSTEM,
     Action,
@@ -24,6 +25,7 @@ from mainstem.delta_log.table import (
     Register,
     TableCommit,
     TableState,
+    believed_ms,
     commit_beside_leader,
     is_expired,
     registers,
@@ -76,6 +78,11 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
     ) -> None:
         self._map_bytes_max = map_bytes_max
         self._settings = dict(settings or {})
+        #: When a gateway was heard of last.
+        self._alive_ms = 0
+
+    def begin(self, warehouse: Store) -> None:
+        self._alive_ms = last_heartbeat_ms(warehouse)
 
     @classmethod
     def of(cls, options: Mapping[str, ConfigValue]) -> Self:
@@ -86,6 +93,8 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
     def plan(self, table: TableView, now_ms: int) -> Plan[CleaningTask]:
         state = table.state
         config = _config(table.folder, state).altered(self._settings, [])
+        # A clock that is ahead would take tombstones that nobody has read.
+        now_ms = believed_ms(state, now_ms, self._alive_ms, config.delete_retention_ms)
         tasks: list[CleaningTask] = []
         lines: list[PlanLine] = []
         found = [

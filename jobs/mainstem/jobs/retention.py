@@ -3,6 +3,8 @@
 A file goes whole or stays, so a record may outlive its time by as long as the newest record of its
 file does. Files go from the front only: the log start offset moves over them in the same table
 commit, and the end stays where it is, also when the last file goes.
+
+What time it is, the log has a say in: see `believed_ms`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from operator import itemgetter
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
+from mainstem.delta_log.store import Store
+from mainstem.delta_log.system import last_heartbeat_ms
 from mainstem.delta_log.table import (
     SYSTEM,
     DataFile,
@@ -21,6 +25,7 @@ from mainstem.delta_log.table import (
     Remove,
     TableCommit,
     TableState,
+    believed_ms,
     commit_beside_leader,
     file_time_ms,
     trim_step,
@@ -85,9 +90,14 @@ def expired(
     """
     left = sum(file.size_bytes for file in files)
     reasons: list[str] = []
-    for file in files:
+    written: list[int] = []
+    for index, file in enumerate(files):
         left -= file.size_bytes
-        dated_out = retention_ms != UNLIMITED and file_time_ms(file) < now_ms - retention_ms
+        time_ms = file_time_ms(file)
+        if time_ms > now_ms:  # by a leader whose clock was ahead: no later than what follows it
+            written = written or _written_ms(files)
+            time_ms = min(time_ms, written[index])
+        dated_out = retention_ms != UNLIMITED and time_ms < now_ms - retention_ms
         if dated_out or file.last_offset < start_offset:
             reasons.append("retention.ms")
         elif retention_bytes != UNLIMITED and left >= retention_bytes:
@@ -104,12 +114,25 @@ def expired(
     return Expired(tuple(gone), tuple(reasons), max(start_offset, reached))
 
 
+def _written_ms(files: Sequence[DataFile]) -> list[int]:
+    """For each file, in the order of offsets, the earliest time of its own and of those after."""
+    times = (file.modified_ms for file in reversed(files))
+    return list(itertools.accumulate(times, min))[::-1]
+
+
 class Retention(Job[Task, TaskResult]):
     """The job. It has no tasks: what goes is decided by the log alone."""
 
     name: ClassVar[str] = "retention"
     system_tables: ClassVar[tuple[str, ...]] = ("job_history",)
     OPTIONS: ClassVar[tuple[ConfigKey, ...]] = ()
+
+    def __init__(self) -> None:
+        #: When a gateway was heard of last.
+        self._alive_ms = 0
+
+    def begin(self, warehouse: Store) -> None:
+        self._alive_ms = last_heartbeat_ms(warehouse)
 
     @classmethod
     def of(cls, options: Mapping[str, ConfigValue]) -> Self:
@@ -118,7 +141,7 @@ class Retention(Job[Task, TaskResult]):
 
     def plan(self, table: TableView, now_ms: int) -> Plan[Task]:
         lines: list[PlanLine] = []
-        for partition, found in _expired(table.state, table.folder, now_ms).items():
+        for partition, found in self._expired(table.state, table.folder, now_ms).items():
             pairs = zip(found.reasons, found.files, strict=True)
             for why, group in itertools.groupby(pairs, key=itemgetter(0)):
                 files = [file for _, file in group]
@@ -140,7 +163,7 @@ class Retention(Job[Task, TaskResult]):
         def build(state: TableState) -> TableCommit | None:
             # Planned anew: settings and files may have changed since, and files of the front that
             # compaction has merged meanwhile are other files now.
-            found = _expired(state, plan.folder, now_ms)
+            found = self._expired(state, plan.folder, now_ms)
             for partition in () if ends else range(state.partition_count):
                 ends[partition] = state.log_end_offset(partition)
             starts = {
@@ -164,24 +187,25 @@ class Retention(Job[Task, TaskResult]):
             )
         return Outcome(OutcomeKind.OK, before, Counts(), attempts, version)
 
-
-def _expired(state: TableState, folder: str, now_ms: int) -> dict[int, Expired]:
-    """What is to go, by partition; partitions of which nothing is are left out."""
-    config = state.config
-    # Of the platform's own tables only those that say so: a week is no time for a group's offsets.
-    asked = folder != SYSTEM or {"retention.ms", "retention.bytes"} & config.overrides.keys()
-    if not config.deletes or not asked:
-        return {}
-    found = {}
-    for partition in range(state.partition_count):
-        one = expired(
-            state.files(partition).sorted(),
-            state.log_start_offset(partition),
-            state.log_end_offset(partition),
-            now_ms=now_ms,
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-        )
-        if one.files:
-            found[partition] = one
-    return found
+    def _expired(self, state: TableState, folder: str, now_ms: int) -> dict[int, Expired]:
+        """What is to go, by partition; partitions of which nothing is are left out."""
+        config = state.config
+        # Of the platform's own tables only those that say so: a week is no time for a group's
+        # offsets.
+        asked = folder != SYSTEM or {"retention.ms", "retention.bytes"} & config.overrides.keys()
+        if not config.deletes or not asked:
+            return {}
+        now_ms = believed_ms(state, now_ms, self._alive_ms, config.retention_ms)
+        found = {}
+        for partition in range(state.partition_count):
+            one = expired(
+                state.files(partition).sorted(),
+                state.log_start_offset(partition),
+                state.log_end_offset(partition),
+                now_ms=now_ms,
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+            )
+            if one.files:
+                found[partition] = one
+        return found

@@ -327,6 +327,7 @@ def _plan_tables(
             tables += [_Table(TOPICS, name) for name in Topics(store).names()]
         tables += [_Table(SYSTEM, name) for name in job.system_tables]
     folders = {folder: Topics(store, folder=folder) for folder in (TOPICS, SYSTEM)}
+    job.begin(store)
 
     def plan(table: _Table) -> bool:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from mainstem.delta_log import ByteBudget, LocalStore, load_table
 from mainstem.errors import FencedError, StoreUnavailableError
 
 WAIT_S = 30.0
+DAY_MS = 86_400_000
 
 
 @asynccontextmanager
@@ -191,6 +193,27 @@ def test_whoever_led_the_table_before_cannot_store_an_offset_any_more(tmp_path: 
                 await new.write([offset_row("g", stored(0, 2))])
         async with led(tmp_path) as again:
             assert again.offsets("g")[OffsetKey("id", 0)].offset == 2
+
+    run(test())
+
+
+@pytest.mark.parametrize("days", [1, 400, -1])
+def test_a_clock_that_is_set_makes_no_group_older_than_it_is_by_more_than_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    real_ns = time.time_ns
+
+    async def test() -> None:
+        began_ms = time.time_ns() // 10**6
+        async with led(tmp_path) as table:
+            assert abs(table.now_ms() - began_ms) < 60_000
+            monkeypatch.setattr(time, "time_ns", lambda: real_ns() + days * DAY_MS * 10**6)
+            assert abs(table.now_ms() - began_ms) < 60_000
+            await table.write([offset_row("g", stored(0, 1, at_ms=table.now_ms()))])
+        for _ in range(2):  # another coordinator, which has this clock from its beginning
+            async with led(tmp_path) as table:
+                assert -60_000 < table.now_ms() - began_ms < DAY_MS + 60_000
+                assert table.offsets("g")[OffsetKey("id", 0)].offset == 1
 
     run(test())
 

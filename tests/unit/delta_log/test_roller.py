@@ -154,6 +154,26 @@ def test_small_files_become_one_and_the_swap_goes_along_with_records(
     _verified(store)
 
 
+@pytest.mark.parametrize("step_ms", [86_400_000, -86_400_000])
+def test_a_clock_that_is_set_makes_no_file_too_old_to_be_rolled_up(
+    topics: Topics, store: LocalStore, pool: ThreadPoolExecutor, step_ms: int
+) -> None:
+    create(topics, rollup_files=4)
+    now_ms = [NOW_MS]
+
+    async def work() -> None:
+        rolling = await Rolling.lead(topics.open("t"), pool, clock_ms=lambda: now_ms[0])
+        await rolling.append(2)
+        now_ms[0] += step_ms
+        await rolling.append(2)
+        await rolling.rolled_up(4)
+        assert rolling.file_counts() == [4]
+        await rolling.appender.close(10)
+
+    run(work)
+    _verified(store)
+
+
 def test_records_are_as_they_were_and_older_versions_can_still_be_read(
     topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
 ) -> None:

@@ -539,11 +539,12 @@ def test_offsets_are_forgotten_when_the_group_was_empty_for_long_enough_and_neve
             await member.beat()
             await member.commit((0, 5))
             coordination = coordination_of(gateway)
-            now_ms = group_coordination._wall_ms()
+            table = (await coordination.started()).table
+            now_ms = table.now_ms()
             week_ms = 10_080 * 60_000
 
             async def at(ms: int) -> dict[tuple[str, int], int]:
-                monkeypatch.setattr(group_coordination, "_wall_ms", lambda: ms)
+                monkeypatch.setattr(table, "now_ms", lambda: ms)
                 await coordination.expire(await coordination.started())
                 return await fetch(member.stub)
 

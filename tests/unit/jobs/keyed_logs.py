@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tests.unit.jobs.topic_tables import Appends, Record
+from tests.unit.jobs.topic_tables import Appends, Record, heartbeat
 
 from mainstem.delta_log import Committed, Committer, Topics
 from mainstem.delta_log.table import TOPICS, Register, TableCommit, registers
@@ -27,9 +27,16 @@ def run(
     topic: str = "t",
     job: Job[Any, Any] | None = None,
     folder: str = TOPICS,
+    alive_ms: int | None = None,
 ) -> Outcome:
-    """One run of keyed compaction, or of another job, over one table."""
+    """One run of keyed compaction, or of another job, over one table.
+
+    Args:
+        alive_ms: When a gateway was heard of; None: now.
+    """
     job = job or KeyedCompaction()
+    heartbeat(topics.store, now_ms if alive_ms is None else alive_ms)
+    job.begin(topics.store)
     opened = topics.open(topic)
     try:
         plan = job.plan(TableView(topic, folder, opened.state), now_ms)

@@ -176,6 +176,20 @@ def test_a_retention_that_changes_later_does_not_change_the_time_of_tombstones(
     assert left(log) == {}
 
 
+def test_a_clock_that_is_ahead_or_behind_takes_no_tombstone_before_its_time(
+    topics: Topics,
+) -> None:
+    log = compacted(topics, delete_retention_ms=DAY_MS)
+    append_rows(log, [(b"a", b"1"), (b"a", None)], modified_ms=NOW_MS)
+    run(topics, NOW_MS - 365 * DAY_MS, alive_ms=NOW_MS)
+    append_rows(log, [(b"b", b"1"), (b"b", b"2")], modified_ms=NOW_MS)
+    run(topics, NOW_MS, alive_ms=NOW_MS)
+    run(topics, NOW_MS + 365 * DAY_MS, alive_ms=NOW_MS)
+    assert left(log) == {1: (b"a", None), 3: (b"b", b"2")}
+    run(topics, NOW_MS + 365 * DAY_MS, alive_ms=NOW_MS + DAY_MS)
+    assert left(log) == {3: (b"b", b"2")}
+
+
 def test_a_partition_whose_every_record_goes_keeps_its_offsets(topics: Topics) -> None:
     log = compacted(topics, delete_retention_ms=0)
     append_rows(log, [(b"a", b"1"), (b"a", None)], modified_ms=NOW_MS)

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 from tests.unit.delta_log.table_states import data_file, state_with
-from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
+from tests.unit.jobs.topic_tables import (
+    NOW_MS,
+    Appends,
+    all_records,
+    appends,
+    check_verified,
+    heartbeat,
+)
 
 from mainstem.delta_log import LocalStore, Topics, load_table
 from mainstem.delta_log.table import (
@@ -37,8 +44,15 @@ def no_pool() -> TaskPool:
     raise AssertionError("retention has no tasks: nothing needs a pool")
 
 
-def run(store: LocalStore, job: Job[Any, Any] | None = None, now_ms: int = NOW_MS) -> JobRun:
-    """Runs a job on the topic `t`, at a moment."""
+def run(
+    store: LocalStore,
+    job: Job[Any, Any] | None = None,
+    now_ms: int = NOW_MS,
+    alive_ms: int | None = NOW_MS,
+) -> JobRun:
+    """Runs a job on the topic `t`, at a moment, when a gateway was heard of at another."""
+    if alive_ms is not None:
+        heartbeat(store, alive_ms)
     (row,) = run_job(store.uri, job or Retention(), ["t"], pool=no_pool, clock_ms=lambda: now_ms)
     assert row.outcome.kind is not OutcomeKind.FAILED, row.outcome.error
     return row
@@ -105,6 +119,19 @@ def test_a_record_from_the_future_expires_by_when_it_was_written() -> None:
     assert gone([ahead, behind]) == (2, 20)
     young = data_file(0, 10, timestamp_ms=NOW_MS + 900 * DAY, modified_ms=NOW_MS - 6 * DAY)
     assert gone([young, behind]) == (0, 0)
+
+
+def test_a_file_of_a_leader_whose_clock_was_ahead_is_as_old_as_what_was_written_after_it() -> None:
+    """Also by LogAppendTime, and several of them: they keep nothing that follows."""
+    ahead_ms = NOW_MS + 900 * DAY
+    files = [
+        data_file(n * 10, 10, timestamp_ms=ahead_ms, modified_ms=ahead_ms + n) for n in range(3)
+    ]
+    old = data_file(30, 10, timestamp_ms=NOW_MS - 8 * DAY, modified_ms=NOW_MS - 8 * DAY)
+    young = data_file(40, 10, timestamp_ms=NOW_MS, modified_ms=NOW_MS)
+    assert gone([*files, old, young]) == (4, 40)
+    assert gone([*files, young]) == (0, 0)
+    assert gone(files) == (0, 0)
 
 
 def test_records_that_came_late_expire_by_their_own_time() -> None:
@@ -217,6 +244,36 @@ def test_a_topic_without_traffic_is_emptied_and_goes_on_where_it_ended(
     check_verified(log.opened.store)
 
 
+@pytest.mark.parametrize("alive_h", [None, 1])
+@pytest.mark.parametrize("ahead_ms", [2 * DAY, 365 * DAY])
+def test_a_clock_that_is_ahead_takes_nothing_that_is_younger_than_half_of_its_time(
+    store: LocalStore, topics: Topics, ahead_ms: int, alive_h: int | None
+) -> None:
+    log = _aged(topics, 26, 18, 14, 8, 1, 0, retention_ms=24 * HOUR)
+    alive_ms = None if alive_h is None else NOW_MS - alive_h * HOUR
+    row = run(store, now_ms=NOW_MS + ahead_ms, alive_ms=alive_ms)
+    assert row.outcome.before.files == 3  # older than twelve hours
+    again = run(store, now_ms=NOW_MS + ahead_ms + DAY, alive_ms=alive_ms)
+    assert again.outcome.kind is OutcomeKind.NOTHING
+    assert load_table(log.opened.store).log_start_offset(0) == 6
+    # With a gateway that says the same, it is the time.
+    run(store, now_ms=NOW_MS + ahead_ms, alive_ms=NOW_MS + ahead_ms)
+    assert load_table(log.opened.store).file_count == 0
+    check_verified(log.opened.store)
+
+
+def test_a_clock_is_believed_by_a_day_at_most_and_by_ten_minutes_at_least(
+    store: LocalStore, topics: Topics
+) -> None:
+    far_ms = NOW_MS + 365 * DAY
+    log = _aged(topics, 6.5 * 24, 5 * 24, 0, retention_ms=7 * DAY)
+    assert run(store, now_ms=far_ms, alive_ms=None).outcome.before.files == 1
+    _set_retention(log, 1)
+    log.append(0, [b"v"], timestamps_ms=[NOW_MS + 1], modified_ms=NOW_MS + 1)
+    assert run(store, now_ms=NOW_MS + 2, alive_ms=None).outcome.before.files == 2
+    assert load_table(log.opened.store).file_count == 1
+
+
 def test_many_files_go_in_several_commits(
     store: LocalStore, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +315,8 @@ def test_files_that_were_merged_after_the_plan_go_by_what_they_are_now(
     assert load_table(log.opened.store).file_count == 1
     # The newest record of the merged file is an hour old.
     assert job.commit(opened, plan, (), NOW_MS).kind is OutcomeKind.SUPERSEDED
+    heartbeat(store, NOW_MS + 2 * HOUR)
+    job.begin(store)
     assert job.commit(opened, plan, (), NOW_MS + 2 * HOUR).before.files == 1
     assert load_table(log.opened.store).log_start_offset(0) == 8
     opened.store.close()

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mainstem.delta_log import Committed, Committer, OpenTopic, Store, Topics
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
+from mainstem.delta_log.system import ClusterTable, GatewayRow
 from mainstem.delta_log.table import (
     Action,
     Batch,
@@ -24,6 +25,13 @@ from mainstem.delta_log.verify import verify_topic
 from mainstem.records import records_to_wire_batch
 
 NOW_MS = 1_800_000_000_000
+
+
+def heartbeat(store: Store, at_ms: int) -> None:
+    """A gateway of the warehouse is alive, and has this time."""
+    table = ClusterTable(store)
+    table.update(lambda _: {"g": GatewayRow("g", "i", "g:1", "", at_ms)})
+    table.close()
 
 
 class Record(NamedTuple):

@@ -32,11 +32,13 @@ class KeptFile:
 
     Attributes:
         level: 0: an append made it; else how often its records were rolled up.
+        kept_ms: Since when, by a clock that nobody sets: one that jumps would make all too old.
     """
 
     file: DataFile
     content: bytes
     level: int
+    kept_ms: int
 
     @property
     def memory_bytes(self) -> int:
@@ -72,10 +74,10 @@ class _Place:
         if not files or (
             len(files) < files_max
             and not self.gap_count
-            and now_ms - files[0].file.modified_ms <= age_ms_max // 2
+            and now_ms - files[0].kept_ms <= age_ms_max // 2
         ):
             return 0, 0
-        return choose([kept.file for kept in files], files_max, age_ms_max, now_ms)
+        return choose(list(files), files_max, age_ms_max, now_ms)
 
 
 class RollUpMemory:
@@ -191,7 +193,7 @@ class KeptFiles:
 
 
 def choose(
-    files: Sequence[DataFile], files_max: int, age_ms_max: int, now_ms: int
+    files: Sequence[KeptFile], files_max: int, age_ms_max: int, now_ms: int
 ) -> tuple[int, int]:
     """Which of a partition's kept files become one.
 
@@ -201,7 +203,7 @@ def choose(
     Args:
         files: By offset.
         files_max: At least 2.
-        age_ms_max: Files that are older are left alone.
+        age_ms_max: Files that are kept for longer are left alone.
 
     Returns:
         How many files at the front are to be left alone for ever, and how many after them become
@@ -209,13 +211,15 @@ def choose(
     """
     start = 0
     while start < len(files):
-        age_ms = now_ms - files[start].modified_ms
+        age_ms = now_ms - files[start].kept_ms
         if age_ms > age_ms_max:
             start += 1
             continue
         end = start + 1
         while (
-            end < len(files) and end - start < files_max and not _is_gap(files[end - 1], files[end])
+            end < len(files)
+            and end - start < files_max
+            and not _is_gap(files[end - 1].file, files[end].file)
         ):
             end += 1
         count = end - start

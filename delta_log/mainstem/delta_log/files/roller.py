@@ -166,7 +166,7 @@ class Roller:
             self._kept.clear()
         for one in written:
             if one.content is not None and limit >= 0:
-                self._kept.add(KeptFile(one.file, one.content, level=0))
+                self._kept.add(KeptFile(one.file, one.content, level=0, kept_ms=self._now_ms()))
         self._begin()
 
     async def finish(self) -> None:
@@ -214,7 +214,7 @@ class Roller:
         if config.rollup_files < 2:
             self._kept.clear()
         return self._kept.next_run(
-            state.is_active, config.rollup_files, config.compaction_min_age_ms, self._clock_ms()
+            state.is_active, config.rollup_files, config.compaction_min_age_ms, self._now_ms()
         )
 
     async def _merge(self, run: Sequence[KeptFile]) -> float:
@@ -225,6 +225,7 @@ class Roller:
             run,
             self._opened.state.config.compression_type,
             self._clock_ms(),
+            self._now_ms(),
             self.content_bytes_max,
         )
         loop = asyncio.get_running_loop()
@@ -261,6 +262,9 @@ class Roller:
         self._unwanted.append(swap.merged.file.path)
         self._begin()
 
+    def _now_ms(self) -> int:
+        return int(self._monotonic() * 1000)
+
     def _can_be_committed(self, swap: Swap) -> bool:
         state = self._opened.state
         return (
@@ -275,9 +279,14 @@ def _write_merged(
     run: Sequence[KeptFile],
     compression_type: str,
     now_ms: int,
+    kept_ms: int,
     content_bytes_max: int,
 ) -> tuple[KeptFile, float]:
     """Writes the file that replaces `run`.
+
+    Args:
+        now_ms: The time of day.
+        kept_ms: See `KeptFile`.
 
     Returns:
         The file, with its bytes if it may be rolled up once more, and the processor time of it.
@@ -297,5 +306,5 @@ def _write_merged(
     store.put(merged.path, data)
     level = run[0].level + 1
     again = level < LEVELS and data.size <= content_bytes_max
-    kept = KeptFile(merged, data.to_pybytes() if again else b"", level)
+    kept = KeptFile(merged, data.to_pybytes() if again else b"", level, kept_ms)
     return kept, time.thread_time() - began_at

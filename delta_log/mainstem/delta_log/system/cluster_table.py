@@ -1,17 +1,19 @@
 """The table `system/cluster`: a row for each gateway, with the topics whose lease it holds.
 
-Each gateway replaces its own row, by its id. Leases keep gateways from fighting; what keeps them
+Each gateway replaces its own row, by its id, and takes those away that are not renewed any more: a
+row that is gone has no leases. Leases keep gateways from fighting; what keeps them
 from both writing is the epoch in the topic's own log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from mainstem.delta_log.store import Store
 from mainstem.delta_log.system.row_table import RowTable
+from mainstem.delta_log.table import SYSTEM, Topics
 
 NAME: Final = "cluster"
 
@@ -40,20 +42,21 @@ class ClusterTable(RowTable[GatewayRow]):
     def __init__(self, store: Store) -> None:
         super().__init__(store, NAME, operation="HEARTBEAT", encode=asdict, decode=_decode)
 
-    def write(
-        self, gateway_id: str, make: Callable[[dict[str, GatewayRow]], GatewayRow | None]
-    ) -> None:
-        """Replaces the gateway's row by what `make` makes of the rows that are there.
 
-        Args:
-            make: Called again when another gateway was first; raises to write nothing. None takes
-                the row away: its leases are free at once.
+def last_heartbeat_ms(store: Store) -> int:
+    """When a gateway was heard of last, by its own clock; 0: none is known. Blocks.
 
-        Raises:
-            StoreUnavailableError: The store failed, or other gateways were always first.
-            MainstemError: What `make` raised.
-        """
-        self.update(lambda rows: {gateway_id: make(rows)})
+    Raises:
+        StoreUnavailableError: The store failed.
+        LogDamagedError: The table is damaged.
+    """
+    if not Topics(store, folder=SYSTEM).exists(NAME):
+        return 0
+    table = ClusterTable(store)
+    try:
+        return max((row.heartbeat_ms for row in table.read().values()), default=0)
+    finally:
+        table.close()
 
 
 def _decode(body: Mapping[str, Any]) -> GatewayRow:

@@ -17,7 +17,7 @@ from mainstem.delta_log.table.actions import (
     register_value,
     same_table,
 )
-from mainstem.delta_log.table.clocks import SteadyClock, time_elapsed_ms, time_elapsed_s
+from mainstem.delta_log.table.clocks import LogClock, SteadyClock, time_elapsed_ms, time_elapsed_s
 from mainstem.delta_log.table.commit_drivers import (
     AsyncCommits,
     FileSuperseded,
@@ -77,7 +77,13 @@ from mainstem.delta_log.table.topics import (
     added_partitions,
     altered_config,
 )
-from mainstem.delta_log.table.trimming import HIGH_WATERMARK, file_time_ms, trim_step, trim_targets
+from mainstem.delta_log.table.trimming import (
+    HIGH_WATERMARK,
+    believed_ms,
+    file_time_ms,
+    trim_step,
+    trim_targets,
+)
 
 __all__ = [
     "BESIDE_LEADER",
@@ -102,6 +108,7 @@ __all__ = [
     "FileSuperseded",
     "Landed",
     "LiveTable",
+    "LogClock",
     "LogFiles",
     "LogOvertakenError",
     "Metadata",
@@ -123,6 +130,7 @@ __all__ = [
     "Topics",
     "added_partitions",
     "altered_config",
+    "believed_ms",
     "check_checkpoint",
     "check_replay",
     "checkpoint_path",

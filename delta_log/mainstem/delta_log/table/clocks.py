@@ -14,17 +14,64 @@ from mainstem.delta_log.table.committer import wall_clock_ms
 _STEP_MS_MIN: Final = 60_000
 
 
+#: Linux has a clock that goes on while the machine is suspended. Elsewhere the monotonic one does.
+_ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+#: So far ahead of the newest sign of life a clock is believed, at least and at most.
+_LEAD_MS_MIN: Final = 600_000
+_LEAD_MS_MAX: Final = 86_400_000
+
+
 def time_elapsed_ms() -> int:
     """Milliseconds since some moment, by a clock that nobody can set and that goes on while the
     machine is suspended."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1_000_000
+    return time.clock_gettime_ns(_ELAPSED) // 1_000_000
 
 
 def time_elapsed_s() -> float:
     """The same in seconds: in place of `time.monotonic`, which on Linux stands still while the
     machine is suspended, so that what is gone long since looks young."""
-    return time_elapsed_ms() / 1000
+    return time.clock_gettime(_ELAPSED)
+
+
+def clock_lead_ms(kept_ms: int) -> int:
+    """How far ahead of the newest sign of life a clock is believed that decides what is deleted.
+
+    Half of the time that something is kept, so that a clock that is a year ahead takes nothing
+    that is younger than the other half; a day at most, and at least some minutes, by which clocks
+    may be apart.
+    """
+    return min(max(kept_ms // 2, _LEAD_MS_MIN), _LEAD_MS_MAX)
+
+
+class LogClock:
+    """The time of day as one log has it: for the ages of what lies in it.
+
+    It begins with the machine's clock, but not before the newest record of the log, nor further
+    after it than `clock_lead_ms`, and goes on by what passes. So a clock that is wrong when a
+    process begins does little, and one that is set meanwhile nothing.
+
+    Args:
+        newest_ms: The time of the newest record; 0: there is none.
+        kept_ms: For how long something is kept.
+    """
+
+    def __init__(
+        self,
+        newest_ms: int,
+        kept_ms: int,
+        wall_ms: Callable[[], int] = wall_clock_ms,
+        elapsed_ms: Callable[[], int] = time_elapsed_ms,
+    ) -> None:
+        began_ms = wall_ms()
+        if newest_ms:
+            began_ms = min(max(began_ms, newest_ms), newest_ms + clock_lead_ms(kept_ms))
+        self._elapsed_ms = elapsed_ms
+        self._ahead_ms = began_ms - elapsed_ms()
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return self._elapsed_ms() + self._ahead_ms
 
 
 class SteadyClock:

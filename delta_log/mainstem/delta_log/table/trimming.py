@@ -11,6 +11,7 @@ from typing import Final
 
 from mainstem.delta_log.table import registers
 from mainstem.delta_log.table.actions import Action, DataFile, Register, Remove
+from mainstem.delta_log.table.clocks import clock_lead_ms
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import OffsetOutOfRangeError, PolicyViolationError, UnknownPartitionError
 
@@ -30,6 +31,19 @@ def file_time_ms(file: DataFile) -> int:
     expires as if it had been dated when it came.
     """
     return min(file.timestamp_ms_max, file.modified_ms)
+
+
+def believed_ms(state: TableState, now_ms: int, alive_ms: int, kept_ms: int) -> int:
+    """The time of day by which records are old enough to go.
+
+    A clock alone is no reason to delete: one that is a year ahead would take everything. So it is
+    believed for some time after the newest sign of life: see `clock_lead_ms`.
+
+    Args:
+        alive_ms: When a gateway of the warehouse was heard of last, by its own clock.
+        kept_ms: For how long records are kept.
+    """
+    return min(now_ms, max(_newest_append_ms(state), alive_ms) + clock_lead_ms(kept_ms))
 
 
 def trim_targets(state: TableState, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
@@ -108,3 +122,10 @@ def trim_step(
         if reached > start:
             actions.append(Register(registers.lso(partition), reached))
     return actions
+
+
+def _newest_append_ms(state: TableState) -> int:
+    """When the newest data file was written, by the clock of the leader that wrote it; 0: there is
+    none. What jobs make of files keeps their time."""
+    newest = (state.files(partition).sorted()[-1:] for partition in range(state.partition_count))
+    return max((file.modified_ms for files in newest for file in files), default=0)
