@@ -27,7 +27,7 @@ from prometheus_client import start_http_server
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Store
 from mainstem.delta_log.store import open_warehouse
-from mainstem.errors import InvalidConfigError
+from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.admin_service import AdminService
 from mainstem.ingest_gateway.fetch_service import FetchService, fetch_handlers
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
@@ -136,6 +136,10 @@ class Gateway:
             split_address("advertised.listeners", advertised)
         self._store.self_check()
         loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._pool, self._store.fill_reserve)
+        except StoreUnavailableError as error:
+            log.warning("no space is set aside for deletions", error=error.message)
         identity: Identity = await loop.run_in_executor(
             self._pool, Identity, self._config, self._store.uri
         )

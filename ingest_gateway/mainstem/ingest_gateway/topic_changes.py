@@ -12,12 +12,13 @@ from mainstem.config import GatewayConfig, TopicConfig
 from mainstem.delta_log import Appender, Store, TableState, Topics
 from mainstem.delta_log.table import (
     Action,
+    Build,
     Metadata,
     TableCommit,
     commit_beside_leader,
     wall_clock_ms,
 )
-from mainstem.errors import InvalidConfigError, NotLeaderError
+from mainstem.errors import InvalidConfigError, NotLeaderError, StoreUnavailableError
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 
 log = structlog.get_logger()
@@ -49,16 +50,23 @@ class TopicChanges:
         )
 
     async def delete(self, topic: str) -> str:
-        """Deletes a topic: what was accepted is committed and answered, then the table goes."""
+        """Deletes a topic: what was accepted is committed and answered, then the table goes.
+
+        What waits for a store that does not take it, as a full one, is not waited for.
+        """
         self._open_topics.check_running()
         return await self._open_topics.finish(self._delete(topic))
 
     async def _delete(self, topic: str) -> str:
         async with self._open_topics.holding(topic) as slot:
             self._open_topics.check_running()
-            await self._open_topics.close(slot)
+            appender = None if slot.known is None else slot.known.appender
+            if appender is None or appender.trouble is None:
+                await self._open_topics.close(slot)
             topic_id = await self._open_topics.run(self._topics.delete, topic)
+            await self._open_topics.close(slot, 0.0)
             self._registry.forget(topic, topic_id)
+        await self._fill_reserve()
         log.info("topic deleted", topic=topic, topic_id=topic_id)
         return topic_id
 
@@ -88,7 +96,12 @@ class TopicChanges:
         return await self.commit(topic, operation, lambda state: [checked(state)])
 
     async def commit(
-        self, topic: str, operation: str, build: Callable[[TableState], Sequence[Action]]
+        self,
+        topic: str,
+        operation: str,
+        build: Callable[[TableState], Sequence[Action]],
+        *,
+        frees_space: bool = False,
     ) -> int:
         """Commits something else than records to a topic, whoever leads it.
 
@@ -97,6 +110,7 @@ class TopicChanges:
         Args:
             build: The actions, from the newest state; none: there is nothing to do. Called on the
                 loop or in a thread, again after each conflict.
+            frees_space: See `TableCommit`.
 
         Returns:
             The table version that has it; today's if there was nothing to do.
@@ -108,25 +122,60 @@ class TopicChanges:
         self._open_topics.check_running()
         known = self._registry.leading(topic)
         if known is not None and known.appender is not None:
-            return await self._open_topics.finish(known.appender.change(operation, build))
-        return await self._open_topics.finish(self._commit_beside(topic, operation, build))
+            if known.appender.trouble is not None:
+                # Its appends are tried until they are stored, which a change must not wait for.
+                work = self._commit_apart(topic, operation, build, frees_space)
+            else:
+                work = known.appender.change(operation, build, frees_space=frees_space)
+        else:
+            work = self._commit_beside(topic, operation, build, frees_space)
+        version = await self._open_topics.finish(work)
+        if frees_space:
+            await self._fill_reserve()
+        return version
+
+    async def _fill_reserve(self) -> None:
+        """Makes good what a change has used of the reserve. Where there is still too little space,
+        the next change tries again."""
+        with contextlib.suppress(StoreUnavailableError):
+            await self._open_topics.run(self._topics.store.fill_reserve)
+
+    async def _commit_apart(
+        self,
+        topic: str,
+        operation: str,
+        build: Callable[[TableState], Sequence[Action]],
+        frees_space: bool,
+    ) -> int:
+        """Commits beside our own leader, which takes it as another's."""
+
+        def work() -> int:
+            opened = self._topics.open(topic)
+            try:
+                landed = commit_beside_leader(opened, _commit(operation, build, frees_space))
+                return opened.state.version if landed is None else landed.version
+            finally:
+                opened.close()
+
+        return await self._open_topics.run(work)
 
     async def _commit_beside(
-        self, topic: str, operation: str, build: Callable[[TableState], Sequence[Action]]
+        self,
+        topic: str,
+        operation: str,
+        build: Callable[[TableState], Sequence[Action]],
+        frees_space: bool,
     ) -> int:
-        def commit(state: TableState) -> TableCommit | None:
-            actions = build(state)
-            if not actions:
-                return None
-            return TableCommit.of(operation, actions, timestamp_ms=wall_clock_ms())
-
         async with self._open_topics.holding(topic) as slot:
             self._open_topics.check_running()
             known = await self._open_topics.open(topic, slot)
             appender = known.appender
             if appender is not None and appender.failure is None:
-                return await appender.change(operation, build)  # led here meanwhile
-            landed = await self._open_topics.run(commit_beside_leader, known.opened, commit)
+                # Led here meanwhile.
+                return await appender.change(operation, build, frees_space=frees_space)
+            landed = await self._open_topics.run(
+                commit_beside_leader, known.opened, _commit(operation, build, frees_space)
+            )
             return known.opened.state.version if landed is None else landed.version
 
     def _check_message_bytes(self, config: TopicConfig) -> None:
@@ -140,3 +189,17 @@ class TopicChanges:
                 value=asked,
                 limit_bytes=limit,
             )
+
+
+def _commit(
+    operation: str, build: Callable[[TableState], Sequence[Action]], frees_space: bool
+) -> Build:
+    def commit(state: TableState) -> TableCommit | None:
+        actions = build(state)
+        if not actions:
+            return None
+        return TableCommit.of(
+            operation, actions, timestamp_ms=wall_clock_ms(), frees_space=frees_space
+        )
+
+    return commit

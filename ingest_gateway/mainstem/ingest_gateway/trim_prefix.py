@@ -30,10 +30,10 @@ async def trim_prefix(
     trim = _Trim(topic, _offsets(request))
     if request.validate_only:
         return await registry.describe(topic, trim.answer)
-    version = await changes.commit(topic, "TRIM PREFIX", trim.step)
+    version = await changes.commit(topic, "TRIM PREFIX", trim.step, frees_space=True)
     # A commit removes so many files; each round moves the start over some more.
     while trim.moved:
-        version = await changes.commit(topic, "TRIM PREFIX", trim.step)
+        version = await changes.commit(topic, "TRIM PREFIX", trim.step, frees_space=True)
     log.info("topic trimmed", topic=topic, table_version=version)
     return trim.response(version)
 

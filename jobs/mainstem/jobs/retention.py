@@ -173,7 +173,9 @@ class Retention(Job[Task, TaskResult]):
             actions = trim_step(state, starts, now_ms)
             gone = {action.path for action in actions if isinstance(action, Remove)}
             removed[:] = [file for file in state if file.path in gone] if gone else []
-            return TableCommit.of("RETENTION", actions, timestamp_ms=now_ms) if actions else None
+            if not actions:
+                return None
+            return TableCommit.of("RETENTION", actions, timestamp_ms=now_ms, frees_space=True)
 
         before, attempts, version = Counts(), 0, None
         # A commit removes so many files; each moves the starts over some more.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from mainstem.delta_log.store import Store, open_warehouse
 from mainstem.delta_log.table import SYSTEM, TOPICS, OpenTopic, Topics, wall_clock_ms
-from mainstem.errors import MainstemError, UnknownTopicError
+from mainstem.errors import MainstemError, StoreUnavailableError, UnknownTopicError
 from mainstem.jobs.job import (
     NOTHING,
     Job,
@@ -158,6 +159,8 @@ def run_job(
         done = [row for row in rows if row.outcome.kind is not OutcomeKind.NOTHING]
         if done:
             _write_history(store, done)
+            with contextlib.suppress(StoreUnavailableError):
+                store.fill_reserve()  # what a deletion on a full disk has used of it
         store.close()
     return sorted(rows, key=lambda row: row.topic)
 

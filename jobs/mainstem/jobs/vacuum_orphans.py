@@ -127,7 +127,11 @@ class VacuumOrphans(DeletionJob):
                 return None
             said = Register(registers.ORPHANED, plan.until_ms)
             return TableCommit.of(
-                "VACUUM ORPHANS", [said], timestamp_ms=now_ms, survives_appends=True
+                "VACUUM ORPHANS",
+                [said],
+                timestamp_ms=now_ms,
+                survives_appends=True,
+                frees_space=True,
             )
 
         commit_beside_leader(opened, build)

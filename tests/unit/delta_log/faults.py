@@ -61,9 +61,9 @@ class FaultyStore:
         with self._around("put", path):
             self.inner.put(path, data)
 
-    def put_if_absent(self, path: str, data: bytes) -> None:
+    def put_if_absent(self, path: str, data: bytes, *, frees_space: bool = False) -> None:
         with self._around("put_if_absent", path):
-            self.inner.put_if_absent(path, data)
+            self.inner.put_if_absent(path, data, frees_space=frees_space)
 
     def make_durable(self, path: str) -> None:
         with self._around("make_durable", path):
@@ -105,6 +105,9 @@ class FaultyStore:
 
     def close(self) -> None:
         self.inner.close()
+
+    def fill_reserve(self) -> None:
+        self.inner.fill_reserve()
 
     def self_check(self) -> None:
         self.inner.self_check()

@@ -319,11 +319,18 @@ class Appender:
         """Commits a change of settings or partitions between two appends; see `change`."""
         return await self.change(operation, lambda state: [change(state)])
 
-    async def change(self, operation: str, build: Callable[[TableState], Sequence[Action]]) -> int:
+    async def change(
+        self,
+        operation: str,
+        build: Callable[[TableState], Sequence[Action]],
+        *,
+        frees_space: bool = False,
+    ) -> int:
         """Commits something else than records between two appends.
 
         Args:
             build: The actions, from the newest state; none: there is nothing to do.
+            frees_space: See `TableCommit`.
 
         Returns:
             The table version that has it; today's if there was nothing to do.
@@ -335,7 +342,7 @@ class Appender:
             raise self._failure.with_traceback(None)
         try:
             async with asyncio.timeout(CHANGE_TIMEOUT_S):
-                return await self._log.until_ended(self._change(operation, build))
+                return await self._log.until_ended(self._change(operation, build, frees_space))
         except TimeoutError:
             trouble = self._log.trouble
             raise OutcomeUnknownError(
@@ -345,13 +352,17 @@ class Appender:
                 topic=self.topic,
             ) from trouble
 
-    async def _change(self, operation: str, build: Callable[[TableState], Sequence[Action]]) -> int:
+    async def _change(
+        self, operation: str, build: Callable[[TableState], Sequence[Action]], frees_space: bool
+    ) -> int:
         def make(state: TableState) -> TableCommit | None:
             # Again after each conflict: what the winner changed must not be changed back.
             actions = build(state)
             if not actions:
                 return None
-            return TableCommit.of(operation, actions, timestamp_ms=self._clock_ms())
+            return TableCommit.of(
+                operation, actions, timestamp_ms=self._clock_ms(), frees_space=frees_space
+            )
 
         async with self._commit_lock:
             if self._failure is not None:
@@ -359,6 +370,11 @@ class Appender:
             with self._failing_when_lost():
                 landed = await self._log.commit(make, CHANGE)
             return self.state.version if landed is None else landed.version
+
+    @property
+    def trouble(self) -> StoreUnavailableError | None:
+        """Why the store does not take what waits here; None: it does, as far as is known."""
+        return self._log.trouble
 
     @property
     def looked_age_s(self) -> float:
@@ -369,10 +385,15 @@ class Appender:
         """Takes into `state` what others have committed. A leader that appends nothing learns of a
         retention or a compaction in no other way.
 
+        Does nothing while an append waits for a store that fails: each of its attempts looks, and
+        readers are better served with what is known than not at all.
+
         Raises:
             MainstemError: The topic is lost, as by a commit; or the store failed, and `state` is as
                 before.
         """
+        if self._commit_lock.locked() and self._log.trouble is not None:
+            return
         async with self._commit_lock:
             if self._failure is not None:
                 raise self._failure.with_traceback(None)

@@ -93,7 +93,7 @@ class Disk:
             fd = self._open_new(path)
         try:
             try:
-                _write_all(fd, memoryview(data))
+                write_all(fd, memoryview(data))
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -117,7 +117,7 @@ class Disk:
             try:
                 try:
                     for start in range(0, status.st_size, MIB):
-                        _write_all(target, memoryview(read_at(source, start, MIB)))
+                        write_all(target, memoryview(read_at(source, start, MIB)))
                     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
                     os.fsync(target)
                 finally:
@@ -132,6 +132,10 @@ class Disk:
     def link(self, path: str, new_path: str) -> None:
         """A second name for a file. Raises FileExistsError."""
         os.link(path, new_path, src_dir_fd=self._fd, dst_dir_fd=self._fd, follow_symlinks=False)
+
+    def take_over(self, source: str, path: str) -> None:
+        """Moves a file from elsewhere, an absolute path on the same file system, to `path`."""
+        os.rename(source, path, dst_dir_fd=self._fd)
 
     def discard(self, path: str) -> None:
         """Removes a file that nobody needs, as well as it can be done."""
@@ -295,6 +299,7 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
-def _write_all(fd: int, view: memoryview) -> None:
+def write_all(fd: int, view: memoryview) -> None:
+    """Writes all of it where the descriptor is."""
     while view.nbytes:
         view = view[os.write(fd, view) :]

@@ -39,10 +39,12 @@ from mainstem.delta_log.store.object_store import (
     StoreGone,
 )
 from mainstem.delta_log.store.random_access import open_descriptor, read_at
+from mainstem.delta_log.store.reserve import Reserve, is_full
 from mainstem.errors import StoreUnavailableError
 
 _TRASH = ".trash"
 _LOCK = ".remove-lock"
+_RESERVE = ".reserve"
 
 #: What a table's directory has, for those that lie where a link leads to.
 _LOG = "_delta_log"
@@ -79,10 +81,18 @@ class LocalStore:
     Args:
         root: A directory on a file system with hard links and a working fsync.
         create: False: raise NotFound where the directory does not exist.
+        reserve: Of the warehouse that `root` lies in. Default: its own.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, create: bool = True) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        create: bool = True,
+        reserve: Reserve | None = None,
+    ) -> None:
         self._root = Path(root).absolute()
+        self._reserve = reserve or Reserve(str(self._root / _RESERVE))
         self._lock = threading.Lock()
         self._users = 0
         self._closed = False
@@ -151,17 +161,28 @@ class LocalStore:
             raise self._failed("write", path, error) from error
 
     @_uses_root
-    def put_if_absent(self, path: str, data: bytes) -> None:
+    def put_if_absent(self, path: str, data: bytes, *, frees_space: bool = False) -> None:
         temporary = self._disk.temporary_path(path)
         try:
-            self._disk.write(temporary, data)
+            try:
+                self._disk.write(temporary, data)
+            except OSError as error:
+                if not (frees_space and is_full(error)):
+                    raise
+                self._reserve.write(self._disk, temporary, data)
             names = self._disk.names(os.path.dirname(path))
         except OSError as error:
             self._disk.discard(temporary)
             raise self._failed("write", path, error) from error
         with names:
             try:
-                self._disk.link(temporary, path)
+                try:
+                    self._disk.link(temporary, path)
+                except OSError as error:
+                    # The directory itself may have to grow for the name.
+                    if not (frees_space and is_full(error) and self._reserve.release()):
+                        raise
+                    self._disk.link(temporary, path)
             except FileExistsError as error:
                 raise AlreadyExists(path) from error
             except FileNotFoundError as error:
@@ -276,7 +297,7 @@ class LocalStore:
                 raise NotFound(f"the directory {self._root / directory} was removed") from error
             except OSError as error:
                 raise self._failed("make the directory", directory, error) from error
-        return type(self)(self._root / directory, create=False)
+        return type(self)(self._root / directory, create=False, reserve=self._reserve)
 
     @_uses_root
     def check_bound(self) -> None:
@@ -293,6 +314,17 @@ class LocalStore:
             idle = self._users == 0
         if idle:
             os.close(self._fd)
+
+    @_uses_root
+    def fill_reserve(self) -> None:
+        try:
+            self._reserve.fill()
+            # A removal must not need space for these.
+            self._disk.make_directory(_TRASH)
+            with self._removing():
+                pass
+        except OSError as error:
+            raise self._failed("set space aside in", _RESERVE, error) from error
 
     @_uses_root
     def self_check(self) -> None:
@@ -457,7 +489,21 @@ def _remove_linked(link: str, files: re.Pattern[str] | None) -> None:
         os.unlink(link)
 
 
+def _mount_point(path: str) -> str:
+    """Where the file system is mounted that has a file."""
+    while path != "/" and not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
+
+
 def _unavailable(what: str, path: str, error: OSError) -> StoreUnavailableError:
+    hint = ""
+    if is_full(error):
+        hint = (
+            f". The file system at {_mount_point(path)} is full: delete or trim a topic (`mainstem "
+            "topic delete`, `trim-prefix`), or run `mainstem job run retention` and `vacuum`, for "
+            "which no gateway has to run"
+        )
     return StoreUnavailableError(
-        f"the store could not {what} {path}: {error}; nothing was done", path=path
+        f"the store could not {what} {path}: {error}; nothing was done{hint}", path=path
     )

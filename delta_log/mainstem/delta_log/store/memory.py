@@ -73,7 +73,7 @@ class MemoryStore:
             directory, name = self._parent_of(path, create=True)
             directory.files[name] = _File(bytes(data), _now_ms())
 
-    def put_if_absent(self, path: str, data: bytes) -> None:
+    def put_if_absent(self, path: str, data: bytes, *, frees_space: bool = False) -> None:
         with self._using():
             self._check_bound(path)
             directory, name = self._parent_of(path, create=True)
@@ -140,6 +140,9 @@ class MemoryStore:
     def close(self) -> None:
         with self._lock:
             self._closed = True
+
+    def fill_reserve(self) -> None:
+        pass  # what is in memory has no disk to fill
 
     def self_check(self) -> None:
         with self._using():

@@ -82,11 +82,15 @@ class Store(Protocol):
         """Writes a new file under a name that nobody else uses; durable when this returns."""
         ...
 
-    def put_if_absent(self, path: str, data: bytes) -> None:
+    def put_if_absent(self, path: str, data: bytes, *, frees_space: bool = False) -> None:
         """Writes the file, whole, unless one of that name exists; durable when this returns.
 
         The primitive that the whole log rests on: of any number of callers in any processes exactly
         one succeeds, and no reader ever sees a part.
+
+        Args:
+            frees_space: It leads to something being deleted: where the store is full, it may take
+                from what is set aside.
 
         Raises:
             AlreadyExists: Another was first.
@@ -146,6 +150,14 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Releases what `bind` took."""
+        ...
+
+    def fill_reserve(self) -> None:
+        """Sets space aside for what frees some, or makes good what was used of it.
+
+        Raises:
+            StoreUnavailableError: There is too little.
+        """
         ...
 
     def self_check(self) -> None:

@@ -137,6 +137,7 @@ class TableCommit:
         needed_files: Paths of files that were put long ago, and that must still be there: vacuum
             takes a file that no commit has brought into the table for one that was left behind.
         survives_appends: What it says stays right whatever a leader appends meanwhile.
+        frees_space: It leads to files being deleted, so it may use the store's reserve.
     """
 
     info: CommitInfo
@@ -144,6 +145,7 @@ class TableCommit:
     new_files: tuple[NewFile, ...] = ()
     needed_files: tuple[str, ...] = ()
     survives_appends: bool = False
+    frees_space: bool = False
     _encoded: list[bytes] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
@@ -157,6 +159,7 @@ class TableCommit:
         new_files: Sequence[NewFile] = (),
         needed_files: Sequence[str] = (),
         survives_appends: bool = False,
+        frees_space: bool = False,
     ) -> TableCommit:
         """A commit of `actions`, which get a commit info with a new id in front."""
         rest = tuple(actions)
@@ -174,6 +177,7 @@ class TableCommit:
             tuple(new_files),
             tuple(needed_files),
             survives_appends,
+            frees_space,
         )
 
     def encoded(self) -> bytes:
@@ -224,7 +228,9 @@ class Committer:
                 self._store.put(file.path, file.data)
                 file.is_put = True
         try:
-            self._store.put_if_absent(commit_path(version), commit.encoded())
+            self._store.put_if_absent(
+                commit_path(version), commit.encoded(), frees_space=commit.frees_space
+            )
         except AlreadyExists:
             return self._conflict_or_ours(version, commit, after_id)
         except PutOutcomeUnknown:

@@ -212,7 +212,11 @@ class Topics:
         def mark(state: TableState) -> TableCommit:
             actions = [Register(registers.DELETED, 1)]
             return TableCommit.of(
-                "DELETE TOPIC", actions, timestamp_ms=self._clock_ms(), survives_appends=True
+                "DELETE TOPIC",
+                actions,
+                timestamp_ms=self._clock_ms(),
+                survives_appends=True,
+                frees_space=True,
             )
 
         try:

@@ -1,0 +1,157 @@
+"""A gateway on a disk without a free byte: reads, and what frees space, while appends wait."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.unit.delta_log.full_disk import fill, free_bytes, small_disk
+from tests.unit.ingest_gateway.fetching import fetch, offsets
+from tests.unit.ingest_gateway.harness import WAIT_S, Client, refused, run, running, table, until
+from tests.unit.ingest_gateway.payloads import values_request
+
+from mainstem.ingest_gateway import read_topics, topic_registry
+from mainstem.ingest_gateway.server import Gateway
+from mainstem.protocol.v1 import admin_pb2, log_pb2
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+#: What a call may take that does not wait for the store. Many times what it takes.
+PROMPT_S = 3.0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk") as place:
+        yield place
+
+
+@asynccontextmanager
+async def full(
+    disk: Path,
+) -> AsyncIterator[tuple[Gateway, Client, Path, list[asyncio.Task[log_pb2.ProduceResponse]]]]:
+    """Topics `keep` and `junk` with five records each, of which `keep` has an append that waits."""
+    async with running(disk / "warehouse") as (gateway, client):
+        for topic in ("keep", "junk"):
+            await client.create(topic)
+            for _ in range(5):
+                await client.produce(values_request(os.urandom(100_000), topic=topic))
+        ballast = fill(disk)
+        waiting = asyncio.create_task(
+            client.produce(values_request(os.urandom(50_000), topic="keep"))
+        )
+        await until(lambda: _is_in_trouble(gateway, "keep"))
+        try:
+            yield gateway, client, ballast, [waiting]
+        finally:
+            ballast.unlink(missing_ok=True)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+
+def _is_in_trouble(gateway: Gateway, topic: str) -> bool:
+    known = gateway._registry.leading(topic)
+    return known is not None and known.appender is not None and known.appender.trouble is not None
+
+
+def test_reads_are_served_at_once_while_an_append_waits_for_space(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A leader without trouble would look at the store first.
+    monkeypatch.setattr(read_topics, "LED_LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(topic_registry, "DESCRIBED_AGE_S_MAX", 0.0)
+
+    async def test() -> None:
+        async with full(disk) as (_, client, ballast, (waiting,)):
+            for _ in range(2):
+                began = time.monotonic()
+                (found,) = await fetch(client, ("keep", 0, 0))
+                assert offsets(found) == list(range(5))
+                request = log_pb2.ListOffsetsRequest(
+                    queries=[log_pb2.OffsetQuery(topic="keep", partition=0, latest=True)]
+                )
+                answer = await client.log.ListOffsets(request, timeout=WAIT_S)
+                assert answer.answers[0].offset == 5
+                await client.describe("keep")
+                await client.admin.ListTopics(admin_pb2.ListTopicsRequest(), timeout=WAIT_S)
+                assert time.monotonic() - began < PROMPT_S
+            assert not waiting.done()
+            ballast.unlink()
+            assert (await waiting).results[0].base_offset == 5
+            (found,) = await fetch(client, ("keep", 0, 0))
+            assert offsets(found) == list(range(6))
+
+    run(test())
+
+
+def test_another_topic_is_deleted_and_what_waits_is_appended_then(disk: Path) -> None:
+    async def test() -> None:
+        async with full(disk) as (_, client, _, (waiting,)):
+            began = time.monotonic()
+            await client.delete("junk")
+            assert time.monotonic() - began < PROMPT_S
+            answer = await asyncio.wait_for(waiting, WAIT_S)
+            assert answer.results[0].base_offset == 5
+
+    run(test())
+
+
+def test_a_topic_with_an_append_that_waits_is_deleted_at_once(disk: Path) -> None:
+    async def test() -> None:
+        async with full(disk) as (_, client, _, (waiting,)):
+            began = time.monotonic()
+            await client.delete("keep")
+            assert time.monotonic() - began < PROMPT_S
+            assert free_bytes(disk) > 400_000
+            assert not (disk / "warehouse/topics/keep").exists()
+            with pytest.raises(Exception, match="keep"):
+                await asyncio.wait_for(waiting, WAIT_S)
+            await client.create("keep")
+            answer = await client.produce(values_request(b"v", topic="keep"))
+            assert answer.results[0].base_offset == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("topic", ["keep", "junk"])
+def test_a_prefix_is_trimmed_at_once_whether_an_append_waits_in_the_topic_or_not(
+    disk: Path, topic: str
+) -> None:
+    async def test() -> None:
+        async with full(disk) as (_, client, ballast, (waiting,)):
+            began = time.monotonic()
+            answer = await client.admin.TrimPrefix(
+                admin_pb2.TrimPrefixRequest(
+                    topic=topic, partitions=[admin_pb2.PartitionTrim(partition=0, offset=4)]
+                ),
+                timeout=WAIT_S,
+            )
+            assert time.monotonic() - began < PROMPT_S
+            assert answer.partitions[0].log_start_offset == 4
+            assert table(disk / "warehouse", topic).log_start_offset(0) == 4
+            ballast.unlink()
+            # The leader goes on behind the commit, which it takes for another's.
+            assert (await asyncio.wait_for(waiting, WAIT_S)).results[0].base_offset == 5
+            (found,) = await fetch(client, ("keep", 0, 4))
+            assert offsets(found) == [4, 5]
+
+    run(test())
+
+
+def test_a_change_that_needs_space_says_at_once_that_the_disk_is_full(disk: Path) -> None:
+    async def test() -> None:
+        async with full(disk) as (_, client, _, _):
+            began = time.monotonic()
+            request = admin_pb2.AddPartitionsRequest(topic="keep", partition_count=3)
+            async with refused(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE") as facts:
+                await client.admin.AddPartitions(request, timeout=WAIT_S)
+            assert "is full" in facts["message"]
+            assert time.monotonic() - began < PROMPT_S
+
+    run(test())
