@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from itertools import islice
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from mainstem.delta_log.table import (
     TableState,
     claim_lead,
     commit_path,
+    read_ahead,
     registers,
     wall_clock_ms,
 )
@@ -110,14 +111,15 @@ def restore_producers(
     if not found:
         return
     recent: dict[tuple[int, int, int], list[PlacedBatch]] = {}
-    for version, batch in islice(_recent_batches(store, state.version), REPEAT_BATCHES_MAX):
-        by = batch.producer
-        assert by is not None
-        placed = recent.setdefault((by.id, batch.partition, by.epoch), [])
-        if len(placed) < IN_FLIGHT_BATCHES_MAX:
-            placed.append(
-                PlacedBatch(by.base_sequence, batch.record_count, batch.base_offset, version)
-            )
+    with contextlib.closing(_recent_batches(store, state.version)) as newest:
+        for version, batch in islice(newest, REPEAT_BATCHES_MAX):
+            by = batch.producer
+            assert by is not None
+            placed = recent.setdefault((by.id, batch.partition, by.epoch), [])
+            if len(placed) < IN_FLIGHT_BATCHES_MAX:
+                placed.append(
+                    PlacedBatch(by.base_sequence, batch.record_count, batch.base_offset, version)
+                )
     # By their last use, as the clocks of their leaders told it.
     for updated_ms, producer_id, partition, last_sequence in sorted(found):
         register = state.registers.get(registers.producer_epoch(producer_id, partition))
@@ -127,25 +129,27 @@ def restore_producers(
         producers.restore(producer_id, partition, epoch, last_sequence, now_ms, batches)
 
 
-def _recent_batches(store: Store, newest: int) -> Iterator[tuple[int, Batch]]:
+def _recent_batches(store: Store, newest: int) -> Generator[tuple[int, Batch]]:
     """(version, batch) of idempotent producers, newest first, of the last minutes in which there
     were any: what time it is now, another clock may see otherwise."""
     not_before_ms: int | None = None
-    for version in range(newest, max(newest - REPEAT_COMMITS_MAX, -1), -1):
-        try:
-            line, _, _ = store.read(commit_path(version)).partition(b"\n")
-        except NotFound:  # cleaned up: older than the log's retention
-            return
-        body = json.loads(line).get("commitInfo")
-        if body is None:
-            continue
-        info = CommitInfo.from_json(body)
-        batches = [batch for batch in reversed(info.batches) if batch.producer is not None]
-        if not batches:
-            continue
-        if not_before_ms is None:
-            not_before_ms = info.timestamp_ms - REPEAT_WINDOW_MS
-        if info.timestamp_ms < not_before_ms:
-            return
-        for batch in batches:
-            yield version, batch
+    versions = range(newest, max(newest - REPEAT_COMMITS_MAX, -1), -1)
+    with contextlib.closing(read_ahead(store, map(commit_path, versions))) as files:
+        for version in versions:
+            try:
+                line, _, _ = next(files).partition(b"\n")
+            except NotFound:  # cleaned up: older than the log's retention
+                return
+            body = json.loads(line).get("commitInfo")
+            if body is None:
+                continue
+            info = CommitInfo.from_json(body)
+            batches = [batch for batch in reversed(info.batches) if batch.producer is not None]
+            if not batches:
+                continue
+            if not_before_ms is None:
+                not_before_ms = info.timestamp_ms - REPEAT_WINDOW_MS
+            if info.timestamp_ms < not_before_ms:
+                return
+            for batch in batches:
+                yield version, batch

@@ -58,6 +58,7 @@ from mainstem.delta_log.table.maintenance import (
     write_checkpoint,
 )
 from mainstem.delta_log.table.parquet import parquet_file
+from mainstem.delta_log.table.read_ahead import read_ahead
 from mainstem.delta_log.table.removals import Removal, known_paths, read_removals
 from mainstem.delta_log.table.replay import check_replay
 from mainstem.delta_log.table.snapshot import (
@@ -154,6 +155,7 @@ __all__ = [
     "load_table",
     "open_delta_table",
     "parquet_file",
+    "read_ahead",
     "read_commit",
     "read_removals",
     "register_value",

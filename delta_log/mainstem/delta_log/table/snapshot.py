@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table.actions import Action, action_from_json, decode_commit
+from mainstem.delta_log.table.read_ahead import read_ahead
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError, UnknownTopicError
 
@@ -131,14 +132,16 @@ def _load_once(store: Store) -> TableState:
         state.begin(version, actions)
         break
     newest = max(commits[-1:] + checkpoints[-1:])
-    for version in range(state.version + 1, newest + 1):
-        try:
-            # Whether it was listed or not: while commits go on, a listing of a local directory can
-            # have a newer file and lack an older one.
-            actions = read_commit(store, version)
-        except NotFound as error:
-            raise damage or _missing(store, version, newest) from error
-        state.apply(version, actions)
+    # Whether they were listed or not: while commits go on, a listing of a local directory can have
+    # a newer file and lack an older one.
+    versions = range(state.version + 1, newest + 1)
+    with contextlib.closing(read_ahead(store, map(commit_path, versions))) as files:
+        for version in versions:
+            try:
+                data = next(files)
+            except NotFound as error:
+                raise damage or _missing(store, version, newest) from error
+            state.apply(version, decode_commit(data, f"{store.uri}/{commit_path(version)}"))
     state.check_complete()
     return state
 
