@@ -2,106 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
-import polars
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import WAIT_S, Streams
-from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
-
-from mainstem.delta_log.table import write_checkpoint
-
-Row = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
-
-RECORDS = [
-    Record(b"value", b"key", START_MS, [("h", b"1"), ("h", None), ("", b"")]),
-    Record(b"", b"", START_MS + 1),
-    Record(None, None, START_MS + 999),
-    Record(bytes(range(256)), "ключ".encode(), 0),
-    Record(b"x" * 5000, b"far", START_MS - 10**11),
-]
-COLUMNS = ["partition", "offset", "timestamp", "key", "value", "headers"]
+from tests.unit.pyspark_mainstem.interop import (
+    LAYOUTS,
+    RECORDS,
+    TOPIC,
+    expected,
+    fill,
+    rows_of,
+)
+from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
 
 @pytest.fixture
 def orders(topic_log: TopicLog) -> str:
-    """The URI of a topic with records in three partitions and several files, some behind a
-    checkpoint.
-    """
-    topic_log.create("orders", 3)
-    topic_log.append("orders", *((partition, RECORDS) for partition in (0, 2)))
-    opened = topic_log.topics.open("orders")
-    write_checkpoint(opened.store)
-    opened.store.close()
-    topic_log.append("orders", (0, RECORDS[:2]), (0, RECORDS[2:]))
-    return topic_log.topics.uri("orders")
+    """The URI of a topic with records in two of three partitions and files of many kinds."""
+    return fill(topic_log)
 
 
-def _rows(table: pa.Table) -> list[Row]:
-    found: list[Row] = []
-    for row in table.select(COLUMNS).to_pylist():
-        headers = row["headers"]
-        found.append(
-            (
-                row["partition"],
-                row["offset"],
-                round(row["timestamp"].timestamp() * 1000),
-                row["key"],
-                row["value"],
-                None if headers is None else [(one["key"], one["value"]) for one in headers],
-            )
-        )
-    return sorted(found, key=lambda row: row[:2])
-
-
-def _expected() -> list[Row]:
-    def rows(partition: int, records: list[Record]) -> Iterator[Row]:
-        for offset, one in enumerate(records):
-            headers = None if one.headers is None else list(one.headers)
-            yield (partition, offset, one.timestamp_ms, one.key, one.value, headers)
-
-    return [*rows(0, RECORDS * 2), *rows(2, RECORDS)]
-
-
-def test_every_reader_sees_the_same_rows(
-    spark: SparkSession, orders: str, topic_log: TopicLog
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_spark_sees_every_row_however_the_files_are_laid_out(
+    spark: SparkSession, topic_log: TopicLog, layout: str
 ) -> None:
+    """Readers without Spark are in the unit tests of `pyspark_mainstem`."""
+    uri = fill(topic_log, layout)
     source = (
         spark.read.format("mainstem")
-        .options(**{"mainstem.warehouse": topic_log.uri, "subscribe": "orders"})
+        .options(**{"mainstem.warehouse": topic_log.uri, "subscribe": TOPIC})
         .option("includeHeaders", "true")
         .load()
     )
-    readers = {
-        "Spark, source": source.toArrow(),
-        "Spark, SQL": spark.sql(f"SELECT * FROM delta.`{orders}`").toArrow(),
-        "delta-rs": DeltaTable(orders).to_pyarrow_table(),
-        "Polars": polars.read_delta(orders).to_arrow(),
-        "DuckDB": _by_duckdb(DeltaTable(orders).to_pyarrow_dataset()),
-    }
-    for reader, table in readers.items():
-        assert _rows(table) == _expected(), reader
-
-
-def _by_duckdb(topic: object) -> pa.Table:
-    with duckdb.connect() as connection:
-        connection.register("topic", topic)
-        return connection.sql("SET TimeZone = 'UTC'; SELECT * FROM topic").to_arrow_table()
+    table = f"delta.`{uri}`"
+    assert rows_of(source.toArrow()) == expected()
+    assert rows_of(spark.sql(f"SELECT * FROM {table}").toArrow()) == expected()
+    for partition in range(3):
+        where = f"SELECT * FROM {table} WHERE partition = {partition}"
+        assert rows_of(spark.sql(where).toArrow()) == expected(partition)
+    counted = spark.sql(f"SELECT partition, count(*) FROM {table} GROUP BY partition").collect()
+    assert {row[0]: row[1] for row in counted} == {0: 20, 2: 5}
+    paths = [str(path) for path in topic_log.data_files(TOPIC, 0)]
+    assert rows_of(spark.read.parquet(*paths).toArrow()) == expected(0), "as plain Parquet"
 
 
 def test_a_filter_on_offset_and_partition_gives_the_right_rows(
     spark: SparkSession, orders: str
 ) -> None:
     frame = spark.sql(f"SELECT * FROM delta.`{orders}` WHERE partition = 0 AND offset >= 7")
-    assert [row[1] for row in _rows(frame.toArrow())] == [7, 8, 9]
+    assert [row[1] for row in rows_of(frame.toArrow())] == list(range(7, 20))
     early = spark.sql(f"SELECT * FROM delta.`{orders}` WHERE timestamp < '1980-01-01'")
-    assert [row[:2] for row in _rows(early.toArrow())] == [(0, 3), (0, 8), (2, 3)]
+    found = [row[:2] for row in rows_of(early.toArrow())]
+    assert found == [(0, 3), (0, 8), (0, 13), (0, 18), (2, 3)]
 
 
 def test_sparks_own_delta_stream_sees_every_record_once(
@@ -124,7 +81,7 @@ def test_sparks_own_delta_stream_sees_every_record_once(
         assert query.awaitTermination(WAIT_S)
         topic_log.append("orders", (1, RECORDS))
     assert sorted(seen) == [
-        *((0, offset) for offset in range(10)),
+        *((0, offset) for offset in range(20)),
         *((1, offset) for offset in range(5)),
         *((2, offset) for offset in range(5)),
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mainstem.delta_log import Appender, ByteBudget, LocalStore, OpenTopic, Slice, Topics
 from mainstem.delta_log.files import read_data_file, write_data_files
+from mainstem.delta_log.files.data_file_writer import merge_data_files
 from mainstem.delta_log.table import (
     Action,
     DataFile,
@@ -122,6 +123,25 @@ class TopicLog:
             opened.state, files, [merged], now_ms=wall_clock_ms(), data_change=False
         )
         self._commit(opened, "COMPACT", actions)
+
+    def roll_up(self, topic: str, partition: int, first: int, last: int) -> None:
+        """Makes one file of some of a partition's, as a gateway does of those it has just written.
+
+        Args:
+            first, last: Positions of files, in offset order; both are among them.
+        """
+        opened = self.topics.open(topic)
+        files = opened.state.files(partition).sorted()[first : last + 1]
+        merged, data = merge_data_files(
+            ((file, opened.store.read(file.path)) for file in files),
+            compression_type="zstd",
+            now_ms=wall_clock_ms(),
+        )
+        opened.store.put(merged.path, data)
+        actions = replace_files(
+            opened.state, files, [merged], now_ms=wall_clock_ms(), data_change=False
+        )
+        self._commit(opened, "ROLL UP", actions)
 
     def forget_file(self, topic: str, partition: int, index: int) -> None:
         """Takes a file out of the table without telling anyone: damage."""
