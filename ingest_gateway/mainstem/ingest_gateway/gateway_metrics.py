@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mainstem.delta_log import Appender
+from mainstem.delta_log.wal import Wal
 
 Appenders = Callable[[], Iterable[Appender]]
 
@@ -84,6 +85,11 @@ class GatewayMetrics:
         """Shows offsets and sizes of the topics that are led, asked for in other threads."""
         self.registry.register(_Topics(appenders))
 
+    def watch_wal(self, wal: Wal) -> None:
+        """Shows the size and the failures of the write-ahead log, asked for in other threads."""
+        self.wal_bytes.set_function(lambda: wal.size_bytes)
+        self.registry.register(_WalFailures(wal))
+
     def forget_topic(self, topic: str) -> None:
         """Drops what carries the name of a topic that is no more."""
         for counter in (
@@ -116,6 +122,23 @@ class GatewayMetrics:
 
     def _counter(self, name: str, doc: str, label: str) -> Counter:
         return Counter(f"mainstem_{name}", doc, [label], registry=self.registry)
+
+
+class _WalFailures(Collector):
+    """Counted by the log itself."""
+
+    def __init__(self, wal: Wal) -> None:
+        self._wal = wal
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        found = CounterMetricFamily(
+            "mainstem_wal_failures",
+            "Attempts to write to the write-ahead log that failed.",
+            labels=["reason"],
+        )
+        for reason, count in list(self._wal.failures.items()):
+            found.add_metric([reason], count)
+        yield found
 
 
 class _Topics(Collector):

@@ -146,7 +146,7 @@ class Gateway:
         self._identity = identity
         wal = identity.wal
         self._registry.wal = wal
-        self._metrics.wal_bytes.set_function(lambda: wal.size_bytes)
+        self._metrics.watch_wal(wal)
         self._register_services(identity.gateway_id)
         # First: a bound port of a gRPC server that never started stays bound.
         self._start_metrics()

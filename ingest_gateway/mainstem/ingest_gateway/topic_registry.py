@@ -26,7 +26,7 @@ from mainstem.delta_log import (
 )
 from mainstem.delta_log.append import ProducerIds, ProducerMemory, recover_topic
 from mainstem.delta_log.system import GatewayRow
-from mainstem.delta_log.table import LogOvertakenError, registers
+from mainstem.delta_log.table import LogOvertakenError
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
     FencedError,
@@ -313,7 +313,7 @@ class TopicRegistry:
             if known is None or known.appender is None or known.appender.failure is None:
                 return  # led again meanwhile, which took care of them
             await known.appender.stopped()
-            await self._orphan(self.wal, topic, known.opened.state)
+            await self._settle(self.wal, topic, known.opened.state)
 
     async def _meet_other_leader(self, topic: str) -> str:
         """At a start, when another gateway has a topic that the write-ahead log has records of.
@@ -327,23 +327,20 @@ class TopicRegistry:
             known = await self.open_topics.open(topic, slot)
             await self.open_topics.run(known.opened.refresh)
             state = known.opened.state
-            folded = state.register_value(registers.wal(self.wal.gateway_id))
-            entries = await self.wal.unfolded(topic, state.topic_id, folded)
-            batches = [batch for _, request in entries for batch in request.batches]
-            if any(one.base_offset < state.log_end_offset(one.partition) for one in batches):
-                await self._orphan(self.wal, topic, state)
-            elif batches:
+            if await self._settle(self.wal, topic, state):
                 log.error("the write-ahead log waits for a topic led elsewhere", topic=topic)
             return state.topic_id
 
-    async def _orphan(self, wal: Wal, topic: str, state: TableState) -> None:
-        folded = state.register_value(registers.wal(wal.gateway_id))
-        lost = await recover_topic(wal, topic, state.topic_id, folded, lambda _: -1)
-        if lost.orphan_count:
-            self._metrics.orphaned(lost.orphan_count)
+    async def _settle(self, wal: Wal, topic: str, state: TableState) -> int:
+        """Keeps as orphans what can no longer get into a topic that is not led here; returns how
+        many records may still."""
+        found = await recover_topic(wal, topic, state, is_led=False)
+        if found.orphan_count:
+            self._metrics.orphaned(found.orphan_count)
             log.error(
                 "records acknowledged with acks=1 are not in the table",
                 topic=topic,
-                count=lost.orphan_count,
-                kept_in=lost.orphans_path,
+                count=found.orphan_count,
+                kept_in=found.orphans_path,
             )
+        return found.waiting_count

@@ -11,6 +11,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from mainstem.delta_log import (
 from mainstem.delta_log.table import ProducerBatch, registers
 from mainstem.delta_log.verify import verify_named
 from mainstem.delta_log.wal import LocalWalFiles, Wal
-from mainstem.errors import MainstemError
+from mainstem.errors import MainstemError, StoreUnavailableError
 from mainstem.records import records_to_wire_batch
 
 PARTITIONS = 2
@@ -137,13 +139,22 @@ class CrashingLog:
             try:
                 asyncio.run(life())
             except MainstemError as error:
+                if isinstance(error, StoreUnavailableError) and self.disk.faults:
+                    return  # it could not even start
                 self.findings.append(f"life {self._lives}: {type(error).__name__}: {error}")
 
     async def _serve(self, requests: int, *, clean: bool) -> None:
         root = Path(self.disk.root)
         files = LocalWalFiles(root / "wal" / "g")
         # A clock that stands still: it must not be what keeps numbers apart.
-        wal = Wal(files, "g", segment_bytes=2_000, clock_us=lambda: 0)
+        # And one that runs: a log that failed is tried again with the next request.
+        wal = Wal(
+            files,
+            "g",
+            segment_bytes=2_000,
+            clock_us=lambda: 0,
+            monotonic=partial(next, count(step=60.0)),
+        )
         store = LocalStore(root / "warehouse")
         appender = await Appender.lead(
             self.wrap(Topics(store).open("t")),

@@ -1,4 +1,4 @@
-"""An operating system that fails on demand: takes the place of `os` below `LocalStore`."""
+"""An operating system that fails on demand: takes the place of `os` below the log."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ ERROR_NUMBERS = (
     errno.EINTR,
 )
 
-#: What `LocalStore` asks of the system. Closing is left out: Linux closes whatever it says.
+#: What is asked of the system. Closing is left out: Linux closes whatever it says.
 CALLS = (
     "open",
     "pread",
+    "pwrite",
     "write",
     "fsync",
+    "fdatasync",
+    "ftruncate",
     "link",
     "unlink",
     "rename",
@@ -41,6 +44,7 @@ CALLS = (
     "mkdir",
     "rmdir",
     "scandir",
+    "listdir",
 )
 
 _flock = fcntl.flock
@@ -133,12 +137,14 @@ def heal(system: FaultyOs) -> None:
 
 @contextmanager
 def installed() -> Iterator[FaultyOs]:
-    """A system under every `LocalStore` of this process."""
+    """A system under every `LocalStore` and `LocalWalFiles` of this process."""
     system = FaultyOs()
     with pytest.MonkeyPatch.context() as patch:
         for module in ("disk", "local", "random_access"):
             patch.setattr(f"mainstem.delta_log.store.{module}.os", system)
         patch.setattr("mainstem.delta_log.store.local.fcntl.flock", system.flock)
+        patch.setattr("mainstem.delta_log.wal.files.os", system)
+        patch.setattr("mainstem.delta_log.wal.files.fcntl.flock", system.flock)
         # Arrow opens files by itself.
         patch.setattr("mainstem.delta_log.store.random_access._DESCRIPTORS", "/nowhere")
         yield system

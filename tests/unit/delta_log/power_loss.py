@@ -1,5 +1,8 @@
 """A disk that loses power: it forgets what was not synced, in part or whole, as a seed says.
 
+A sync may also fail: then the disk has what a loss of power would have left, and a later sync says
+yes without writing what was dropped.
+
 Stands below `LocalStore` and `LocalWalFiles`, in the place of their `os` module: real files serve
 the reads, and beside them a model remembers which contents and which names a sync has made durable.
 A name counts from the sync of its directory only, a content from the sync of its file only; a real
@@ -32,12 +35,48 @@ class PowerLost(BaseException):
 class _File:
     content: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
+    #: What a sync that failed has dropped: from where to where, and what the disk has there.
+    dropped: tuple[int, int, bytes] | None = None
+
+    def cut(self, length: int) -> None:
+        del self.content[length:]
+        if self.dropped is not None and length <= self.dropped[0]:
+            self.dropped = None
+
+    def sync(self) -> None:
+        self.synced = bytes(self.content)
+        if self.dropped is not None:
+            start, end, found = self.dropped
+            self.synced = self.synced[:start] + found.ljust(end - start, b"\0") + self.synced[end:]
+
+    def sync_fails(self, survives: bytes) -> None:
+        if bytes(self.content) != self.synced:
+            start = min(len(self.synced), len(self.content))
+            self.dropped = (start, len(self.content), survives[start:])
+        self.synced = survives
 
 
 @dataclass(eq=False)
 class _Directory:
     entries: dict[str, _Node] = field(default_factory=dict)
     synced: dict[str, _Node] = field(default_factory=dict)
+    #: Names that a sync that failed has dropped: what they were given to, None if they went.
+    dropped: dict[str, _Node | None] = field(default_factory=dict)
+
+    def sync(self) -> None:
+        before, self.synced = self.synced, dict(self.entries)
+        for name, node in list(self.dropped.items()):
+            if self.entries.get(name) is not node:
+                del self.dropped[name]  # given again, or gone
+            elif name in before:
+                self.synced[name] = before[name]
+            else:
+                self.synced.pop(name, None)
+
+    def sync_fails(self) -> None:
+        for name in {*self.entries, *self.synced}:
+            if self.entries.get(name) is not self.synced.get(name):
+                self.dropped[name] = self.entries.get(name)
 
 
 _Node = _File | _Directory
@@ -53,6 +92,8 @@ class Disk:
     Attributes:
         fails_at: The call that changes something at which the power goes; counted from 1.
         steps: What changed something, in order: call and file name.
+        faults: Errors that calls report instead of doing anything, by their number.
+        faults_below: Only calls on paths that begin so report them.
         lies_about: Syncs that do nothing: `directory`, `file`, `wal`.
     """
 
@@ -60,7 +101,8 @@ class Disk:
         self.root = str(root)
         self.rng = rng
         self.fails_at = -1
-        self.fails_with: BaseException | None = None
+        self.faults: dict[int, OSError] = {}
+        self.faults_below = ""
         self.steps: list[tuple[str, str]] = []
         self.lies_about: frozenset[str] = frozenset()
         self.off = False
@@ -107,7 +149,7 @@ class Disk:
             assert isinstance(node, _File)
             self._step("ftruncate", whole)
             os.ftruncate(fd, length)
-            del node.content[length:]
+            node.cut(length)
 
     def fsync(self, fd: int) -> None:
         self._sync("fsync", fd)
@@ -228,20 +270,27 @@ class Disk:
         self._check_on()
         self.steps.append((call, path))
         if len(self.steps) == self.fails_at:
-            if self.fails_with is not None:
-                raise self.fails_with
             self.off = True
             raise PowerLost
+        if len(self.steps) in self.faults and path.startswith(self.faults_below):
+            raise self.faults[len(self.steps)]
 
     def _sync(self, call: str, fd: int) -> None:
         with self._lock:
             node, whole = self._nodes[fd]
-            self._step(call, whole)
+            try:
+                self._step(call, whole)
+            except OSError:
+                if isinstance(node, _Directory):
+                    node.sync_fails()
+                else:
+                    node.sync_fails(self._surviving_content(node))
+                raise
             if isinstance(node, _Directory):
                 if "directory" not in self.lies_about:
-                    node.synced = dict(node.entries)
+                    node.sync()
             elif ("wal" if call == "fdatasync" else "file") not in self.lies_about:
-                node.synced = bytes(node.content)
+                node.sync()
 
     def _find(self, path: str, dir_fd: int | None) -> tuple[_Directory | None, str, str]:
         """The directory that has `path`, the name there, and the path from the root; None if that

@@ -15,8 +15,8 @@ from tests.unit.delta_log.power_loss import InlineExecutor
 from tests.unit.delta_log.tables import NOW_MS
 
 from mainstem.delta_log import Appended, Appender, Slice, Topics
-from mainstem.delta_log.append import recover_topic
-from mainstem.delta_log.table import ProducerBatch, altered_config, registers
+from mainstem.delta_log.append import Recovered, recover_topic
+from mainstem.delta_log.table import ProducerBatch, altered_config
 from mainstem.delta_log.wal import LocalWalFiles, Wal, decode_entry, decode_segment
 from mainstem.errors import FencedError, MainstemError
 
@@ -335,7 +335,7 @@ def test_an_appender_that_does_not_know_yet_that_it_was_deposed_promises_nothing
 
 
 @pytest.mark.fault
-def test_a_gateway_that_will_not_lead_keeps_what_it_promised_as_orphans(
+def test_a_gateway_that_does_not_lead_keeps_orphans_only_where_its_successor_has_appended(
     gateways: Gateways, topics: Topics
 ) -> None:
     dies = Switch("put", Crash())
@@ -348,22 +348,30 @@ def test_a_gateway_that_will_not_lead_keeps_what_it_promised_as_orphans(
 
     gateways.run(work, before=dies)
 
-    async def resolve() -> None:
+    async def look() -> Recovered:
         files = LocalWalFiles(gateways.directory / "g")
         wal = Wal(files, "g")
         opened = topics.open("t")
-        folded = opened.state.register_value(registers.wal("g"))
-        lost = await recover_topic(wal, "t", opened.state.topic_id, folded, lambda _: -1)
-        assert (lost.requests, lost.orphan_count) == ((), 2)
-        assert wal.topics() == []
+        found = await recover_topic(wal, "t", opened.state, is_led=False)
+        assert wal.topics() == [("t", opened.state.topic_id)]
         opened.store.close()
         await wal.close()
         files.close()
+        return found
 
-    run(resolve)
-    assert gateways.orphans() == [b"1", b"2"]
+    async def twice() -> None:
+        assert await look() == Recovered(waiting_count=2)
+        await asyncio.to_thread(_other_leader, gateways, 0, 90)
+        found = await look()
+        assert (found.orphan_count, found.waiting_count) == (1, 1)
+        assert await look() == Recovered(waiting_count=1)
+
+    run(twice)
+    assert gateways.orphans() == [b"1"]
     gateways.run(_settled, clean=True)
-    assert values(topics, 0) == [(0, b"0")]
+    assert values(topics, 0) == [(0, b"0"), (1, b"90")]
+    assert values(topics, 1) == [(0, b"2")]
+    assert gateways.orphans() == [b"1"]
 
 
 @pytest.mark.fault

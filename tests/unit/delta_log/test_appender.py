@@ -174,6 +174,7 @@ def test_a_request_for_several_partitions_lands_in_one_commit(
             registers.leo(0): 1,
             registers.leo(2): 3,
             registers.leo(5): 6,
+            **{registers.partition_epoch(partition): appender.epoch for partition in (0, 2, 5)},
         }
 
     _run(work)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -20,8 +23,7 @@ from mainstem.delta_log.wal import (
     WalFile,
     WalInUse,
     WalRequest,
-    decode_entry,
-    decode_segment,
+    is_segment,
 )
 from mainstem.errors import BackPressureError, LogDamagedError, StoreUnavailableError
 
@@ -54,6 +56,9 @@ class _Files(LocalWalFiles):
                 if outer.fails is not None:
                     raise outer.fails
                 inner.sync()
+
+            def cut(self, size_bytes: int) -> None:
+                inner.cut(size_bytes)
 
             def close(self) -> None:
                 inner.close()
@@ -238,11 +243,13 @@ def test_entries_of_a_request_that_is_in_its_table_before_it_is_written_hold_no_
 
 @pytest.mark.fault
 @pytest.mark.parametrize("fails", [OSError(5, "I/O error"), OSError(28, "No space left")])
-def test_after_a_sync_that_failed_nothing_more_is_promised_and_what_was_stays(
-    files: _Files, fails: OSError
+def test_after_a_failure_the_log_is_left_alone_for_a_while_and_then_goes_on_in_a_new_segment(
+    files: _Files, fails: OSError, caplog: pytest.LogCaptureFixture
 ) -> None:
+    now_s = [0.0]
+
     async def work() -> None:
-        wal = Wal(files, "g")
+        wal = Wal(files, "g", monotonic=lambda: now_s[0])
         first, done = _append(wal, _request(1))
         await done
         files.fails = fails
@@ -252,19 +259,90 @@ def test_after_a_sync_that_failed_nothing_more_is_promised_and_what_was_stays(
         waiting.append(_append(wal, _request(4, "other"))[1])  # behind the sync that fails
         files.may_sync.set()
         for future in waiting:
-            with pytest.raises(StoreUnavailableError, match="has failed"):
+            with pytest.raises(StoreUnavailableError, match="cannot be written"):
                 await future
+        for pause_s in (0.1, 0.2, 0.4):
+            now_s[0] += pause_s - 0.01
+            with pytest.raises(StoreUnavailableError, match="acks=1 waits for table commits"):
+                wal.append(wal.take_number(), _request(5))
+            now_s[0] += 0.02
+            if pause_s < 0.4:
+                with pytest.raises(StoreUnavailableError):  # tried again, and failed again
+                    await _append(wal, _request(5))[1]
+        assert wal.failures == {errno.errorcode[fails.errno or 0]: 3}
+        assert caplog.text.count("cannot be written") == 1
         files.fails = None
-        with pytest.raises(StoreUnavailableError, match="acks=1 waits for table commits"):
-            wal.append(wal.take_number(), _request(5))
+        last, done = _append(wal, _request(6))
+        await done
         assert wal.topics() == [("t", "t-id")]
-        assert [number for number, _ in await wal.unfolded("t", "t-id", 0)] == [first]
+        assert [number for number, _ in await wal.unfolded("t", "t-id", 0)] == [first, last]
+        await _append(wal, _request(7))[1]  # at once
         await wal.close()
+        assert len(files.names()) == 2
         wal = Wal(files, "g")
-        assert (await wal.unfolded("t", "t-id", 0))[0][0] == first
+        assert [number for number, _ in await wal.unfolded("t", "t-id", 0)][:2] == [first, last]
         await wal.close()
 
+    with caplog.at_level(logging.INFO):
+        run(work)
+    assert caplog.text.count("works again") == 1
+
+
+def test_a_topic_is_looked_at_while_others_requests_come_without_end(files: _Files) -> None:
+    async def work() -> None:
+        wal = Wal(files, "g")
+        ends = False
+
+        async def produce(topic: str) -> None:
+            while not ends:
+                number, done = _append(wal, _request(1, topic))
+                await done
+                wal.fold(topic, f"{topic}-id", number)
+
+        producers = [asyncio.ensure_future(produce(topic)) for topic in "abcd"]
+        for _ in range(100):  # there is always one queued while others are written
+            await asyncio.sleep(0)
+        number, _ = _append(wal, _request(1))
+        async with asyncio.timeout(5):
+            assert [one for one, _ in await wal.unfolded("t", "t-id", 0)] == [number]
+            assert await wal.unfolded("empty", "empty-id", 0) == []
+            closing = asyncio.ensure_future(wal.close())
+            await asyncio.sleep(0)
+            ends = True
+            await closing
+        await asyncio.gather(*producers, return_exceptions=True)
+
     run(work)
+
+
+def test_reading_a_topic_does_not_hold_up_others_requests(
+    files: _Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = threading.Event()
+
+    async def work() -> None:
+        wal = Wal(files, "g")
+        await _append(wal, _request(1))[1]
+        read = files.read
+
+        def slow(name: str) -> bytes:
+            assert reads.wait(10)
+            return read(name)
+
+        monkeypatch.setattr(files, "read", slow)
+        looking = asyncio.ensure_future(wal.unfolded("t", "t-id", 0))
+        await asyncio.sleep(0.02)
+        async with asyncio.timeout(5):
+            await _append(wal, _request(1, "other"))[1]
+        assert not looking.done()
+        reads.set()
+        assert len(await looking) == 1
+        await wal.close()
+
+    try:
+        run(work)
+    finally:
+        reads.set()
 
 
 def test_a_log_takes_only_so_much_that_waits_for_its_sync(files: _Files) -> None:
@@ -363,60 +441,171 @@ def test_entries_that_vanish_while_the_log_is_open_are_an_error(files: _Files) -
     run(work)
 
 
-def test_orphans_are_kept_once_also_when_more_join_them(files: _Files) -> None:
+def test_files_of_orphans_say_which_batches_of_a_topic_they_keep(files: _Files) -> None:
     async def work() -> None:
         wal = Wal(files, "g")
-        orphans = [(number, _request(number, count=2)) for number in (5, 6)]
-        path, count = await wal.keep_orphans("t-id", orphans)
-        assert count == 4
-        assert await wal.keep_orphans("t-id", orphans) == (path, 0)
-        both = Slice(1, batch(9), None, False)
-        wider = WalRequest(
-            "t", "t-id", 1, (*orphans[1][1].slices, both), (Batch(0, 6, 2), Batch(1, 0, 1)), 10
-        )
-        second, count = await wal.keep_orphans("t-id", [orphans[0], (6, wider)])
-        assert count == 1
-        assert second != path
-        found = [
-            (number, [one.partition for one in decode_entry(entry).batches])
-            for one in (path, second)
-            for frame in decode_segment(files.read(os.path.basename(one)), one, is_last=False)
-            for number, entry in frame.entries
-        ]
-        assert found == [(5, [0]), (6, [0]), (6, [1])]
+        assert await wal.kept_orphans("t-id", {5, 6}) == set()
+        first = await wal.keep_orphans("t-id", [(n, _request(n, count=2)) for n in (5, 6)])
+        both = (Slice(1, batch(9), None, False), Slice(0, batch(7), None, False))
+        wide = WalRequest("t", "t-id", 1, both, (Batch(1, 0, 1), Batch(0, 8, 1)), 10)
+        second = await wal.keep_orphans("t-id", [(5, wide)])
+        await wal.keep_orphans("other-id", [(6, _request(6, "other"))])
+        assert second != first
+        os.rename(first, f"{first}.done")  # by an operator, who has dealt with it
+        assert await wal.kept_orphans("t-id", {5}) == {(5, 0, 5), (5, 1, 0), (5, 0, 8)}
+        assert await wal.kept_orphans("t-id", {6, 7}) == {(6, 0, 6)}
+        assert len(files.names()) == 3
         await wal.close()
 
     run(work)
 
 
-def test_a_file_of_orphans_that_was_interrupted_is_as_if_it_never_was(
+def test_a_file_that_is_written_whole_is_there_with_all_it_has_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = LocalWalFiles(tmp_path / "wal")
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise OSError(5, "I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mainstem.delta_log.wal.files.os.rename", fails)
+        patch.setattr("mainstem.delta_log.store.disk.os.rename", fails)
         with pytest.raises(OSError, match="I/O error"):
             files.write_whole("x.orphans", b"all of it")
     assert files.names() == []
     files.write_whole("x.orphans", b"all of it")
+    files.write_whole("x.orphans", b"all of it, again")
     assert files.names() == ["x.orphans"]
-    (tmp_path / "wal" / "y.orphans.tmp").write_bytes(b"a part")
+    assert files.read("x.orphans") == b"all of it, again"
     files.close()
-    files = LocalWalFiles(tmp_path / "wal")
-    assert sorted(os.listdir(tmp_path / "wal")) == [".lock", "x.orphans"]
+
+
+def test_what_interrupted_writes_left_goes_and_other_peoples_files_stay(tmp_path: Path) -> None:
+    directory = tmp_path / "wal"
+    directory.mkdir()
+    (directory / "t.orphans.tmp").write_bytes(b"a part")
+    (directory / f".{'0a' * 16}.tmp").write_bytes(b"a part")
+    theirs = ["notes.tmp", "5.wal", "old.wal", f"{9 * 10**19}.wal", f"{7:020d}.wal.gz"]
+    for name in theirs:
+        (directory / name).write_bytes(b"somebody's")
+    (directory / "x.tmp").mkdir()
+    files = LocalWalFiles(directory)
+
+    async def work() -> None:
+        wal = Wal(files, "g")
+        assert wal.topics() == []
+        await _append(wal, _request(1))[1]
+        await wal.close()
+
+    run(work)
+    files.close()
+    found = os.listdir(directory)
+    assert sorted(found) == sorted([".lock", "x.tmp", *theirs, *_segments(found)])
+    assert len(_segments(found)) == 1
+
+
+def _segments(names: list[str]) -> list[str]:
+    return [name for name in names if is_segment(name)]
+
+
+@pytest.mark.parametrize("kind", ["a link", "a directory", "a pipe"])
+def test_a_segment_that_is_no_file_is_not_followed_and_stops_the_start(
+    tmp_path: Path, kind: str
+) -> None:
+    """It may stand for records that somebody has moved elsewhere."""
+    directory = tmp_path / "wal"
+    directory.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"of value to somebody")
+    path = directory / f"{7:020d}.wal"
+    if kind == "a link":
+        path.symlink_to(elsewhere)
+    elif kind == "a directory":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    files = LocalWalFiles(directory)
+    with pytest.raises(StoreUnavailableError, match=r"cannot be read.*wal"):
+        Wal(files, "g")
+    files.close()
+    assert elsewhere.read_bytes() == b"of value to somebody"
+
+
+def test_segments_of_two_logs_in_one_directory_stop_the_start(tmp_path: Path) -> None:
+    """Their numbers say nothing about each other."""
+
+    async def write(directory: Path, topic: str) -> None:
+        files = LocalWalFiles(directory)
+        wal = Wal(files, "g", clock_us=lambda: 7)
+        await _append(wal, _request(1, topic))[1]
+        files.close()
+        await wal.close()
+
+    run(lambda: write(tmp_path / "a", "t"))
+    run(lambda: write(tmp_path / "b", "u"))
+    (name,) = _segments(os.listdir(tmp_path / "a"))
+    os.rename(tmp_path / "b" / name, tmp_path / "a" / f"{99:020d}.wal")
+    files = LocalWalFiles(tmp_path / "a")
+    with pytest.raises(LogDamagedError, match="segments of two logs"):
+        Wal(files, "g")
     files.close()
 
 
 def test_a_log_belongs_to_one_process(tmp_path: Path) -> None:
     files = LocalWalFiles(tmp_path / "a" / "b" / "wal")
-    with pytest.raises(WalInUse, match=r"another gateway\.id"):
+    who = rf"a gateway that runs \(process {os.getpid()} on .*\); give .* another gateway\.id"
+    with pytest.raises(WalInUse, match=who):
         LocalWalFiles(tmp_path / "a" / "b" / "wal")
     files.close()
     LocalWalFiles(tmp_path / "a" / "b" / "wal").close()
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreUnavailableError, match="cannot be used"):
         LocalWalFiles(tmp_path / "file")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("how", ["taken", "moved", "removed"])
+def test_a_log_whose_directory_is_not_its_own_any_more_promises_nothing(
+    files: _Files, tmp_path: Path, how: str
+) -> None:
+    """On a network file system a lock may keep nobody out, and the writer has the file open."""
+
+    async def work() -> None:
+        wal = Wal(files, "g")
+        await _append(wal, _request(1))[1]
+        directory = Path(files.uri)
+        if how == "taken":
+            (directory / ".lock").write_bytes(b"f" * 32 + b" host-2 17\n")
+        elif how == "moved":
+            os.rename(directory, tmp_path / "moved")
+        else:
+            shutil.rmtree(directory)
+        with pytest.raises(StoreUnavailableError, match=r"is lost|was removed") as caught:
+            await _append(wal, _request(2))[1]
+        if how == "taken":
+            assert "process 17 on host-2" in caught.value.message
+        with pytest.raises(StoreUnavailableError):
+            _append(wal, _request(3))
+        await wal.close()
+
+    run(work)
+
+
+@pytest.mark.fault
+def test_a_segment_that_is_removed_under_its_writer_holds_nothing_that_was_promised(
+    files: _Files,
+) -> None:
+    async def work() -> None:
+        now_s = 0.0
+        wal = Wal(files, "g", monotonic=lambda: now_s)
+        await _append(wal, _request(1))[1]
+        (name,) = files.names()
+        os.unlink(os.path.join(files.uri, name))
+        with pytest.raises(StoreUnavailableError, match="was removed while it was in use"):
+            await _append(wal, _request(2))[1]
+        now_s = 1.0
+        await _append(wal, _request(3))[1]
+        assert len(files.names()) == 1
+        await wal.close()
+
+    run(work)

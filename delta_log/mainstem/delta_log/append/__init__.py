@@ -5,8 +5,8 @@ from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import PlacedBatch, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group, Pending
-from mainstem.delta_log.append.topic_wal import recover_topic
 from mainstem.delta_log.append.waiter import Appended
+from mainstem.delta_log.append.wal_recovery import Recovered, judge, recover_topic
 
 __all__ = [
     "AppendQueue",
@@ -20,5 +20,7 @@ __all__ = [
     "ProducerIds",
     "ProducerMemory",
     "ProducerStates",
+    "Recovered",
+    "judge",
     "recover_topic",
 ]

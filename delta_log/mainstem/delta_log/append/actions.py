@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from mainstem.delta_log.table import Action, Batch, DataFile, Register, registers
+from mainstem.delta_log.table import Action, Batch, DataFile, Register, TableState, registers
 
 #: Before the first one.
 _NO_SEQUENCE: Final = -1
@@ -46,3 +46,14 @@ def forgotten_registers(producers: Iterable[tuple[int, int, bool]]) -> list[Regi
         if has_epoch:
             names.append(registers.producer_epoch(producer_id, partition))
     return [Register(name, _NO_SEQUENCE, updated_ms=registers.FORGOTTEN_MS) for name in names]
+
+
+def partition_epochs(state: TableState, epochs: Mapping[int, int]) -> list[Action]:
+    """In which leader epoch the last record of each partition was accepted, where that changes.
+
+    Args:
+        state: Before the records are added.
+        epochs: By partition, of the last record that is added.
+    """
+    named = ((registers.partition_epoch(partition), epoch) for partition, epoch in epochs.items())
+    return [Register(name, epoch) for name, epoch in named if state.register_value(name) < epoch]

@@ -25,7 +25,7 @@ from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import FORGET_STEP_MAX, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group
-from mainstem.delta_log.append.topic_wal import Recovered, TopicWal, recover_topic
+from mainstem.delta_log.append.topic_wal import TopicWal
 from mainstem.delta_log.append.waiter import (
     Appended,
     Waiter,
@@ -33,6 +33,7 @@ from mainstem.delta_log.append.waiter import (
     first_durable,
     retrieve,
 )
+from mainstem.delta_log.append.wal_recovery import Recovered, recover_topic
 from mainstem.delta_log.files import Roller, RollUpMemory, Slice
 from mainstem.delta_log.metrics import AppenderMetrics, NoMetrics
 from mainstem.delta_log.table import (
@@ -45,7 +46,6 @@ from mainstem.delta_log.table import (
     Register,
     TableCommit,
     TableState,
-    registers,
     time_elapsed_s,
     wall_clock_ms,
 )
@@ -150,11 +150,12 @@ class Appender:
             opened.state.log_end_offset,
             ProducerStates(PRODUCER_EXPIRATION_MS_MAX) if producers is None else producers,
             opened.topic,
+            epoch,
         )
         self._queue.producers.begin(self._now_ms())
         self._wal: TopicWal[Waiter] | None = None
         if wal is not None:
-            self._wal = TopicWal(wal, opened.topic, opened.state.topic_id, epoch)
+            self._wal = TopicWal(wal, opened.topic, opened.state.topic_id)
             self._recover(self._wal, recovered)
         self._failure: MainstemError | None = None
         self._closing = False
@@ -206,7 +207,6 @@ class Appender:
             UnknownTopicError: The topic was deleted meanwhile.
             LogDamagedError: The write-ahead log is damaged.
         """
-        state = opened.state
         producers: ProducerStates[Waiter] = ProducerStates(
             producer_expiration_ms, producer_memory, producer_ids
         )
@@ -216,10 +216,7 @@ class Appender:
         )
         recovered = None
         if wal is not None:
-            folded = state.register_value(registers.wal(wal.gateway_id))
-            recovered = await recover_topic(
-                wal, opened.topic, state.topic_id, folded, state.log_end_offset
-            )
+            recovered = await recover_topic(wal, opened.topic, opened.state, is_led=True)
             if recovered.orphan_count:
                 log.error(
                     "topic %s: %d records were acknowledged with acks=1 and are not in the table, "
@@ -229,7 +226,7 @@ class Appender:
                     recovered.orphans_path,
                 )
         # Not before all that can fail: without them nobody could lead with this state.
-        await loop.run_in_executor(pool, state.give_up_producers)
+        await loop.run_in_executor(pool, opened.state.give_up_producers)
         appender = cls(
             opened,
             epoch,
@@ -515,8 +512,7 @@ class Appender:
         more = forgotten_registers(forgotten)
         if self._wal is not None:
             # Up to which request of the write-ahead log the table has all from now on.
-            name = registers.wal(self._wal.gateway_id)
-            more.append(Register(name, self._wal.number_of(group)))
+            more.append(Register(self._wal.register, self._wal.number_of(group)))
         return await self._commits.append(group, more)
 
     def _committed(self, group: Group[Waiter], version: int) -> None:
@@ -544,7 +540,7 @@ class Appender:
             waiter = Waiter(loop.create_future(), self._monotonic(), written)
             waiter.future.add_done_callback(retrieve)
             pending = self._queue.recover(
-                request.slices, request.size_bytes, waiter, self._now_ms()
+                request.slices, request.size_bytes, waiter, self._now_ms(), request.epoch
             )
             assert pending.batches == request.batches, "recovered records moved"
             wal.recovered(number, pending)

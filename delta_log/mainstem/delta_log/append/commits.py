@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from mainstem.delta_log.append.actions import file_actions, producer_registers
+from mainstem.delta_log.append.actions import file_actions, partition_epochs, producer_registers
 from mainstem.delta_log.append.queue import Group
 from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, put_file
 from mainstem.delta_log.metrics import AppenderMetrics
@@ -167,7 +167,11 @@ class _Append:
         self.now_ms = now_ms
         self.partitions = dict(sorted(group.by_partition().items()))
         self._batches = group.batches()
-        self._registers = [*producer_registers(self._batches, now_ms), *registers]
+        self._registers = [
+            *producer_registers(self._batches, now_ms),
+            *partition_epochs(state, group.epochs()),
+            *registers,
+        ]
         self._size_bytes = group.size_bytes
         self._store = store
         self._compression_type = state.config.compression_type

@@ -36,6 +36,7 @@ class Pending(Generic[Token]):
 
     Attributes:
         runs: The same by partition, as producers see them.
+        epoch: The leader epoch in which it was accepted.
     """
 
     slices: tuple[Slice, ...]
@@ -43,6 +44,7 @@ class Pending(Generic[Token]):
     runs: tuple[Batch, ...]
     size_bytes: int
     token: Token
+    epoch: int = 0
 
     @property
     def record_count(self) -> int:
@@ -81,6 +83,10 @@ class Group(Generic[Token]):
                     found[slice_.partition] = (batch.base_offset, [slice_])
         return found
 
+    def epochs(self) -> dict[int, int]:
+        """For each partition the leader epoch in which its last record was accepted."""
+        return {run.partition: request.epoch for request in self.requests for run in request.runs}
+
     def batches(self) -> list[Batch]:
         """What the commit adds, by partition and offset: exact for idempotent producers, whose
         batches may come again, and joined for the others."""
@@ -113,6 +119,7 @@ class AppendQueue(Generic[Token]):
         log_end_offset: The next offset of a partition, at the start.
         producers: What idempotent producers have sent before.
         topic: For messages.
+        epoch: The leader epoch in which requests are accepted.
     """
 
     def __init__(
@@ -122,9 +129,11 @@ class AppendQueue(Generic[Token]):
         log_end_offset: Callable[[int], int],
         producers: ProducerStates[Token],
         topic: str = "",
+        epoch: int = 0,
     ) -> None:
         self.producers = producers
         self._topic = topic
+        self._epoch = epoch
         self._limit_bytes = limit_bytes
         self._budget = budget
         self._start_offset = log_end_offset
@@ -186,17 +195,18 @@ class AppendQueue(Generic[Token]):
             return Acceptance(None, tuple(repeated))
         self._check_room(size_bytes)
         self.producers.check_room(len(numbered))
-        return Acceptance(self._enqueue(new, size_bytes, token, now_ms), tuple(repeated))
+        pending = self._enqueue(new, size_bytes, token, now_ms, self._epoch)
+        return Acceptance(pending, tuple(repeated))
 
     def recover(
-        self, slices: Sequence[Slice], size_bytes: int, token: Token, now_ms: int
+        self, slices: Sequence[Slice], size_bytes: int, token: Token, now_ms: int, epoch: int
     ) -> Pending[Token]:
-        """Queues what was accepted before a restart, whatever the limits. The caller has made sure
-        that the records get the offsets that they had."""
-        return self._enqueue(_runs(slices), size_bytes, token, now_ms)
+        """Queues what was accepted before a restart, in `epoch`, whatever the limits. The caller
+        has made sure that the records get the offsets that they had."""
+        return self._enqueue(_runs(slices), size_bytes, token, now_ms, epoch)
 
     def _enqueue(
-        self, runs: Sequence[_Run], size_bytes: int, token: Token, now_ms: int
+        self, runs: Sequence[_Run], size_bytes: int, token: Token, now_ms: int, epoch: int
     ) -> Pending[Token]:
         batches: list[Batch] = []
         placed: list[Batch] = []
@@ -209,7 +219,7 @@ class AppendQueue(Generic[Token]):
                 offset += count
             self._next_offsets[run.partition] = offset
         slices = tuple(slice_ for run in runs for slice_ in run.slices)
-        pending = Pending(slices, tuple(batches), tuple(placed), size_bytes, token)
+        pending = Pending(slices, tuple(batches), tuple(placed), size_bytes, token, epoch)
         for batch in placed:
             if batch.producer is not None:
                 self.producers.accept(batch, token, now_ms)

@@ -1,6 +1,6 @@
 """Where the files of a warehouse lie: what the log asks of a store, and the stores there are."""
 
-from mainstem.delta_log.store.disk import make_directory, sync_directory
+from mainstem.delta_log.store.disk import Disk, make_directory
 from mainstem.delta_log.store.local import LocalStore
 from mainstem.delta_log.store.memory import MemoryStore
 from mainstem.delta_log.store.object_store import (
@@ -11,10 +11,12 @@ from mainstem.delta_log.store.object_store import (
     Store,
     StoreGone,
 )
+from mainstem.delta_log.store.random_access import read_at
 from mainstem.delta_log.store.warehouse_uri import LocalDirectory, open_warehouse, parse_warehouse
 
 __all__ = [
     "AlreadyExists",
+    "Disk",
     "LocalDirectory",
     "LocalStore",
     "MemoryStore",
@@ -26,5 +28,5 @@ __all__ = [
     "make_directory",
     "open_warehouse",
     "parse_warehouse",
-    "sync_directory",
+    "read_at",
 ]

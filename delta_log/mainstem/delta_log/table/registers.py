@@ -8,6 +8,7 @@
 | `mainstem/tombstones/<partition>/<slot>/end` | tombstones before this offset, and from the next lower end of another slot on, were first seen by one compaction; 0: the slot is free |
 | `mainstem/tombstones/<partition>/<slot>/expiry` | from this time on (ms since 1970) they may go |
 | `mainstem/epoch` | the leader epoch: a writer that sees a higher one than its own stops |
+| `mainstem/epoch/<partition>` | the leader epoch in which the partition's last record was accepted; never goes back |
 | `mainstem/producer/<producer id>/<partition>` | the last sequence, with the time of its commit; goes when the leader forgets the producer |
 | `mainstem/producer/<producer id>/<partition>/epoch` | its epoch, if that is not 0: counts while it has the same time as the last sequence; likewise |
 | `mainstem/wal/<gateway id>` | the last request that this gateway accepted and the table has |
@@ -24,6 +25,7 @@ EPOCH: Final = "mainstem/epoch"
 DELETED: Final = "mainstem/deleted"
 VACUUMED: Final = "mainstem/vacuumed"
 ORPHANED: Final = "mainstem/orphaned"
+_PARTITION_EPOCH: Final = "mainstem/epoch/"
 _LEO: Final = "mainstem/leo/"
 _LSO: Final = "mainstem/lso/"
 _CLEANED: Final = "mainstem/cleaned/"
@@ -45,6 +47,11 @@ def leo(partition: int) -> str:
 def lso(partition: int) -> str:
     """The register of a partition's log start offset."""
     return f"{_LSO}{partition}"
+
+
+def partition_epoch(partition: int) -> str:
+    """The register of the leader epoch in which a partition's last record was accepted."""
+    return f"{_PARTITION_EPOCH}{partition}"
 
 
 def cleaned(partition: int) -> str:
@@ -74,7 +81,7 @@ def producer_epoch(producer_id: int, partition: int) -> str:
 
 def belongs_to_appends(name: str) -> bool:
     """Whether appends set the register: it says nothing about what was there before."""
-    return name.startswith((_LEO, _PRODUCER, _WAL))
+    return name.startswith((_LEO, _PARTITION_EPOCH, _PRODUCER, _WAL))
 
 
 def is_producer(name: str) -> bool:

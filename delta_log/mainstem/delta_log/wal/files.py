@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import re
+import socket
+import stat
+import uuid
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
-from mainstem.delta_log.store import make_directory, sync_directory
+from mainstem.delta_log.store import Disk, make_directory, read_at
 from mainstem.errors import StoreUnavailableError
 
-_LOCK = ".lock"
-_TEMPORARY_SUFFIX = ".tmp"
+_LOCK: Final = ".lock"
+
+#: What is read of the lock file: an id, a host, and a process.
+_OWNER_BYTES_MAX: Final = 1_000
+
+#: What our interrupted writes leave. What other people keep in the directory is theirs.
+_TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp|.+\.orphans\.tmp")
+
+#: A link is followed by nobody, and something like a pipe holds nobody up.
+_SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class WalFile(Protocol):
     """A segment that is being written."""
 
     def append(self, data: bytes) -> None:
-        """Writes at the end. Not yet durable."""
+        """Writes at the end. Not yet durable. A part of it may be there when this fails."""
         ...
 
     def sync(self) -> None:
-        """Makes what was appended durable."""
+        """Makes what was appended durable. After a failure nobody knows what the disk has."""
+        ...
+
+    def cut(self, size_bytes: int) -> None:
+        """Cuts the file to its first `size_bytes`, durably. May be tried again."""
         ...
 
     def close(self) -> None: ...
@@ -38,17 +55,19 @@ class WalFiles(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """The names of its files, sorted."""
+        """The names of its files, sorted; other people's among them."""
         ...
 
     def read(self, name: str) -> bytes: ...
 
     def create(self, name: str) -> WalFile:
-        """A new file, whose name is durable when this returns."""
+        """A new file, whose name is durable when this returns. After a failure the name is not used
+        again."""
         ...
 
     def write_whole(self, name: str, data: bytes) -> None:
-        """A new file: there with all its content, and durable when this returns, or not at all."""
+        """Gives the name to a file that has all its content, or leaves all as it was. Durable when
+        this returns; may be tried again."""
         ...
 
     def cut(self, name: str, size_bytes: int) -> None:
@@ -59,12 +78,28 @@ class WalFiles(Protocol):
         """Removes a file. It may be there again after a loss of power."""
         ...
 
+    def check_owned(self) -> None:
+        """Raises WalLost if the directory is not this log's any more."""
+        ...
+
+
+class WalInUse(StoreUnavailableError):
+    """Another process has the write-ahead log."""
+
+
+class WalLost(Exception):
+    """The directory was taken by another process, or it was moved or removed."""
+
 
 class LocalWalFiles:
     """A local directory, made if need be, for one process at a time.
 
+    A lock keeps other processes out. Where it does not, as on some network file systems, the last
+    one to come has written its name into the lock file: the others find that in `check_owned`.
+
     Args:
-        durable: False: leave it to the operating system when to write (`durability = os`).
+        durable: False: leave it to the operating system when to write segments
+            (`durability = os`).
 
     Raises:
         StoreUnavailableError: The directory cannot be used.
@@ -74,22 +109,29 @@ class LocalWalFiles:
     def __init__(self, directory: str | os.PathLike[str], *, durable: bool = True) -> None:
         self._directory = str(Path(directory).absolute())
         self._durable = durable
-        self._lock = -1
+        self._fd = self._lock = -1
+        self._owner = f"{uuid.uuid4().hex} {socket.gethostname()} {os.getpid()}\n".encode()
         try:
             make_directory(self._directory)
-            self._lock = os.open(self._path(_LOCK), os.O_RDWR | os.O_CREAT, 0o644)
+            self._fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+            self._disk = Disk(self._fd)
+            self._lock = self._disk.open(_LOCK, os.O_RDWR | os.O_CREAT | _SAFELY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for name in os.listdir(self._directory):
-                if name.endswith(_TEMPORARY_SUFFIX):  # of a write that was interrupted
-                    os.unlink(self._path(name))
+            # Over what is there: that needs no room on a disk that is full.
+            os.pwrite(self._lock, self._owner, 0)
+            os.ftruncate(self._lock, len(self._owner))
+            for name in os.listdir(self._fd):
+                if _TEMPORARY.fullmatch(name):
+                    self._disk.discard(name)
         except BlockingIOError as error:
+            owner = self._owner_found()
             self.close()
             raise WalInUse(
-                f"the write-ahead log {self._directory} belongs to a gateway that runs; "
+                f"the write-ahead log {self._directory} belongs to a gateway that runs{owner}; "
                 "give this one another gateway.id",
                 directory=self._directory,
             ) from error
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self.close()
             raise StoreUnavailableError(
                 f"the write-ahead log {self._directory} cannot be used: {error}",
@@ -103,70 +145,80 @@ class LocalWalFiles:
     def names(self) -> list[str]:
         return sorted(
             name
-            for name in os.listdir(self._directory)
-            if name != _LOCK and not name.endswith(_TEMPORARY_SUFFIX)
+            for name in os.listdir(self._fd)
+            if name != _LOCK and not _TEMPORARY.fullmatch(name)
         )
 
     def read(self, name: str) -> bytes:
-        fd = os.open(self._path(name), os.O_RDONLY)
-        with open(fd, "rb") as file:
-            return file.read()
+        fd = self._disk.open(name, os.O_RDONLY | _SAFELY)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "it is not a file", name)
+            return read_at(fd, 0, status.st_size + 1)
+        finally:
+            os.close(fd)
 
     def create(self, name: str) -> WalFile:
-        fd = self._open_new(name)
-        try:
-            self._sync_directory()
-        except BaseException:
-            os.close(fd)
-            raise
+        with contextlib.ExitStack() as stack:
+            names = stack.enter_context(self._disk.names("")) if self._durable else None
+            fd = self._disk.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+            try:
+                if names is not None:
+                    names.sync()
+            except BaseException:
+                os.close(fd)
+                self._disk.discard(name)
+                raise
         return _LocalWalFile(fd, durable=self._durable)
 
     def write_whole(self, name: str, data: bytes) -> None:
-        temporary = f"{name}{_TEMPORARY_SUFFIX}"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(temporary))
-        file = _LocalWalFile(self._open_new(temporary), durable=self._durable)
-        try:
-            file.append(data)
-            file.sync()
-        finally:
-            file.close()
-        os.rename(self._path(temporary), self._path(name))
-        self._sync_directory()
+        with self._disk.names("") as names:
+            self._disk.replace(name, data)
+            names.sync(name)
 
     def cut(self, name: str, size_bytes: int) -> None:
         # Durably in any case: a torn frame must not come back in a segment that is not the last.
-        fd = os.open(self._path(name), os.O_WRONLY)
+        fd = self._disk.open(name, os.O_WRONLY | _SAFELY)
         try:
-            os.ftruncate(fd, size_bytes)
-            os.fsync(fd)
+            _cut(fd, size_bytes)
         finally:
             os.close(fd)
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(name))
+            os.unlink(name, dir_fd=self._fd)
+
+    def check_owned(self) -> None:
+        # By its path, and opened each time: a network file system then asks its server.
+        try:
+            fd = os.open(os.path.join(self._directory, _LOCK), os.O_RDONLY | _SAFELY)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise WalLost("its directory was moved or removed") from error
+        try:
+            found = read_at(fd, 0, _OWNER_BYTES_MAX)
+        finally:
+            os.close(fd)
+        if found != self._owner:
+            raise WalLost(f"another gateway has taken it{_owner_text(found)}")
 
     def close(self) -> None:
         """Lets another process have the directory."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        for fd in (self._lock, self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._lock = self._fd = -1
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self._directory, name)
-
-    def _open_new(self, name: str) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        return os.open(self._path(name), flags, 0o644)
-
-    def _sync_directory(self) -> None:
-        if self._durable:
-            sync_directory(self._directory)
+    def _owner_found(self) -> str:
+        with contextlib.suppress(OSError):
+            return _owner_text(read_at(self._lock, 0, _OWNER_BYTES_MAX))
+        return ""
 
 
-class WalInUse(StoreUnavailableError):
-    """Another process has the write-ahead log."""
+def _owner_text(found: bytes) -> str:
+    """For messages: who has written its name into the lock file."""
+    parts = found.decode(errors="replace").split()
+    return f" (process {parts[2]} on {parts[1]})" if len(parts) == 3 else ""
 
 
 class _LocalWalFile:
@@ -182,8 +234,21 @@ class _LocalWalFile:
     def sync(self) -> None:
         if self._durable:
             os.fdatasync(self._fd)
+        if os.fstat(self._fd).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the segment was removed while it was in use")
+
+    def cut(self, size_bytes: int) -> None:
+        _cut(self._fd, size_bytes)
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _cut(fd: int, size_bytes: int) -> None:
+    # In two steps, so that there is something new to sync: after a sync that failed another one may
+    # say yes to what was dropped.
+    os.ftruncate(fd, size_bytes + 1)
+    os.ftruncate(fd, size_bytes)
+    os.fsync(fd)

@@ -1,8 +1,8 @@
 """The leader's write-ahead log: where acks=1 batches are durable until a table commit has them.
 
 One log for all topics of a gateway. Requests are numbered as they are accepted, whether they enter
-the log or not; the register `mainstem/wal/<gateway id>` of a topic says up to which number its
-requests are in the table. Segments whose entries are all in tables are deleted.
+the log or not; a register of each topic says up to which number its requests are in the table.
+Segments whose entries are all in tables are deleted.
 
 Runs on one event loop; files are written in a thread of its own, many entries for one sync.
 """
@@ -10,37 +10,38 @@ Runs on one event loop; files are written in a thread of its own, many entries f
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
+import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final, TypeVar
 
-from mainstem.delta_log.wal.files import WalFile, WalFiles
+from mainstem.delta_log.table import registers
+from mainstem.delta_log.wal.files import WalFiles, WalLost
 from mainstem.delta_log.wal.format import (
     WalRequest,
     decode_entry,
-    decode_segment,
     encode_entry,
     encode_frame,
     entry_topic,
 )
+from mainstem.delta_log.wal.orphans import OrphanFiles, Part
+from mainstem.delta_log.wal.segments import Segments
 from mainstem.errors import BackPressureError, LogDamagedError, StoreUnavailableError
 from mainstem.limits import MIB
 
-_SUFFIX: Final = ".wal"
-_ORPHANS_SUFFIX: Final = ".orphans"
+log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-@dataclass(slots=True)
-class _Segment:
-    """A file of the log: its name, size, and the numbers of its entries that no table has yet."""
-
-    name: str
-    size_bytes: int = 0
-    unfolded: set[int] = field(default_factory=set)
+#: After a failure the log is left alone for so long, twice as long after each that follows, and for
+#: so long at most. Requests wait for their table commits meanwhile.
+RETRY_S: Final = 0.1
+RETRY_S_MAX: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,15 @@ class _Queued:
     number: int
     entry: bytes
     done: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """The log could not be written to, and is not tried again before `retry_at`."""
+
+    error: StoreUnavailableError
+    pause_s: float
+    retry_at: float
 
 
 class Wal:
@@ -62,9 +72,14 @@ class Wal:
         queue_bytes: Entries that may wait for their sync.
         clock_us: Wall clock, microseconds.
 
+    Attributes:
+        failures: How often the log could not be written to, by the system's name of the error.
+        fault_count: Changes with each failure. All that a topic has in the log is to be written
+            again before anything that follows it: see `TopicWal`.
+
     Raises:
         LogDamagedError: A segment is damaged; the message names file and position.
-        OSError: A segment cannot be read.
+        StoreUnavailableError: A segment cannot be read.
     """
 
     def __init__(
@@ -75,26 +90,38 @@ class Wal:
         segment_bytes: int = 64 * MIB,
         queue_bytes: int = 64 * MIB,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files = files
-        self.gateway_id = gateway_id
-        self._segment_bytes = segment_bytes
+        self._gateway_id = gateway_id
         self._queue_bytes = queue_bytes
-        self._segments: list[_Segment] = []
-        self._next_segment = 0
+        self._monotonic = monotonic
+        self._segments = Segments(files, segment_bytes)
+        self._orphans = OrphanFiles(files)
         self._topic_numbers: dict[tuple[str, str], deque[int]] = {}
         self._turns: dict[tuple[str, str], int] = {}
         self._unfolded: set[int] = set()
-        #: Of the newest segment, while this log writes to it.
-        self._file: WalFile | None = None
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
-        self._failure: StoreUnavailableError | None = None
+        #: What is being written.
+        self._group: list[_Queued] = []
         self._writing: asyncio.Task[None] | None = None
+        self._fault: _Fault | None = None
+        #: Nothing is taken any more.
+        self._ended: StoreUnavailableError | None = None
+        self.failures: Counter[str] = Counter()
+        self.fault_count = 0
         # A number is never used twice, even if the directory was lost: a new log begins at the
         # clock's microseconds, which run faster than requests.
         self._next_number = max(self._scan() + 1, clock_us())
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="wal")
+        #: What is read holds up nobody who writes.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="wal-read")
+
+    @property
+    def register(self) -> str:
+        """The name of the register that says what of this log is in a topic's table."""
+        return registers.wal(self._gateway_id)
 
     # -- what a start finds ----------------------------------------------------------------------
 
@@ -108,7 +135,8 @@ class Wal:
         """The topic's entries after `after_number`, its register, in order.
 
         Those up to it are marked as folded. From now on an appender that had the topic before adds
-        nothing to it: what it would add nobody would look for any more.
+        nothing to it: what it would add nobody would look for any more. An entry that was written
+        again after a failure may come twice, whole or in parts.
 
         Raises:
             LogDamagedError: An entry that was there at the start cannot be read any more.
@@ -118,52 +146,45 @@ class Wal:
         self._turns[key] = self.turn(topic, topic_id) + 1
         # The clock may have been behind when the directory was lost.
         self._next_number = max(self._next_number, after_number + 1)
-        while self._writing is not None:
-            await asyncio.wait([self._writing])
+        # Only what is there now: other topics' requests may come without end.
+        waiting = [one.done for one in (*self._group, *self._queue) if one.topic == key]
+        if waiting:
+            await asyncio.wait(waiting)
         self.fold(topic, topic_id, after_number)
         wanted = set(self._topic_numbers.get(key, ()))
         if not wanted:
             return []
-        segments = [
-            (segment.name, segment.size_bytes)
-            for segment in self._segments
-            if not wanted.isdisjoint(segment.unfolded)
-        ]
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._pool, self._read, segments, wanted, topic)
-        except OSError as error:
-            raise StoreUnavailableError(
-                f"the write-ahead log {self._files.uri} cannot be read: {error}",
-                directory=self._files.uri,
-            ) from error
+        return await self._read_in_thread(
+            self._read, self._segments.holding(wanted), wanted, topic, topic_id
+        )
 
     def turn(self, topic: str, topic_id: str) -> int:
         """Changes when somebody else takes care of the topic: see `unfolded`."""
         return self._turns.get((topic, topic_id), 0)
 
-    async def keep_orphans(
-        self, topic_id: str, orphans: list[tuple[int, WalRequest]]
-    ) -> tuple[str, int]:
+    async def kept_orphans(self, topic_id: str, numbers: set[int]) -> set[Part]:
+        """What files of orphans have of a topic's entries of these numbers. It is durable.
+
+        Raises:
+            LogDamagedError, StoreUnavailableError: A file fails.
+        """
+        return await self._read_in_thread(self._orphans.kept, topic_id, numbers)
+
+    async def keep_orphans(self, topic_id: str, orphans: list[tuple[int, WalRequest]]) -> str:
         """Keeps entries that can no longer become part of the topic in a file beside the log.
 
-        The file has the format of a segment. What such a file has already, from a start that was
-        interrupted, is not kept again.
+        The file has the format of a segment. It is durable when this returns.
+
+        Args:
+            orphans: At least one, of which no such file has anything yet.
 
         Returns:
-            The file's path, and the number of records that it keeps now and did not before.
+            The file's path.
 
         Raises:
             StoreUnavailableError: The file cannot be written.
         """
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._pool, self._keep_orphans, topic_id, orphans)
-        except OSError as error:
-            raise StoreUnavailableError(
-                f"records that were acknowledged cannot be kept in {self._files.uri}: {error}",
-                directory=self._files.uri,
-            ) from error
+        return await self._read_in_thread(self._orphans.keep, topic_id, orphans)
 
     # -- the hot path ----------------------------------------------------------------------------
 
@@ -176,15 +197,18 @@ class Wal:
     def append(self, number: int, request: WalRequest) -> asyncio.Future[None]:
         """Queues a request under its number; the future is done when it is durable.
 
-        Requests of one topic come in the order of their numbers.
+        Requests of one topic come in the order of their numbers. One that is in the log already may
+        come again after a failure.
 
         Raises:
             BackPressureError: Too much waits for its sync. Nothing was queued.
-            StoreUnavailableError: The log's disk has failed, or the log is closed; acks=1 is not to
-                be had until a restart.
+            StoreUnavailableError: The log could not be written to a moment ago, or is closed.
+                Nothing was queued, and acks=1 waits for the table commit.
         """
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        if self._fault is not None and self._monotonic() < self._fault.retry_at:
+            raise self._fault.error.with_traceback(None)
         entry = encode_entry(request)
         if self._queued_bytes and self._queued_bytes + len(entry) > self._queue_bytes:
             raise BackPressureError(
@@ -206,43 +230,35 @@ class Wal:
 
     def fold(self, topic: str, topic_id: str, number: int) -> None:
         """Marks the topic's entries up to `number` as being in its table."""
-        numbers = self._topic_numbers.get((topic, topic_id))
-        if numbers is None:
-            return
-        gone = set()
-        while numbers and numbers[0] <= number:
-            gone.add(numbers.popleft())
-        if not numbers:
-            del self._topic_numbers[topic, topic_id]
-        if gone:
-            self._forget_numbers(gone)
+        numbers = self._topic_numbers.get((topic, topic_id), ())
+        self._forget(topic, topic_id, set(takewhile(lambda one: one <= number, numbers)))
+
+    def release(self, topic: str, topic_id: str, numbers: set[int]) -> None:
+        """Marks entries as being in the topic's table or in a file of orphans, whole."""
+        self._forget(topic, topic_id, numbers)
 
     def forget(self, topic: str, topic_id: str) -> int:
         """Gives up the entries of a topic that is deleted; returns how many."""
-        numbers = self._topic_numbers.get((topic, topic_id))
-        count = len(numbers) if numbers else 0
-        if numbers:
-            self.fold(topic, topic_id, numbers[-1])
-        return count
+        numbers = set(self._topic_numbers.get((topic, topic_id), ()))
+        self._forget(topic, topic_id, numbers)
+        return len(numbers)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
-        return sum(segment.size_bytes for segment in self._segments)
+        return self._segments.size_bytes
 
     async def close(self) -> None:
         """Writes what is queued, and closes the file. A log that no table waits for is removed."""
-        while self._writing is not None:
-            await asyncio.wait([self._writing])
-        if self._failure is None:
-            self._failure = StoreUnavailableError(
+        if self._ended is None:
+            self._ended = StoreUnavailableError(
                 f"the write-ahead log {self._files.uri} is closed", directory=self._files.uri
             )
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._drop_folded()
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+        self._segments.close()
         self._pool.shutdown(wait=True)
+        self._reading.shutdown(wait=True)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -250,176 +266,133 @@ class Wal:
         loop = asyncio.get_running_loop()
         try:
             while self._queue:
-                group = list(self._queue)
+                group = self._group = list(self._queue)
                 self._queue.clear()
                 try:
                     frame = encode_frame([(one.number, one.entry) for one in group])
-                    segment = self._segment_for(frame)
-                    await loop.run_in_executor(self._pool, self._write, segment, frame)
-                    segment.size_bytes += len(frame)
-                    segment.unfolded |= {one.number for one in group} & self._unfolded
-                    self._queued_bytes -= sum(len(one.entry) for one in group)
-                    self._drop_folded()
+                    segment = await loop.run_in_executor(
+                        self._pool, self._segments.write, frame, self._next_number
+                    )
                 except Exception as error:
-                    self._fail(error, group)
+                    self._failed(error)
                     return
+                segment.unfolded |= {one.number for one in group} & self._unfolded
+                self._queued_bytes -= sum(len(one.entry) for one in group)
+                self._segments.drop_folded()
+                self._group = []
+                if self._fault is not None:
+                    self._fault = None
+                    log.info("the write-ahead log %s works again", self._files.uri)
                 for one in group:
                     if not one.done.done():
                         one.done.set_result(None)
         finally:
             self._writing = None
 
-    def _segment_for(self, frame: bytes) -> _Segment:
-        """The segment in use, or a new one, whose file is not there yet."""
-        if self._file is not None:
-            last = self._segments[-1]
-            if last.size_bytes + len(frame) <= self._segment_bytes:
-                return last
-            self._file.close()
-            self._file = None
-        self._next_segment = max(self._next_segment + 1, self._next_number)
-        segment = _Segment(f"{self._next_segment:020d}{_SUFFIX}")
-        self._segments.append(segment)
-        return segment
-
-    def _write(self, segment: _Segment, frame: bytes) -> None:
-        """In the pool: one frame, one sync."""
-        if self._file is None:
-            self._file = self._files.create(segment.name)
-        self._file.append(frame)
-        self._file.sync()
-
-    def _fail(self, error: Exception, group: list[_Queued]) -> None:
-        """After a failed sync nobody knows what the disk has: nothing more is promised from this
-        log. What it promised before stays."""
-        self._failure = StoreUnavailableError(
-            f"the write-ahead log {self._files.uri} has failed: {error}; "
-            "acks=1 waits for table commits until a restart",
-            directory=self._files.uri,
-        )
-        lost = [*group, *self._queue]
+    def _failed(self, error: Exception) -> None:
+        """Nothing of what is written or queued counts as being in the log: it waits for its table
+        commits. What was durable before stays."""
+        self.fault_count += 1
+        self.failures[_reason(error)] += 1
+        if isinstance(error, WalLost):
+            failure = self._ended = self._unavailable(
+                f"is lost: {error}; acks=1 waits for table commits until a restart"
+            )
+            log.error("%s", failure)
+        else:
+            failure = self._unavailable(
+                f"cannot be written: {error}; acks=1 waits for table commits until it can"
+            )
+            if self._fault is None:  # once, not for each attempt
+                log.error("%s", failure)
+            pause_s = RETRY_S if self._fault is None else 2 * self._fault.pause_s
+            pause_s = min(pause_s, RETRY_S_MAX)
+            self._fault = _Fault(failure, pause_s, self._monotonic() + pause_s)
+        lost = [*self._group, *self._queue]
+        self._group = []
         self._queue.clear()
         self._queued_bytes = 0
         for one in lost:
-            numbers = self._topic_numbers.get(one.topic)
-            if numbers is not None:
-                with contextlib.suppress(ValueError):  # in its table by now
-                    numbers.remove(one.number)
-                if not numbers:
-                    del self._topic_numbers[one.topic]
-            self._unfolded.discard(one.number)
+            if not self._segments.holds(one.number):  # else it was there before
+                self._forget(*one.topic, {one.number})
             if not one.done.done():
-                one.done.set_exception(self._failure)
+                one.done.set_exception(failure)
 
     def _note(self, topic: tuple[str, str], number: int) -> None:
-        self._topic_numbers.setdefault(topic, deque()).append(number)
-        self._unfolded.add(number)
+        if number not in self._unfolded:
+            self._topic_numbers.setdefault(topic, deque()).append(number)
+            self._unfolded.add(number)
 
-    def _forget_numbers(self, numbers: set[int]) -> None:
-        self._unfolded -= numbers
-        for segment in self._segments:
-            segment.unfolded -= numbers
+    def _forget(self, topic: str, topic_id: str, gone: set[int]) -> None:
+        """Notes that entries of a topic are not needed any more."""
+        numbers = self._topic_numbers.get((topic, topic_id))
+        if numbers is None or not gone:
+            return
+        while numbers and numbers[0] in gone:
+            numbers.popleft()
+        if not gone.isdisjoint(numbers):
+            left = [number for number in numbers if number not in gone]
+            numbers.clear()
+            numbers.extend(left)
+        if not numbers:
+            del self._topic_numbers[topic, topic_id]
+        self._unfolded -= gone
+        self._segments.fold(gone)
         if self._writing is None:
-            self._drop_folded()
+            self._segments.drop_folded()
 
-    def _drop_folded(self) -> None:
-        """Deletes the segments whose entries are all in tables, but for the one in use.
-
-        Also from the middle: a topic that cannot be committed to must not keep all that came later.
-        """
-        in_use = self._segments[-1] if self._file is not None else None
-        kept: list[_Segment] = []
-        for segment in self._segments:
-            if segment is in_use or segment.unfolded:
-                kept.append(segment)
-                continue
-            try:
-                self._files.delete(segment.name)
-            except OSError:
-                kept.append(segment)  # the next time may have more luck
-        self._segments = kept
+    def _unavailable(self, what: str) -> StoreUnavailableError:
+        uri = self._files.uri
+        return StoreUnavailableError(f"the write-ahead log {uri} {what}", directory=uri)
 
     # -- reading ---------------------------------------------------------------------------------
 
     def _scan(self) -> int:
         """Reads what is there; returns the highest number."""
-        names = [name for name in self._files.names() if name.endswith(_SUFFIX)]
-        highest = 0
-        for name in names:
-            segment = _Segment(name)
-            data = self._files.read(name)
-            path = f"{self._files.uri}/{name}"
-            for frame in decode_segment(data, path, is_last=name == names[-1]):
-                for number, entry in frame.entries:
-                    self._note(entry_topic(entry), number)
-                    segment.unfolded.add(number)
-                    highest = max(highest, number)
-                segment.size_bytes = frame.end
-            self._next_segment = int(name.removesuffix(_SUFFIX))
-            if segment.size_bytes < len(data):
-                # Before a deletion, too: if that is undone by a loss of power, the file may be
-                # there beside a newer one, and only the last may have a torn frame.
-                self._files.cut(name, segment.size_bytes)
-            if segment.size_bytes:
-                self._segments.append(segment)
-            else:
-                self._files.delete(name)
-        return highest
+        topics: dict[int, tuple[str, str]] = {}
+        try:
+            for number, entry in self._segments.scan():
+                topic = entry_topic(entry)
+                if topics.setdefault(number, topic) != topic:
+                    raise LogDamagedError(
+                        f"the write-ahead log {self._files.uri} has entry {number} of topic "
+                        f"{topic[0]!r} and of topic {topics[number][0]!r}: it has segments of two "
+                        "logs. Move those away that are not this log's",
+                        file=self._files.uri,
+                    )
+                self._note(topic, number)
+        except OSError as error:
+            raise self._unavailable(f"cannot be read: {error}") from error
+        for key in self._topic_numbers:
+            self._topic_numbers[key] = deque(sorted(self._topic_numbers[key]))
+        return max(topics, default=0)
 
     def _read(
-        self, segments: list[tuple[str, int]], wanted: set[int], topic: str
+        self, places: list[tuple[str, int]], wanted: set[int], topic: str, topic_id: str
     ) -> list[tuple[int, WalRequest]]:
-        found = []
-        for name, size_bytes in segments:
-            data = self._files.read(name)[:size_bytes]
-            for frame in decode_segment(data, f"{self._files.uri}/{name}", is_last=False):
-                found += [
-                    (number, decode_entry(entry))
-                    for number, entry in frame.entries
-                    if number in wanted
-                ]
+        found = [
+            (number, decode_entry(entry))
+            for number, entry in self._segments.read(places)
+            if number in wanted and entry_topic(entry) == (topic, topic_id)
+        ]
         if {number for number, _ in found} != wanted:
             raise LogDamagedError(
                 f"the write-ahead log {self._files.uri} has lost entries of topic {topic!r} "
                 "while it was open",
                 file=self._files.uri,
             )
-        return found
+        return sorted(found, key=lambda one: one[0])
 
-    def _keep_orphans(
-        self, topic_id: str, orphans: list[tuple[int, WalRequest]]
-    ) -> tuple[str, int]:
-        prefix = f"{topic_id}-"
-        names = [
-            name
-            for name in self._files.names()
-            if name.startswith(prefix) and name.endswith(_ORPHANS_SUFFIX)
-        ]
-        kept: set[tuple[int, int, int]] = set()
-        for name in names:
-            data = self._files.read(name)
-            for frame in decode_segment(data, f"{self._files.uri}/{name}", is_last=False):
-                for number, entry in frame.entries:
-                    batches = decode_entry(entry).batches
-                    kept.update((number, one.partition, one.base_offset) for one in batches)
-        new = []
-        count = 0
-        for number, request in orphans:
-            parts = [
-                (slice_, batch)
-                for slice_, batch in zip(request.slices, request.batches, strict=True)
-                if (number, batch.partition, batch.base_offset) not in kept
-            ]
-            if parts:
-                new.append((number, encode_entry(request.only(parts))))
-                count += sum(batch.record_count for _, batch in parts)
-        if not new:
-            return f"{self._files.uri}/{names[-1]}", 0
-        first = new[0][0]
-        while (name := f"{prefix}{first:020d}{_ORPHANS_SUFFIX}") in names:
-            first += 1
-        self._files.write_whole(name, b"".join(encode_frame([one]) for one in new))
-        return f"{self._files.uri}/{name}", count
+    async def _read_in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reading, call, *arguments)
+        except OSError as error:
+            raise self._unavailable(f"cannot be read, or not be added to: {error}") from error
+
+
+def _reason(error: Exception) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    return type(error).__name__ if number is None else errno.errorcode.get(number, str(number))
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
