@@ -191,7 +191,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 log_start_offset=start,
                 high_watermark=high_watermark,
                 log_end_offset=appender.log_end_offset(partition) if appender else high_watermark,
-                file_count=len(files.files),
+                file_count=len(files),
                 size_bytes=files.size_bytes,
                 # The first file may have some from before the log start offset.
                 record_count=min(files.record_count, high_watermark - start),

@@ -358,7 +358,7 @@ class FetchService:
             tail = offset
             files = []
         else:
-            files = state.files(partition).between(offset, tail)
+            files = state.files(partition).between(offset, tail, files_max=FETCH_FILES_MAX + 1)
         if len(files) > FETCH_FILES_MAX:
             files = files[:FETCH_FILES_MAX]
             end = tail = files[-1].last_offset + 1

@@ -165,5 +165,6 @@ def _since_ms(state: TableState, partition: int, offset: int) -> int | None:
     start = max(offset, state.log_start_offset(partition))
     files = state.files(partition)
     # The record itself may have gone in a compaction: then the next one is meant.
-    found = files.between(start, start + 1) or files.between(start, state.log_end_offset(partition))
+    end = state.log_end_offset(partition)
+    found = files.between(start, start + 1) or files.between(start, end, files_max=1)
     return found[0].timestamp_ms_min if found else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.files import DataFileMissing, first_offset_at
+from mainstem.delta_log.files import DataFileMissing, files_reaching, first_offset_at
 from mainstem.delta_log.table import DataFile
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.fetch_refusals import as_ours, partition_refusal
@@ -26,7 +26,7 @@ class OffsetLookup:
 
     answer: log_pb2.OffsetAnswer
     reader: ReadTopic
-    files: tuple[DataFile, ...]
+    files: list[DataFile]
     start_offset: int
     end_offset: int
     timestamp_ms: int
@@ -57,11 +57,7 @@ def answer_query(
         answer.offset = end
     else:
         time_ms = query.timestamp_ms
-        files = tuple(
-            file
-            for file in state.files(partition).between(start, end)
-            if file.timestamp_ms_max >= time_ms
-        )
+        files = files_reaching(state, partition, time_ms)
         if files:
             return [OffsetLookup(answer, reader, files, start, end, time_ms)]
     return []

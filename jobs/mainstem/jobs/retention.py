@@ -172,7 +172,7 @@ class Retention(Job[Task, TaskResult]):
             }
             actions = trim_step(state, starts, now_ms)
             gone = {action.path for action in actions if isinstance(action, Remove)}
-            removed[:] = [file for file in state if file.path in gone] if gone else []
+            removed[:] = [file for path in gone if (file := state.file(path))]
             if not actions:
                 return None
             return TableCommit.of("RETENTION", actions, timestamp_ms=now_ms, frees_space=True)

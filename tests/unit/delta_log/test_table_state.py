@@ -146,18 +146,14 @@ def _file(base_offset: int, count: int = 10) -> DataFile:
     return DataFile(f"partition=0/{base_offset}-{count}", 0, base_offset, last, count, 1, 0, 0, 0)
 
 
-def test_files_that_arrive_out_of_order_are_sorted_once_and_then_kept_in_order() -> None:
-    files = PartitionFiles()
-    for base_offset in (50, 20, 90, 0):  # as from a checkpoint
+def test_files_that_arrive_out_of_order_are_kept_in_order() -> None:
+    files = PartitionFiles(0)
+    assert (len(files), files.sorted(), files.between(0, 100)) == (0, [], [])
+    for base_offset in (50, 20, 90, 0, 60, 100, 10):
         files.add(_file(base_offset))
-    assert [file.base_offset for file in files.sorted()] == [0, 20, 50, 90]
-    in_use = files.sorted()
-    files.add(_file(60))  # as from a compaction
-    files.add(_file(100))
-    files.add(_file(10))
-    assert files.sorted() is in_use
-    assert [file.base_offset for file in in_use] == [0, 10, 20, 50, 60, 90, 100]
+    assert [file.base_offset for file in files] == [0, 10, 20, 50, 60, 90, 100]
     assert [file.base_offset for file in files.between(15, 61)] == [10, 20, 50, 60]
-    files.remove(_file(60))
+    assert [file.base_offset for file in files.between(15, 61, files_max=2)] == [10, 20]
+    files.remove(next(file for file in files if file.base_offset == 60))
     assert [file.base_offset for file in files.between(15, 70)] == [10, 20, 50]
-    assert files.size_bytes == 6
+    assert (len(files), files.size_bytes, files.record_count) == (6, 6, 60)

@@ -210,7 +210,7 @@ def test_a_large_backlog_is_committed_in_parts_and_a_part_that_lost_is_left_out(
     assert (outcome.kind, outcome.version, outcome.before.files) == (OutcomeKind.OK, 27, 16)
     assert "files of 1 runs" in outcome.error
     state = load_table(table.opened.store)
-    assert [len(state.files(n).files) for n in range(3)] == [1, 7, 1]
+    assert [len(state.files(n)) for n in range(3)] == [1, 7, 1]
 
 
 def test_it_leaves_what_came_after_its_plan_alone(topics: Topics) -> None:
@@ -269,7 +269,7 @@ def test_a_run_whose_files_went_is_left_out_and_the_others_are_committed(topics:
     outcome = _run(job, opened, plan)
     assert outcome.kind == OutcomeKind.OK
     assert "files of 1 runs" in outcome.error
-    assert [len(load_table(opened.store).files(n).files) for n in (0, 1)] == [1, 3]
+    assert [len(load_table(opened.store).files(n)) for n in (0, 1)] == [1, 3]
 
 
 def test_a_file_that_another_run_removed_and_vacuumed_is_no_damage(topics: Topics) -> None:

@@ -10,7 +10,11 @@ from mainstem.delta_log.files.data_file import (
 )
 from mainstem.delta_log.files.data_file_reader import DataFileReader, open_data_file
 from mainstem.delta_log.files.data_file_writer import write_data_files
-from mainstem.delta_log.files.offset_lookup import first_offset_at, offset_for_timestamp
+from mainstem.delta_log.files.offset_lookup import (
+    files_reaching,
+    first_offset_at,
+    offset_for_timestamp,
+)
 from mainstem.delta_log.files.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory, choose
 from mainstem.delta_log.files.roller import Roller, Swap
 from mainstem.delta_log.files.slices import Slice, WrittenFile, encode_slices, put_file
@@ -31,6 +35,7 @@ __all__ = [
     "choose",
     "encode_data_file",
     "encode_slices",
+    "files_reaching",
     "first_offset_at",
     "offset_for_timestamp",
     "offset_statistics",

@@ -26,9 +26,17 @@ def offset_for_timestamp(
         LogDamagedError: The file that decides is missing or damaged.
     """
     start, end = state.log_start_offset(partition), state.log_end_offset(partition)
-    return first_offset_at(
-        store, state.files(partition).between(start, end), start, end, timestamp_ms
-    )
+    files = files_reaching(state, partition, timestamp_ms)
+    return first_offset_at(store, files, start, end, timestamp_ms)
+
+
+def files_reaching(state: TableState, partition: int, timestamp_ms: int) -> list[DataFile]:
+    """The files, by base offset, of which one has the first readable record of this time or later,
+    if there is such a record. Few of them, so that their number costs nothing."""
+    start, end = state.log_start_offset(partition), state.log_end_offset(partition)
+    # Statistics are exact, so the first such file has a record that is late enough. Only the log
+    # start offset can cut it off, and it cuts no other file.
+    return state.files(partition).between(start, end, files_max=2, timestamp_ms_min=timestamp_ms)
 
 
 def first_offset_at(

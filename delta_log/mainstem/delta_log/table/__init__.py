@@ -48,6 +48,7 @@ from mainstem.delta_log.table.committer import (
     TableCommit,
     wall_clock_ms,
 )
+from mainstem.delta_log.table.file_index import PartitionFiles
 from mainstem.delta_log.table.followed import OpenTopic
 from mainstem.delta_log.table.live_table import LiveTable, check_checkpoint
 from mainstem.delta_log.table.log_cleanup import LogFiles, clean_log, cut_off_version
@@ -71,7 +72,7 @@ from mainstem.delta_log.table.snapshot import (
     load_table,
     read_commit,
 )
-from mainstem.delta_log.table.state import FORMAT, PartitionFiles, TableState
+from mainstem.delta_log.table.state import FORMAT, TableState
 from mainstem.delta_log.table.topics import (
     SYSTEM,
     TOPICS,

@@ -28,7 +28,7 @@ _CHECKSUM_MARK: Final = b'"crc32c":"'
 _NO_CHECKSUM: Final = "00000000"
 
 #: The tag of an `add` action that has the checksum of its data file's tail.
-_TAIL_TAG: Final = "mainstem.tail.crc32c"
+TAIL_TAG: Final = "mainstem.tail.crc32c"
 
 #: Delta's `schemaString` of a topic table, column by column.
 _HEADERS = {
@@ -187,7 +187,7 @@ class DataFile:
             "stats": json.dumps(stats, separators=(",", ":")),
         }
         if self.tail_crc32c is not None:
-            body["tags"] = {_TAIL_TAG: f"{self.tail_crc32c:08x}"}
+            body["tags"] = {TAIL_TAG: f"{self.tail_crc32c:08x}"}
         return {"add": body}
 
     @classmethod
@@ -196,7 +196,7 @@ class DataFile:
         stats = json.loads(body["stats"])
         least, most = stats["minValues"], stats["maxValues"]
         partition_values = body["partitionValues"]
-        tail_crc32c = dict(body.get("tags") or ()).get(_TAIL_TAG)
+        tail_crc32c = dict(body.get("tags") or ()).get(TAIL_TAG)
         return cls(
             path=unquote(body["path"]),
             partition=int(dict(partition_values)["partition"]),

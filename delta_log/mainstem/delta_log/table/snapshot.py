@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table.actions import Action, action_from_json, decode_commit
+from mainstem.delta_log.table.checkpoint_adds import AddedFiles, read_adds
 from mainstem.delta_log.table.read_ahead import read_ahead
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError, UnknownTopicError
@@ -27,17 +28,6 @@ LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
 
 #: Attempts to load a table whose files are removed while it is read. Clean-ups are minutes apart.
 _LOAD_ATTEMPTS_MAX: Final = 5
-
-#: What we use of an `add` action; a checkpoint may lack `tags`.
-_ADD_FIELDS: Final = (
-    "path",
-    "partitionValues",
-    "size",
-    "modificationTime",
-    "dataChange",
-    "stats",
-    "tags",
-)
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
@@ -125,11 +115,11 @@ def _load_once(store: Store) -> TableState:
     damage: LogDamagedError | None = None
     for version in reversed(checkpoints):
         try:
-            actions = _read_checkpoint(store, version)
+            actions, added = _read_checkpoint(store, version)
         except LogDamagedError as error:
             damage = damage or error
             continue  # an older one, or the commit files alone, may say the same, only slower
-        state.begin(version, actions)
+        state.begin(version, actions, added)
         break
     newest = max(commits[-1:] + checkpoints[-1:])
     # Whether they were listed or not: while commits go on, a listing of a local directory can have
@@ -161,7 +151,7 @@ def last_checkpoint_version(store: Store) -> int:
         return -1
 
 
-def _read_checkpoint(store: Store, version: int) -> list[Action]:
+def _read_checkpoint(store: Store, version: int) -> tuple[list[Action], list[AddedFiles]]:
     path = checkpoint_path(version)
     try:
         data = store.read(path)
@@ -170,16 +160,15 @@ def _read_checkpoint(store: Store, version: int) -> list[Action]:
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
             wanted = [
-                name
-                for name in ("protocol", "metaData", "txn", "add")
-                if name in file.schema_arrow.names
+                name for name in ("protocol", "metaData", "txn") if name in file.schema_arrow.names
             ]
-            return [
+            actions = [
                 action
                 for name in wanted
                 for row in action_rows(file, name)
                 if (action := action_from_json({name: row}))
             ]
+            return actions, list(read_adds(file))
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise LogDamagedError(
             f"the checkpoint {store.uri}/{path} is damaged: {error}", file=f"{store.uri}/{path}"
@@ -187,18 +176,9 @@ def _read_checkpoint(store: Store, version: int) -> list[Action]:
 
 
 def action_rows(file: pq.ParquetFile, column: str) -> list[dict[str, Any]]:
-    """The rows of a checkpoint that have one kind of action, with the fields that we use."""
+    """The rows of a checkpoint that have one kind of action. Not for files: there are too many."""
     table = file.read([column]).column(column)
     present = table.drop_null() if table.null_count else table
-    if column == "add":
-        flat = present.combine_chunks()
-        if isinstance(flat, pa.ChunkedArray):
-            flat = (
-                pa.concat_arrays(flat.chunks) if flat.num_chunks else pa.array([], type=flat.type)
-            )
-        fields = [name for name in _ADD_FIELDS if flat.type.get_field_index(name) >= 0]
-        columns = [flat.field(name).to_pylist() for name in fields]
-        return [dict(zip(fields, row, strict=True)) for row in zip(*columns, strict=True)]
     return [
         {
             key: dict(value)

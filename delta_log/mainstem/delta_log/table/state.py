@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
-from operator import attrgetter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from mainstem.config import TopicConfig
 from mainstem.delta_log.table import registers
@@ -18,6 +15,8 @@ from mainstem.delta_log.table.actions import (
     Register,
     Remove,
 )
+from mainstem.delta_log.table.checkpoint_adds import AddedFiles
+from mainstem.delta_log.table.file_index import FileIndex, PartitionFiles
 from mainstem.errors import InvalidConfigError, LogDamagedError, UnsupportedTableError
 
 PARTITIONS_PROPERTY = "mainstem.partitions"
@@ -30,65 +29,6 @@ FORMAT_PROPERTY = "mainstem.format"
 #: so has every checkpoint and every data file.
 FORMAT = 2
 
-_base_offset = attrgetter("base_offset")
-
-
-@dataclass(slots=True)
-class PartitionFiles:
-    """The active files of one partition, by base offset."""
-
-    files: list[DataFile] = field(default_factory=list)
-    size_bytes: int = 0
-    record_count: int = 0
-    #: False: files arrived out of order, as from a checkpoint: sort before use.
-    _sorted: bool = True
-    #: The order was asked for once: it is kept from then on.
-    _in_use: bool = False
-
-    def add(self, file: DataFile) -> None:
-        if not self.files or file.base_offset >= self.files[-1].base_offset:
-            self.files.append(file)
-        elif self._in_use:
-            # From a compaction or roll-up, with every commit: not worth a sort each time.
-            insort(self.files, file, key=_base_offset)
-        else:
-            self.files.append(file)
-            self._sorted = False
-        self.size_bytes += file.size_bytes
-        self.record_count += file.record_count
-
-    def remove(self, file: DataFile) -> None:
-        index = self._index(file.base_offset)
-        while index >= 0 and self.files[index].path != file.path:
-            index -= 1
-        if index >= 0:
-            del self.files[index]
-            self.size_bytes -= file.size_bytes
-            self.record_count -= file.record_count
-
-    def sorted(self) -> list[DataFile]:
-        """The files by base offset. The caller does not change the list."""
-        if not self._sorted:
-            self.files.sort(key=_base_offset)
-            self._sorted = True
-        self._in_use = True
-        return self.files
-
-    def between(self, start_offset: int, end_offset: int) -> list[DataFile]:
-        """The files with a record in [start_offset, end_offset), by base offset."""
-        if start_offset >= end_offset:
-            return []
-        files = self.sorted()
-        first = max(self._index(start_offset), 0)
-        last = bisect_left(files, end_offset, lo=first, key=_base_offset)
-        found = files[first:last]
-        # Files do not overlap, so only the first can end before the start.
-        return found[1:] if found and found[0].last_offset < start_offset else found
-
-    def _index(self, offset: int) -> int:
-        """The index of the last file whose base offset is at most `offset`; -1: there is none."""
-        return bisect_right(self.sorted(), offset, key=_base_offset) - 1
-
 
 class TableState:
     """A topic table after applying the actions of versions 0 to `version`.
@@ -97,9 +37,8 @@ class TableState:
     """
 
     __slots__ = (
+        "_files",
         "_has_producers",
-        "_partitions",
-        "_paths",
         "checkpoint_version",
         "commit_id",
         "config",
@@ -122,15 +61,24 @@ class TableState:
         self.config = TopicConfig({})
         self.registers: dict[str, Register] = {}
         self._has_producers = True
-        self._paths: dict[str, DataFile] = {}
-        self._partitions: dict[int, PartitionFiles] = {}
+        self._files = FileIndex()
 
-    def begin(self, version: int, actions: Iterable[Action]) -> None:
+    def begin(
+        self, version: int, actions: Iterable[Action], files: Iterable[AddedFiles] = ()
+    ) -> None:
         """Takes the content of the checkpoint of `version`, before anything else.
+
+        Args:
+            files: Its data files, as far as they are not among the actions.
 
         Raises: As `apply`.
         """
         assert self.version == -1
+        parts = list(files)
+        self._files.load((part.partitions, part.rows) for part in parts)
+        for part in parts:
+            for file in part.others:
+                self._files.add(file)
         self._take(version, actions)
         self.checkpoint_version = version
 
@@ -152,11 +100,11 @@ class TableState:
         for action in actions:
             match action:
                 case DataFile():
-                    self._add(action)
+                    self._files.add(action)
                 case Register():
                     self._set(action)
                 case Remove():
-                    self._remove(action.path)
+                    self._files.remove(action.path)
                 case Metadata():
                     self.config = self._config_of(action)
                     self.metadata = action
@@ -216,7 +164,7 @@ class TableState:
 
     def files(self, partition: int) -> PartitionFiles:
         """The active files of a partition."""
-        return self._partitions.get(partition) or PartitionFiles()
+        return self._files.partition(partition)
 
     @property
     def has_producers(self) -> bool:
@@ -235,24 +183,28 @@ class TableState:
         }
 
     def is_active(self, path: str) -> bool:
-        return path in self._paths
+        return path in self._files
 
-    def active_files(self) -> dict[str, DataFile]:
+    def file(self, path: str) -> DataFile | None:
+        """The active file of a path."""
+        return self._files.get(path)
+
+    def active_files(self) -> Mapping[str, DataFile]:
         """Every active file by its path: a copy, which does not change with the state."""
-        return dict(self._paths)
+        return self._files.copy()
 
     def __iter__(self) -> Iterator[DataFile]:
-        """Every active file."""
-        return iter(self._paths.values())
+        """Every active file; those of a partition together. A microsecond for each."""
+        return self._files.files()
 
     @property
     def file_count(self) -> int:
-        return len(self._paths)
+        return len(self._files)
 
     @property
     def size_bytes(self) -> int:
         """Of all active files together."""
-        return sum(files.size_bytes for files in list(self._partitions.values()))
+        return sum(files.size_bytes for files in self._files.partitions())
 
     def _check_checksum(self, version: int, actions: Collection[Action]) -> None:
         """One bit of a commit file could hide that it has a checksum: here it must have one."""
@@ -315,17 +267,6 @@ class TableState:
             self.registers.pop(register.name, None)
         elif self._has_producers or not registers.is_producer(register.name):
             self.registers[register.name] = register
-
-    def _add(self, file: DataFile) -> None:
-        if file.path in self._paths:
-            self._remove(file.path)
-        self._paths[file.path] = file
-        self._partitions.setdefault(file.partition, PartitionFiles()).add(file)
-
-    def _remove(self, path: str) -> None:
-        file = self._paths.pop(path, None)
-        if file is not None:
-            self._partitions[file.partition].remove(file)
 
 
 def _format_of(metadata: Metadata) -> int:

@@ -111,7 +111,7 @@ def trim_step(
         wanted = max(wanted, start)
         assert wanted <= state.log_end_offset(partition), "a log start offset beyond the end"
         reached = wanted
-        for file in state.files(partition).sorted():
+        for file in state.files(partition):
             if file.last_offset >= wanted:
                 break
             if left == 0:
