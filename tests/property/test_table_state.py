@@ -269,6 +269,7 @@ def test_files_of_any_kind_are_kept_found_and_removed_as_in_a_dictionary_of_path
         )
         assert [file.base_offset for file in found] == [file.base_offset for file in mine]
         assert len(found) == len(mine)
+        assert found.last() == (mine[-1] if mine else None)
         for start_offset in range(0, 15, 2):
             for end_offset in range(start_offset, 20, 3):
                 expected = _between(mine, start_offset, end_offset)

@@ -71,6 +71,11 @@ class PartitionFiles:
             files.sort(key=_base_offset)
         return files
 
+    def last(self) -> DataFile | None:
+        """The file with the highest base offset."""
+        ends = [*self.packed.last(), *self.loose[-1:]]
+        return max(reversed(ends), key=_base_offset, default=None)
+
     def between(
         self,
         start_offset: int,

@@ -239,6 +239,11 @@ class PackedFiles:
                 break
         return found
 
+    def last(self) -> list[DataFile]:
+        """The last file, or none."""
+        rows = self._leaves[-1].rows[-_ROW.size :] if self._leaves else b""
+        return [self._file(fields) for fields in _ROW.iter_unpack(rows)]
+
     def __iter__(self) -> Iterator[DataFile]:
         """By base offset, as they are now."""
         for leaf in self.copy()._leaves:

@@ -127,5 +127,5 @@ def trim_step(
 def _newest_append_ms(state: TableState) -> int:
     """When the newest data file was written, by the clock of the leader that wrote it; 0: there is
     none. What jobs make of files keeps their time."""
-    newest = (state.files(partition).sorted()[-1:] for partition in range(state.partition_count))
-    return max((file.modified_ms for files in newest for file in files), default=0)
+    newest = (state.files(partition).last() for partition in range(state.partition_count))
+    return max((file.modified_ms for file in newest if file is not None), default=0)
