@@ -228,15 +228,29 @@ def _any_file(draw: st.DrawFn) -> DataFile:
     )
 
 
+def _in_a_checkpoint(files: Sequence[DataFile]) -> list[DataFile]:
+    """What a checkpoint can hold of these: each path once, and numbers of 64 bits."""
+    last = {one.path: one for one in files}
+    return [replace(one, record_count=min(one.record_count, 2**63 - 1)) for one in last.values()]
+
+
+def test_a_path_that_a_checkpoint_has_twice_is_one_file() -> None:
+    files = [_Model().file(partition, first, first) for partition in (2, 0) for first in (4, 3, 4)]
+    files = [replace(one, size_bytes=number) for number, one in enumerate(files)]
+    state = TableState("t")
+    state.begin(0, [], read_adds(_checkpoint(files)))
+    assert {file.path: file.size_bytes for file in state} == {
+        file.path: file.size_bytes for file in files
+    }
+    assert (state.file_count, state.size_bytes) == (4, 1 + 2 + 4 + 5)
+
+
 @settings(max_examples=60)
 @given(st.lists(_any_file(), max_size=40), st.lists(st.integers(), max_size=60), st.randoms())
 def test_files_of_any_kind_are_kept_found_and_removed_as_in_a_dictionary_of_paths(
     files: list[DataFile], choices: list[int], random: Random
 ) -> None:
-    from_checkpoint = [
-        replace(one, record_count=min(one.record_count, 2**63 - 1))
-        for one in files[: len(files) // 2]
-    ]
+    from_checkpoint = _in_a_checkpoint(files[: len(files) // 2])
     state = TableState("t")
     state.begin(0, [], read_adds(_checkpoint(from_checkpoint)))
     model = {file.path: file for file in from_checkpoint}
@@ -284,7 +298,7 @@ def test_files_of_any_kind_are_kept_found_and_removed_as_in_a_dictionary_of_path
 def test_a_checkpoint_of_any_files_is_read_as_its_actions_say(
     files: list[DataFile], random: Random
 ) -> None:
-    files = [replace(one, record_count=min(one.record_count, 2**63 - 1)) for one in files]
+    files = _in_a_checkpoint(files)
     state = TableState("t")
     state.begin(0, [], read_adds(_checkpoint(files)))
     model = {file.path: file for file in files}
