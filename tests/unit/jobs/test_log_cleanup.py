@@ -96,11 +96,11 @@ def test_a_checkpoint_that_says_something_else_fails_the_run_and_removes_nothing
 ) -> None:
     age(log, 2 * 3600)
 
-    def differs(store: LocalStore, live: LiveTable) -> None:
+    def differs(data: bytes, path: str, live: LiveTable) -> None:
         raise LogDamagedError("it has 9 files where 10 are live")
 
     with monkeypatch.context() as patch:
-        patch.setattr(maintenance_module, "check_checkpoint", differs)
+        patch.setattr(maintenance_module, "compare_checkpoint", differs)
         row = run(store, LogCleanup(min_commits=5))
     assert (row.outcome.kind, "9 files" in row.outcome.error) == (OutcomeKind.FAILED, True)
     assert commits(log) == list(range(11))

@@ -26,7 +26,6 @@ from mainstem.delta_log.table import (
     trim_step,
     write_checkpoint,
 )
-from mainstem.delta_log.table import maintenance as maintenance_module
 from mainstem.delta_log.table import removals as removals_module
 from mainstem.delta_log.table import replay as replay_module
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
@@ -176,7 +175,7 @@ def test_where_the_two_replays_differ_nothing_is_deleted(
 ) -> None:
     retain(log, 4)
     before = stored(log)
-    open_delta_table = maintenance_module.open_delta_table
+    open_delta_table = replay_module.open_delta_table
 
     def older(store: LocalStore, version: int) -> DeltaTable:
         return open_delta_table(store, version - 1)

@@ -50,28 +50,26 @@ from mainstem.delta_log.table.committer import (
 )
 from mainstem.delta_log.table.file_index import PartitionFiles
 from mainstem.delta_log.table.followed import OpenTopic
+from mainstem.delta_log.table.last_checkpoint import last_checkpoint_version
 from mainstem.delta_log.table.live_table import LiveTable, check_checkpoint
-from mainstem.delta_log.table.log_cleanup import LogFiles, clean_log, cut_off_version
+from mainstem.delta_log.table.log_cleanup import clean_log, cut_off_version
+from mainstem.delta_log.table.log_files import (
+    LAST_CHECKPOINT,
+    LOG,
+    LogFiles,
+    checkpoint_path,
+    commit_path,
+)
 from mainstem.delta_log.table.maintenance import (
     create_checkpoint,
     freeze_heap,
-    open_delta_table,
     write_checkpoint,
 )
 from mainstem.delta_log.table.parquet import parquet_file
 from mainstem.delta_log.table.read_ahead import read_ahead
 from mainstem.delta_log.table.removals import Removal, known_paths, read_removals
-from mainstem.delta_log.table.replay import check_replay
-from mainstem.delta_log.table.snapshot import (
-    LAST_CHECKPOINT,
-    LOG,
-    checkpoint_path,
-    commit_path,
-    commits_written_ms,
-    last_checkpoint_version,
-    load_table,
-    read_commit,
-)
+from mainstem.delta_log.table.replay import check_replay, open_delta_table
+from mainstem.delta_log.table.snapshot import commits_written_ms, load_table, read_commit
 from mainstem.delta_log.table.state import FORMAT, TableState
 from mainstem.delta_log.table.topics import (
     SYSTEM,

@@ -372,11 +372,12 @@ def encode_commit(actions: Iterable[Action]) -> bytes:
     return b"%b%08x%b" % (data[:at], google_crc32c.value(data), data[at + len(_NO_CHECKSUM) :])
 
 
-def decode_commit(data: bytes, path: str) -> list[Action]:
-    """The actions of a commit file. One that has a checksum is what was written, bit by bit.
+def decode_rows(data: bytes, path: str) -> list[dict[str, Any]]:
+    """The lines of a commit file, as they are. One that has a checksum is what was written, bit by
+    bit.
 
     Raises:
-        LogDamagedError: It is empty, changed or torn, or a line is not an action.
+        LogDamagedError: It is empty, changed or torn, or a line is not an object of JSON.
     """
     if not data.endswith(b"\n"):
         raise _damaged(path, "its last line has no end")
@@ -387,12 +388,30 @@ def decode_commit(data: bytes, path: str) -> list[Action]:
         if data[at:end] != b"%08x" % found:
             shown = data[at:end].decode("ascii", "replace")
             raise _damaged(path, f"its checksum is {found:08x} instead of {shown}")
-    actions: list[Action] = []
-    lines = [line for line in data.split(b"\n") if line.strip()]
-    for number, line in enumerate(lines, start=1):
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(filter(bytes.strip, data.split(b"\n")), start=1):
         try:
-            parsed = json.loads(line)
-            action = action_from_json(parsed)
+            row = json.loads(line)
+        except ValueError as error:
+            raise _damaged(path, f"line {number}: {error!r}") from error
+        if not isinstance(row, dict):
+            raise _damaged(path, f"line {number} is not an action")
+        rows.append(row)
+    return rows
+
+
+def decode_commit(data: bytes, path: str) -> list[Action]:
+    """The actions of a commit file. One that has a checksum is what was written, bit by bit.
+
+    Raises:
+        LogDamagedError: It is empty, changed or torn, or a line is not an action.
+    """
+    at = _checksum_at(data)
+    actions: list[Action] = []
+    lines = decode_rows(data, path)
+    for number, row in enumerate(lines, start=1):
+        try:
+            action = action_from_json(row)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise _damaged(path, f"line {number}: {error!r}") from error
         if action is not None:

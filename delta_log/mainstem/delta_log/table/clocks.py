@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -20,6 +21,8 @@ _ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: So far ahead of the newest sign of life a clock is believed, at least and at most.
 _LEAD_MS_MIN: Final = 600_000
 _LEAD_MS_MAX: Final = 86_400_000
+#: Steps that are remembered, of a clock that is set all the time.
+_STEPS_MAX: Final = 1_000
 
 
 def time_elapsed_ms() -> int:
@@ -92,8 +95,9 @@ class SteadyClock:
         self._elapsed_ms = elapsed_ms or time_elapsed_ms
         self._lock = threading.Lock()
         self._last = (self._wall_ms(), self._elapsed_ms())
-        #: When, by the clock that cannot be set, and how far the wall clock was set forward.
-        self._steps: list[tuple[int, int]] = []
+        #: When, by the clock that cannot be set, and how far the wall clock was set; back, less
+        #: than nothing.
+        self._steps: deque[tuple[int, int]] = deque(maxlen=_STEPS_MAX)
 
     def now_ms(self, kept_ms: int) -> int:
         """Milliseconds since 1970, less the steps forward of the last `kept_ms`."""
@@ -101,6 +105,11 @@ class SteadyClock:
             wall, elapsed = self._wall_ms(), self._elapsed_ms()
             step = (wall - self._last[0]) - (elapsed - self._last[1])
             self._last = (wall, elapsed)
-            if step >= _STEP_MS_MIN:
+            if abs(step) >= _STEP_MS_MIN:
                 self._steps.append((elapsed, step))
-            return wall - sum(size for at, size in self._steps if elapsed - at < kept_ms)
+            forward = sum(size for at, size in self._steps if elapsed - at < kept_ms)
+            return wall - max(forward, 0)
+
+
+#: One that has seen every step since the process began.
+STEADY_CLOCK: Final = SteadyClock()

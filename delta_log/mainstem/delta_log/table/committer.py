@@ -25,13 +25,9 @@ from mainstem.delta_log.store import (
     StoreGone,
 )
 from mainstem.delta_log.table.actions import Action, Batch, CommitInfo, Remove, encode_commit
-from mainstem.delta_log.table.snapshot import (
-    checkpoint_versions,
-    commit_path,
-    commits_written_ms,
-    last_checkpoint_version,
-    read_commit,
-)
+from mainstem.delta_log.table.last_checkpoint import last_checkpoint_version
+from mainstem.delta_log.table.log_files import commit_path
+from mainstem.delta_log.table.snapshot import checkpoint_versions, commits_written_ms, read_commit
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 #: How much of a commit file is read to learn whose it is: its id stands in its first line.

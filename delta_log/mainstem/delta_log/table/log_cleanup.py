@@ -10,68 +10,16 @@ Source: Delta protocol, section "Metadata Cleanup".
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
-from mainstem.delta_log.store import ObjectInfo, Store
-from mainstem.delta_log.table.clocks import SteadyClock
-from mainstem.delta_log.table.live_table import check_readable
-from mainstem.delta_log.table.snapshot import LOG, commit_path
+from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.table.checkpoint_file import check_whole
+from mainstem.delta_log.table.clocks import STEADY_CLOCK, SteadyClock
+from mainstem.delta_log.table.log_files import LOG, LogFiles, checkpoint_path, commit_path
 from mainstem.errors import LogDamagedError
-
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
-
-#: Whatever else belongs to one version: checkpoints in parts or of other kinds, checksums.
-_OF_VERSION: Final = re.compile(
-    r"(\d{20})\.(?:checkpoint\.(?:\d{10}\.\d{10}\.|[0-9a-f-]{36}\.)?(?:parquet|json)|crc)"
-)
-
-#: What delta-rs and the object store library leave of a write that was interrupted.
-_STAGED: Final = re.compile(r".*#\d+")
 
 #: What may still be on its way to its name is younger.
 _LEFTOVER_MS_MIN: Final = 3_600_000
-
-_CLOCK: Final = SteadyClock()
-
-
-@dataclass(frozen=True, slots=True)
-class LogFiles:
-    """The files of a log, as a listing has them.
-
-    Attributes:
-        commits: The commit file of each version.
-        checkpoints: The versions with a checkpoint in one file, the only kind that is used.
-        others: The names of the files of each version that are not its commit file.
-        staged: Left by writes that were interrupted, or of writes that go on.
-    """
-
-    commits: Mapping[int, ObjectInfo]
-    checkpoints: frozenset[int] = frozenset()
-    others: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    staged: tuple[ObjectInfo, ...] = ()
-
-    @classmethod
-    def of(cls, store: Store) -> LogFiles:
-        """Lists the log of the table at the root of `store`."""
-        commits: dict[int, ObjectInfo] = {}
-        checkpoints: set[int] = set()
-        others: dict[int, tuple[str, ...]] = {}
-        staged: list[ObjectInfo] = []
-        for info in store.list_files(LOG):
-            if match := _COMMIT.fullmatch(info.name):
-                commits[int(match[1])] = info
-            elif match := _OF_VERSION.fullmatch(info.name):
-                version = int(match[1])
-                others[version] = (*others.get(version, ()), info.name)
-                if _CHECKPOINT.fullmatch(info.name):
-                    checkpoints.add(version)
-            elif _STAGED.fullmatch(info.name):
-                staged.append(info)
-        return cls(commits, frozenset(checkpoints), others, tuple(staged))
 
 
 def cut_off_version(files: LogFiles, now_ms: int, kept_ms: int) -> int:
@@ -92,7 +40,7 @@ def cut_off_version(files: LogFiles, now_ms: int, kept_ms: int) -> int:
     return -1
 
 
-def clean_log(store: Store, kept_ms: int, clock: SteadyClock = _CLOCK) -> int:
+def clean_log(store: Store, kept_ms: int, clock: SteadyClock = STEADY_CLOCK) -> int:
     """Removes the log files before the newest whole checkpoint that is not younger than `kept_ms`,
     by ascending version. Blocks.
 
@@ -107,8 +55,6 @@ def clean_log(store: Store, kept_ms: int, clock: SteadyClock = _CLOCK) -> int:
         How many commit files were removed, by this or by another at the same time.
 
     Raises:
-        LogDamagedError: No checkpoint that is old enough can be read, and one is damaged. Nothing
-            was removed.
         StoreUnavailableError: The store failed; some files may be gone, oldest first.
     """
     now_ms = clock.now_ms(kept_ms)
@@ -131,21 +77,15 @@ def clean_log(store: Store, kept_ms: int, clock: SteadyClock = _CLOCK) -> int:
 
 def _oldest_needed(store: Store, files: LogFiles, cut_off: int) -> int:
     """The version of the newest whole checkpoint up to `cut_off`; 0 if there is nothing to do."""
-    damage: LogDamagedError | None = None
     oldest = min(files.commits.keys() | files.others.keys(), default=0)
-    for version in sorted(files.checkpoints, reverse=True):
-        if version > cut_off:
-            continue
-        if version <= oldest:
-            break
-        try:
-            check_readable(store, version)
-        except LogDamagedError as error:
-            damage = damage or error
-            continue
-        return version
-    if damage is not None:
-        raise damage
+    for version in reversed(files.checkpoints):
+        if oldest < version <= cut_off:
+            path = checkpoint_path(version)
+            try:
+                check_whole(store.read(path), f"{store.uri}/{path}")
+            except (NotFound, LogDamagedError):
+                continue  # an older one will do, or nothing goes
+            return version
     return 0
 
 

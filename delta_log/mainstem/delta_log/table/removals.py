@@ -6,10 +6,8 @@ tombstone until it expires) and "Checkpoints".
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -17,13 +15,11 @@ import pyarrow.compute as pc
 
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table.actions import DataFile, Remove
-from mainstem.delta_log.table.parquet import parquet_file
-from mainstem.delta_log.table.snapshot import LOG, checkpoint_path, commits_written_ms, read_commit
+from mainstem.delta_log.table.checkpoint_file import open_checkpoint
+from mainstem.delta_log.table.log_files import LogFiles
+from mainstem.delta_log.table.snapshot import commits_written_ms, read_commit
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError
-
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
-_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +67,30 @@ def known_paths(store: Store) -> set[str]:
     Raises:
         LogDamagedError: A file of the log is damaged, or log clean-up came in between: try again.
     """
-    names = [info.name for info in store.list_files(LOG)]
+    files = LogFiles.of(store)
     known: set[str] = set()
-    checkpoint = -1
-    for name in names:
-        if match := _CHECKPOINT.fullmatch(name):
-            checkpoint = max(checkpoint, int(match[1]))
-            for column in ("add", "remove"):
-                for paths in _checkpoint_columns(store, int(match[1]), column, ["path"]):
-                    known.update(map(unquote, paths[0].drop_null().to_pylist()))
-    for version in _commit_versions(names):
+    for version in files.checkpoints:
+        for column in ("add", "remove"):
+            for paths in _checkpoint_columns(store, version, column, ["path"]):
+                known.update(map(unquote, paths[0].drop_null().to_pylist()))
+    newest_checkpoint = max(files.checkpoints, default=-1)
+    for version in _commit_versions(files):
         try:
             actions = read_commit(store, version)
         except NotFound as error:
-            # Clean-up removes files in any order, and may have been killed: the checkpoint, which
-            # was read, has what they say.
-            if version <= checkpoint:
+            # Another's clean-up removes files in any order, and may have been killed: the
+            # checkpoint, which was read, has what they say.
+            if version <= newest_checkpoint:
                 continue
             raise _overtaken(store, version) from error
         known.update(one.path for one in actions if isinstance(one, DataFile | Remove))
     return known
 
 
-def _commit_versions(names: Iterable[str]) -> range:
+def _commit_versions(files: LogFiles) -> range:
     # While commits go on, a listing of a local directory can have a newer file and lack an older
     # one: what lies between is read whether it was listed or not.
-    versions = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
+    versions = files.commits
     return range(min(versions), max(versions) + 1) if versions else range(0)
 
 
@@ -116,12 +110,8 @@ def _checkpoint_columns(
     store: Store, version: int, action: str, fields: list[str]
 ) -> Iterator[list[pa.Array]]:
     """Some fields of one action's column; null in the rows of other actions."""
-    path = checkpoint_path(version)
     try:
-        with (
-            store.open(path) as source,
-            parquet_file(source) as parquet,
-        ):
+        with open_checkpoint(store, version) as parquet:
             if action not in parquet.schema_arrow.names:
                 return
             wanted = [f"{action}.{name}" for name in fields]
@@ -130,10 +120,6 @@ def _checkpoint_columns(
                 yield [pc.struct_field(rows, name) for name in fields]
     except NotFound as error:
         raise _overtaken(store, version) from error
-    except (pa.ArrowException, OSError, LookupError) as error:
-        raise LogDamagedError(
-            f"the checkpoint {store.uri}/{path} is damaged: {error}", file=f"{store.uri}/{path}"
-        ) from error
 
 
 def _overtaken(store: Store, version: int) -> LogDamagedError:

@@ -6,18 +6,31 @@ be live for the other.
 
 from __future__ import annotations
 
-from typing import Final
+import os
+import re
+import tempfile
+import time
+import weakref
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from mainstem.delta_log.store import Store
 from mainstem.delta_log.table import registers
-from mainstem.delta_log.table.maintenance import open_delta_table
+from mainstem.delta_log.table.log_files import LOG
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 _SHOWN: Final = 3
+
+_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
+
+_OPEN_ATTEMPTS_MAX: Final = 10
+_OPEN_RETRY_DELAY_S: Final = 0.05
 
 
 def check_replay(store: Store, state: TableState) -> None:
@@ -50,3 +63,49 @@ def _disagree(store: Store, state: TableState, what: str) -> LogDamagedError:
         "report it",
         file=store.uri,
     )
+
+
+def open_delta_table(store: Store, version: int | None = None) -> DeltaTable:
+    """The table as delta-rs reads it; None: its newest version. Blocks.
+
+    Raises:
+        StoreGone: It was removed.
+        DeltaError: It cannot be read, or that version no longer.
+    """
+    # While commits go on, a listing of a local directory can have a newer file and lack an older
+    # one, which delta-rs takes for a damaged log. The next listing has it.
+    from deltalake import DeltaTable  # 80 ms and 60 MB: only for who needs it
+    from deltalake.exceptions import DeltaError
+
+    options = dict(store.storage_options) or None
+    uri, detour = _uri_for_delta_rs(store)
+    try:
+        for attempt in range(1, _OPEN_ATTEMPTS_MAX + 1):
+            try:
+                table = DeltaTable(uri, version=version, storage_options=options)
+                break
+            except DeltaError:
+                store.check_bound()
+                if attempt == _OPEN_ATTEMPTS_MAX:
+                    raise
+                time.sleep(_OPEN_RETRY_DELAY_S)
+    except BaseException:
+        if detour is not None:
+            detour.cleanup()
+        raise
+    if detour is not None:
+        weakref.finalize(table, detour.cleanup)
+    return table
+
+
+def _uri_for_delta_rs(store: Store) -> tuple[str, tempfile.TemporaryDirectory[str] | None]:
+    """Where delta-rs finds the table's log, and a directory that is to be kept as long.
+
+    delta-rs unescapes a local path, and reads `a b` where it is given `a%20b`. It does not see such
+    a path if it comes by way of a link to the log, and it needs nothing else of the table.
+    """
+    if store.storage_options or not _ESCAPE.search(store.uri):
+        return store.uri, None
+    detour = tempfile.TemporaryDirectory(prefix="mainstem-log-")
+    os.symlink(f"{store.uri}/{LOG}", f"{detour.name}/{LOG}")
+    return detour.name, detour

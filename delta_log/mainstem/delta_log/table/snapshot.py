@@ -1,46 +1,36 @@
 """Reading a table's state through a `Store`: the newest checkpoint, then the commit files after it.
 
-delta-rs writes our checkpoints but does not read the log for us: it has no way to list `txn`
-actions, and it cannot read through a `Store`, so neither a fault-injecting nor a bound one.
+delta-rs does not read the log for us: it has no way to list `txn` actions, and it cannot read
+through a `Store`, so neither a fault-injecting nor a bound one.
 
-Source: Delta protocol, sections "Checkpoints" and "Last Checkpoint File".
+Source: Delta protocol, sections "Delta Log Entries" and "Checkpoints".
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 from typing import Any, Final
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table.actions import Action, action_from_json, decode_commit
 from mainstem.delta_log.table.checkpoint_adds import AddedFiles, read_adds
+from mainstem.delta_log.table.checkpoint_file import open_checkpoint
+from mainstem.delta_log.table.last_checkpoint import last_checkpoint_version
+from mainstem.delta_log.table.log_files import (
+    LAST_CHECKPOINT,
+    LOG,
+    LogFiles,
+    checkpoint_path,
+    commit_path,
+)
 from mainstem.delta_log.table.read_ahead import read_ahead
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError, UnknownTopicError
 
-LOG: Final = "_delta_log"
-LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
-
 #: Attempts to load a table whose files are removed while it is read. Clean-ups are minutes apart.
 _LOAD_ATTEMPTS_MAX: Final = 5
-
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
-
-
-def commit_path(version: int) -> str:
-    """The path of a version's commit file inside its table."""
-    return f"{LOG}/{version:020d}.json"
-
-
-def checkpoint_path(version: int) -> str:
-    """The path of a version's checkpoint inside its table."""
-    return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def has_log(store: Store, directory: str) -> bool:
@@ -55,10 +45,7 @@ def has_log(store: Store, directory: str) -> bool:
         with contextlib.suppress(NotFound):
             store.read_range(f"{directory}/{path}", 0, 1)
             return True
-    return any(
-        _COMMIT.fullmatch(info.name) or _CHECKPOINT.fullmatch(info.name)
-        for info in store.list_files(f"{directory}/{LOG}")
-    )
+    return LogFiles.of(store, f"{directory}/{LOG}").newest >= 0
 
 
 def read_commit(store: Store, version: int) -> list[Action]:
@@ -69,24 +56,19 @@ def read_commit(store: Store, version: int) -> list[Action]:
 
 def commits_written_ms(store: Store) -> dict[int, int]:
     """When each commit file that is there was written, by version; ms since 1970."""
-    return {
-        int(match[1]): info.modified_ms
-        for info in store.list_files(LOG)
-        if (match := _COMMIT.fullmatch(info.name))
-    }
+    return {version: info.modified_ms for version, info in LogFiles.of(store).commits.items()}
 
 
 def checkpoint_versions(store: Store) -> set[int]:
     """The versions of which there is a checkpoint file."""
-    return {
-        int(match[1])
-        for info in store.list_files(LOG)
-        if (match := _CHECKPOINT.fullmatch(info.name))
-    }
+    return set(LogFiles.of(store).checkpoints)
 
 
-def load_table(store: Store) -> TableState:
-    """The newest state of the table at the root of `store`.
+def load_table(store: Store, version: int | None = None) -> TableState:
+    """The state of the table at the root of `store`.
+
+    Args:
+        version: None: the newest.
 
     Raises:
         UnknownTopicError: There is no table.
@@ -95,25 +77,26 @@ def load_table(store: Store) -> TableState:
     """
     for _ in range(_LOAD_ATTEMPTS_MAX - 1):
         try:
-            return _load_once(store)
+            return _load_once(store, version)
         except _Overtaken:
             continue
-    return _load_once(store)
+    return _load_once(store, version)
 
 
 class _Overtaken(LogDamagedError):
     """A file that should be there is not: log clean-up came in between, or it was lost."""
 
 
-def _load_once(store: Store) -> TableState:
-    names = [info.name for info in store.list_files(LOG)]
-    commits = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
-    checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
-    if not commits and not checkpoints:
+def _load_once(store: Store, until: int | None) -> TableState:
+    files = LogFiles.of(store)
+    if files.newest < 0:
         raise UnknownTopicError(f"there is no topic table at {store.uri}", table=store.uri)
+    newest = files.newest if until is None else until
     state = TableState(store.uri)
     damage: LogDamagedError | None = None
-    for version in reversed(checkpoints):
+    for version in reversed(files.checkpoints):
+        if version > newest:
+            continue
         try:
             actions, added = _read_checkpoint(store, version)
         except LogDamagedError as error:
@@ -121,44 +104,33 @@ def _load_once(store: Store) -> TableState:
             continue  # an older one, or the commit files alone, may say the same, only slower
         state.begin(version, actions, added)
         break
-    newest = max(commits[-1:] + checkpoints[-1:])
     # Whether they were listed or not: while commits go on, a listing of a local directory can have
     # a newer file and lack an older one.
     versions = range(state.version + 1, newest + 1)
-    with contextlib.closing(read_ahead(store, map(commit_path, versions))) as files:
+    with contextlib.closing(read_ahead(store, map(commit_path, versions))) as contents:
         for version in versions:
             try:
-                data = next(files)
+                data = next(contents)
             except NotFound as error:
-                raise damage or _missing(store, version, newest) from error
+                raise damage or _missing(store, files, version, newest) from error
             state.apply(version, decode_commit(data, f"{store.uri}/{commit_path(version)}"))
     state.check_complete()
     return state
 
 
-def _missing(store: Store, version: int, newest: int) -> _Overtaken:
+def _missing(store: Store, files: LogFiles, version: int, newest: int) -> _Overtaken:
     path = f"{store.uri}/{commit_path(version)}"
-    return _Overtaken(
-        f"the log {store.uri}/{LOG} has version {newest}, but {path} is missing", file=path
-    )
-
-
-def last_checkpoint_version(store: Store) -> int:
-    """The newest version that `_last_checkpoint` names; -1 without one. Cheap: one small file."""
-    try:
-        return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
-    except (NotFound, ValueError, KeyError):
-        return -1
+    what = f"the log {store.uri}/{LOG} has version {newest}, but {path} is missing"
+    named = last_checkpoint_version(store)
+    if named >= version and named not in files.checkpoints:
+        path = f"{store.uri}/{checkpoint_path(named)}"
+        what += f", and so is the checkpoint {path}, which has what it said"
+    return _Overtaken(what, file=path)
 
 
 def _read_checkpoint(store: Store, version: int) -> tuple[list[Action], list[AddedFiles]]:
-    path = checkpoint_path(version)
     try:
-        data = store.read(path)
-    except NotFound as error:
-        raise _Overtaken(f"{store.uri}/{path} is missing", file=f"{store.uri}/{path}") from error
-    try:
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
+        with open_checkpoint(store, version) as file:
             wanted = [
                 name for name in ("protocol", "metaData", "txn") if name in file.schema_arrow.names
             ]
@@ -169,10 +141,9 @@ def _read_checkpoint(store: Store, version: int) -> tuple[list[Action], list[Add
                 if (action := action_from_json({name: row}))
             ]
             return actions, list(read_adds(file))
-    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        raise LogDamagedError(
-            f"the checkpoint {store.uri}/{path} is damaged: {error}", file=f"{store.uri}/{path}"
-        ) from error
+    except NotFound as error:
+        path = f"{store.uri}/{checkpoint_path(version)}"
+        raise _Overtaken(f"the checkpoint {path} is missing", file=path) from error
 
 
 def action_rows(file: pq.ParquetFile, column: str) -> list[dict[str, Any]]:
