@@ -13,8 +13,9 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
-from tests.fault.kill_loop import KillLoop, KillReport, run_kill_loop
+from tests.fault.kill_loop import TOPICS, KillLoop, KillReport, run_kill_loop
 from tests.fault.workload import PRODUCERS
+from tests.fault.wrong_clocks import commit_time_range_s, give_wrong_clocks
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
@@ -31,6 +32,21 @@ def test_no_kill_loses_or_doubles_or_reorders_what_was_acknowledged(
     assert result.judgement.ok, str(result)
     assert result.judgement.acknowledged_count >= SIZE.record_count
     assert result.judgement.verdict.acknowledged_count.keys() == {"0", "1", "all"}
+
+
+@pytest.mark.timeout(1_800 if FULL else 300)
+def test_no_kill_loses_or_doubles_anything_where_the_clocks_jump_by_minutes(
+    tmp_path: Path,
+    seed: int,
+    report: Callable[[object], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    give_wrong_clocks(tmp_path / "hooks", monkeypatch)
+    size = KillLoop(100, 200_000) if FULL else KillLoop(12, 2_000, life_s=(0.2, 0.8))
+    result = run_kill_loop(tmp_path, seed, size)
+    report(result)
+    assert result.judgement.ok, str(result)
+    assert all(commit_time_range_s(tmp_path / "warehouse", topic) > 300 for topic in TOPICS)
 
 
 #: Makes it likely that a kill falls between a commit and its answer.
@@ -96,7 +112,7 @@ _HOOK = """
 import sys
 if "gateway" in sys.orig_argv:
     import asyncio
-    from mainstem.delta_log import appender
+    from mainstem.delta_log.append import appender
 """
 
 

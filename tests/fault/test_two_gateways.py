@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.fault.two_gateways import LEADER_PRODUCERS, TOPICS, RaceReport, run_race
 from tests.fault.workload import acknowledged_records, orphaned_records, stored_records
+from tests.fault.wrong_clocks import commit_time_range_s, give_wrong_clocks
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
@@ -38,6 +39,21 @@ def test_leaders_that_are_frozen_while_their_log_is_cleaned_lose_and_double_noth
     for topic in TOPICS:
         log = tmp_path / "warehouse" / "topics" / topic / "_delta_log"
         assert not (log / f"{0:020d}.json").exists(), "the log was cleaned"
+
+
+@pytest.mark.timeout(900 if FULL else 300)
+def test_gateways_and_maintenance_whose_clocks_jump_by_minutes_lose_and_double_nothing(
+    tmp_path: Path,
+    seed: int,
+    report: Callable[[object], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    give_wrong_clocks(tmp_path / "hooks", monkeypatch)
+    result = run_race(tmp_path, seed, 60.0 if FULL else 8.0)
+    report(result)
+    check(result)
+    assert result.judgement.verdict.duplicate_count == 0, "a lost lead is an answer, not a doubt"
+    assert all(commit_time_range_s(tmp_path / "warehouse", topic) > 300 for topic in TOPICS)
 
 
 @pytest.mark.skipif(not FULL, reason="`make test-fault` only")
