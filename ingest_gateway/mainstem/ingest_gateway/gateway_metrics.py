@@ -59,6 +59,11 @@ class GatewayMetrics:
         self.wal_bytes = Gauge(
             "mainstem_wal_bytes", "Bytes of the write-ahead log.", registry=self.registry
         )
+        self.wal_waiting = Gauge(
+            "mainstem_wal_waiting_requests",
+            "Requests in the write-ahead log whose topic is led elsewhere or not found.",
+            registry=self.registry,
+        )
         self._append = Histogram(
             "mainstem_append_seconds",
             "Time of a request in the queue, and of a table commit's encoding and commit.",

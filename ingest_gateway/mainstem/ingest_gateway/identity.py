@@ -1,14 +1,18 @@
-"""Which gateway this is: its id, and the write-ahead log that goes with it."""
+"""Which gateway this is: its id, and the write-ahead log that goes with it and with a warehouse."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from mainstem.config import GatewayConfig
+from mainstem.delta_log import Store, Topics
 from mainstem.delta_log.store import parse_warehouse
+from mainstem.delta_log.system import WAREHOUSE_FILE, make_warehouse_id, read_warehouse_id
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalInUse
-from mainstem.errors import InvalidConfigError
+from mainstem.errors import InvalidConfigError, MainstemError, StoreUnavailableError
 
 #: Gateways without a gateway.id on one warehouse. Whoever runs more gives them names.
 _UNNAMED_MAX: Final = 64
@@ -18,25 +22,25 @@ class Identity:
     """An open write-ahead log under a gateway's id. Close it at the end.
 
     Args:
-        warehouse_uri: Where the logs are by default.
+        store: The warehouse, where the logs are by default.
 
     Raises:
         WalInUse: A gateway with this gateway.id runs.
-        StoreUnavailableError: The directory cannot be used.
+        StoreUnavailableError: The directory cannot be used, or its log has records of another
+            warehouse than `store`.
         LogDamagedError: The log is damaged; the message names file and position.
     """
 
-    def __init__(self, config: GatewayConfig, warehouse_uri: str) -> None:
+    def __init__(self, config: GatewayConfig, store: Store) -> None:
         place = config.text("wal.directory")
         parent = (
-            Path(parse_warehouse(place, "wal.directory").path)
-            if place
-            else Path(warehouse_uri) / "wal"
+            Path(parse_warehouse(place, "wal.directory").path) if place else Path(store.uri) / "wal"
         )
         durable = config.text("durability") == "fsync"
         self.gateway_id, self._files = _take(parent, config.text("gateway.id"), durable)
         try:
             self.wal = Wal(self._files, self.gateway_id)
+            _match(self.wal, store)
         except BaseException:
             self._files.close()
             raise
@@ -49,9 +53,10 @@ class Identity:
 
 def _take(parent: Path, wanted: str, durable: bool) -> tuple[str, LocalWalFiles]:
     if wanted:
-        if "/" in wanted or wanted.startswith("."):
+        if "/" in wanted or wanted.startswith(".") or not wanted.isprintable():
             raise InvalidConfigError(
-                f"gateway.id is {wanted!r}; it names a directory: no '/', no '.' at the front",
+                f"gateway.id is {wanted!r}; it names a directory: no '/', no '.' at the front, "
+                "no control characters",
                 name="gateway.id",
             )
         return wanted, LocalWalFiles(parent / wanted, durable=durable)
@@ -65,3 +70,46 @@ def _take(parent: Path, wanted: str, durable: bool) -> tuple[str, LocalWalFiles]
         f"{_UNNAMED_MAX} gateways without a gateway.id run on {parent}; give this one a name",
         name="gateway.id",
     )
+
+
+def _match(wal: Wal, store: Store) -> None:
+    """Makes sure that a log and a warehouse belong together, and has the log say so from now on.
+
+    Otherwise all its topics would be missing, as if they had been deleted: when the warehouse's
+    volume is not mounted yet, for example.
+
+    Raises:
+        StoreUnavailableError: They do not, or nobody can tell.
+    """
+    found = read_warehouse_id(store)
+    topics = wal.topics()
+    if wal.warehouse_id:
+        if found == wal.warehouse_id:
+            return
+        whose = f"belongs to warehouse {wal.warehouse_id}"
+    elif not topics or _has_one_of(Topics(store), topics):
+        wal.belong_to(found or make_warehouse_id(store))
+        return
+    else:
+        whose = "does not say to which warehouse it belongs"
+    count = sum(wal.entry_count(*topic) for topic in topics)
+    is_what = f"is warehouse {found}" if found else f"is none, as it has no {WAREHOUSE_FILE}"
+    raise StoreUnavailableError(
+        f"the write-ahead log {wal.uri} {whose} and has {count} acknowledged requests of "
+        f"{len(topics)} topics that may be in no table, but {store.uri} {is_what}"
+        f"{'' if wal.warehouse_id else ' that has one of these topics'}; mount the warehouse's "
+        "volume there, or move the log away to give its records up",
+        directory=wal.uri,
+        warehouse=store.uri,
+    )
+
+
+def _has_one_of(warehouse: Topics, topics: Sequence[tuple[str, str]]) -> bool:
+    """Whether the warehouse has a topic of the log: ids are never given twice."""
+    for topic, topic_id in topics:
+        with contextlib.suppress(MainstemError):
+            opened = warehouse.open(topic)
+            opened.store.close()
+            if opened.state.topic_id == topic_id:
+                return True
+    return False

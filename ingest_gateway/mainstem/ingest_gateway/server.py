@@ -103,6 +103,7 @@ class Gateway:
         )
         self._metrics.registry.register(GroupMetrics(self._groups, self._registry))
         self._watching: asyncio.Task[None] | None = None
+        self._recovering: asyncio.Task[None] | None = None
         self._identity: Identity | None = None
         self._leases: Leases | None = None
         self._producer_ids = ProducerIdSource(self._store, self._pool, self._registry.maintain)
@@ -141,7 +142,7 @@ class Gateway:
         except StoreUnavailableError as error:
             log.warning("no space is set aside for deletions", error=error.message)
         identity: Identity = await loop.run_in_executor(
-            self._pool, Identity, self._config, self._store.uri
+            self._pool, Identity, self._config, self._store
         )
         self._identity = identity
         wal = identity.wal
@@ -171,6 +172,7 @@ class Gateway:
         self._registry.leases = self._leases
         self._registry.producer_ids = await self._producer_ids.start()
         await self._registry.recover()
+        self._recovering = loop.create_task(self._registry.go_on_recovering())
         await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
@@ -235,10 +237,11 @@ class Gateway:
     async def _close(self) -> None:
         self._close_metrics()
         await self._fetches.close()
-        if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
+        for task in (self._watching, self._recovering):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         await self._groups.close(0.0)
         if self._leases is not None:
             await self._leases.stop()

@@ -25,13 +25,14 @@ from mainstem.delta_log import (
     Topics,
 )
 from mainstem.delta_log.append import ProducerIds, ProducerMemory, recover_topic
-from mainstem.delta_log.system import GatewayRow
+from mainstem.delta_log.system import GatewayRow, read_warehouse_id
 from mainstem.delta_log.table import LogOvertakenError
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
     FencedError,
     MainstemError,
     NotLeaderError,
+    StoreUnavailableError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -48,6 +49,9 @@ T = TypeVar("T")
 #: A topic that was lost to another leader, or is damaged, is not tried again before this has
 #: passed: two gateways must not take it from each other at every request.
 REOPEN_AFTER_S = 6.0
+
+#: How often what the write-ahead log has of topics that were not found, or not led, is tried again.
+RECOVER_AGAIN_S = 10.0
 
 #: How old the state of a topic that is led here may be when it is described: jobs commit beside the
 #: leader, and whoever ran one looks at what it did.
@@ -83,6 +87,8 @@ class TopicRegistry:
         self.open_topics = OpenTopics(self._topics, pool)
         self._maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
         self.wal: Wal | None = None
+        #: Why entries of a topic with this id could not be brought into it, or kept as orphans.
+        self._waits: dict[tuple[str, str], str] = {}
         self.producer_ids: ProducerIds | None = None
         self.leases: Leases | None = None
         self.on_records: Callable[[CommittedRecords], None] | None = None
@@ -234,22 +240,70 @@ class TopicRegistry:
                 await self.open_topics.used(topic, slot)
 
     async def recover(self) -> None:
-        """Brings what the write-ahead log has into its topics; before anything else is served."""
+        """Brings what the write-ahead log has into its topics; before anything else is served.
+
+        What has to wait for its topic is kept, and tried again by `go_on_recovering`.
+        """
         for topic, topic_id in self.wal.topics() if self.wal is not None else ():
             assert self.wal is not None
+            known = self.leading(topic)
+            if known is not None and known.opened.state.topic_id == topic_id:
+                continue  # in its queue
+            why = ""
             try:
-                try:
-                    found_id = (await self.lead(topic)).opened.state.topic_id
-                except NotLeaderError:
-                    found_id = await self._meet_other_leader(topic)
-            except UnknownTopicError:
-                found_id = ""
+                why = await self.open_topics.finish(self._recover_topic(self.wal, topic, topic_id))
             except MainstemError as error:
-                log.error("the write-ahead log waits for a topic", topic=topic, error=error.message)
-                continue
-            if found_id != topic_id:
-                count = self.wal.forget(topic, topic_id)
-                log.warning("requests given up: their topic is deleted", topic=topic, count=count)
+                why = error.message
+            except Exception:
+                log.exception("recovery failed", topic=topic)
+                why = "of a fault in the gateway"
+            if why and self._waits.get((topic, topic_id)) != why:  # once, not at each attempt
+                log.error("the write-ahead log waits for a topic", topic=topic, reason=why)
+            self._waits[topic, topic_id] = why
+        self._note_waiting()
+
+    async def go_on_recovering(self) -> None:
+        """Tries again, without end, what had to wait for its topic."""
+        while True:
+            await asyncio.sleep(RECOVER_AGAIN_S)
+            await self.recover()
+
+    async def _recover_topic(self, wal: Wal, topic: str, topic_id: str) -> str:
+        """Returns why entries of the topic have to wait; empty: they do not."""
+        async with self.open_topics.holding(topic, waiters_max=sys.maxsize) as slot:
+            # Nobody creates it: an empty one would look as if the old one had been deleted.
+            known = await self.open_topics.open(topic, slot)
+            found_id = known.opened.state.topic_id
+            await self.open_topics.used(topic, slot)
+        if found_id != topic_id:
+            await self.open_topics.run(self._check_warehouse, wal)
+            count = wal.forget(topic, topic_id)
+            log.warning("requests given up: their topic is deleted", topic=topic, count=count)
+            return ""
+        try:
+            await self.lead(topic)
+        except NotLeaderError:
+            waiting_count = await self._meet_other_leader(topic)
+            return "it is led elsewhere" if waiting_count else ""
+        return ""
+
+    def _check_warehouse(self, wal: Wal) -> None:
+        """Raises StoreUnavailableError unless the warehouse that the log belongs to is there: else
+        nothing that is found in it, or not, is proof of anything. Blocks."""
+        store = self._topics.store
+        store.check_bound()
+        if wal.warehouse_id and read_warehouse_id(store) != wal.warehouse_id:
+            raise StoreUnavailableError(
+                f"{store.uri} is not warehouse {wal.warehouse_id} any more; mount its volume again"
+            )
+
+    def _note_waiting(self) -> None:
+        """Counts what waits for its topic, and forgets why other entries did."""
+        if self.wal is None:
+            return
+        there = set(self.wal.topics())
+        self._waits = {key: why for key, why in self._waits.items() if key in there and why}
+        self._metrics.wal_waiting.set(sum(self.wal.entry_count(*key) for key in self._waits))
 
     async def names(self) -> list[str]:
         """Every topic of the warehouse."""
@@ -274,8 +328,11 @@ class TopicRegistry:
         """Keeps nothing of a topic that was deleted."""
         if self.leases is not None:
             self.leases.release(topic)
-        if self.wal is not None:
-            self.wal.forget(topic, topic_id)
+        for name, one in self.wal.topics() if self.wal is not None else ():
+            # The id of a table that could not be read is not known; what had the name is gone.
+            if name == topic and (one == topic_id or not topic_id):
+                assert self.wal is not None
+                self.wal.forget(name, one)
         self._metrics.forget_topic(topic)
         self.open_topics.on_closed(topic)
 
@@ -297,6 +354,9 @@ class TopicRegistry:
         if isinstance(error, FencedError):
             self.open_topics.begin(self._keep_orphans(topic))
         known = self.open_topics.find(topic)
+        if known is not None and known.opened.state.deleted and self.wal is not None:
+            # Its log says so. That it cannot be found would be no proof.
+            self.wal.forget(topic, known.opened.state.topic_id)
         if known is not None:
             # A topic that is gone, or that went on without us, is no other gateway's to be left to.
             at_once = isinstance(error, UnknownTopicError | LogOvertakenError)
@@ -315,21 +375,21 @@ class TopicRegistry:
             await known.appender.stopped()
             await self._settle(self.wal, topic, known.opened.state)
 
-    async def _meet_other_leader(self, topic: str) -> str:
-        """At a start, when another gateway has a topic that the write-ahead log has records of.
-        They are orphans once it has given one of their offsets away, and wait until then.
+    async def _meet_other_leader(self, topic: str) -> int:
+        """When another gateway has a topic that the write-ahead log has records of. They are
+        orphans once it has appended to their partitions, and wait until then.
 
         Returns:
-            The topic's id.
+            How many records wait.
         """
         assert self.wal is not None
         async with self.open_topics.holding(topic, waiters_max=sys.maxsize) as slot:
             known = await self.open_topics.open(topic, slot)
+            appender = known.appender
+            if appender is not None and appender.failure is None:
+                return 0  # led here meanwhile
             await self.open_topics.run(known.opened.refresh)
-            state = known.opened.state
-            if await self._settle(self.wal, topic, state):
-                log.error("the write-ahead log waits for a topic led elsewhere", topic=topic)
-            return state.topic_id
+            return await self._settle(self.wal, topic, known.opened.state)
 
     async def _settle(self, wal: Wal, topic: str, state: TableState) -> int:
         """Keeps as orphans what can no longer get into a topic that is not led here; returns how

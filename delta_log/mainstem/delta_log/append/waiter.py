@@ -51,9 +51,11 @@ def first_durable(waiter: Waiter, runs: tuple[Batch, ...]) -> asyncio.Future[App
             either.set_result(Appended(-1, runs))
 
     def committed(future: asyncio.Future[Appended]) -> None:
-        if either.done() or future.cancelled():
+        if future.cancelled():
             return
-        failure = future.exception()
+        failure = future.exception()  # also where the answer was given before
+        if either.done():
+            return
         if failure is None:
             either.set_result(future.result())
         else:

@@ -94,7 +94,9 @@ def judge(
                 orphans.append((slice_, batch))
             elif not is_led:
                 waiting.append((slice_, batch))
-            elif parted.get(partition, 0) < epoch and batch.base_offset == ends.get(partition, end):
+            elif parted.get(partition, -1) < epoch and batch.base_offset == ends.get(
+                partition, end
+            ):
                 ends[partition] = batch.base_offset + batch.record_count
                 fitting.append((slice_, batch))
             else:

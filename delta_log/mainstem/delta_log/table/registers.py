@@ -11,7 +11,7 @@
 | `mainstem/epoch/<partition>` | the leader epoch in which the partition's last record was accepted; never goes back |
 | `mainstem/producer/<producer id>/<partition>` | the last sequence, with the time of its commit; goes when the leader forgets the producer |
 | `mainstem/producer/<producer id>/<partition>/epoch` | its epoch, if that is not 0: counts while it has the same time as the last sequence; likewise |
-| `mainstem/wal/<gateway id>` | the last request that this gateway accepted and the table has |
+| `mainstem/wal/<gateway id>/<log id>` | the last request that this gateway accepted, while it had this write-ahead log, and the table has; `mainstem/wal/<gateway id>` of a log that was begun by an older version |
 | `mainstem/vacuumed` | files that were removed from the table up to this time (ms since 1970) are deleted |
 | `mainstem/orphaned` | files that no version knows and that were written up to this time (ms since 1970) are being deleted: no commit may bring them in any more |
 | `mainstem/deleted` | 1: the topic was deleted, whatever is left of its directory |
@@ -98,6 +98,6 @@ def parse_producer(name: str) -> tuple[int, int] | None:
     return int(producer_id), int(partition)
 
 
-def wal(gateway_id: str) -> str:
+def wal(gateway_id: str, log_id: str = "") -> str:
     """The register of a gateway's write-ahead log."""
-    return f"{_WAL}{gateway_id}"
+    return f"{_WAL}{gateway_id}/{log_id}" if log_id else f"{_WAL}{gateway_id}"

@@ -13,6 +13,7 @@ import asyncio
 import errno
 import logging
 import time
+import uuid
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from mainstem.delta_log.wal.format import (
     encode_frame,
     entry_topic,
 )
+from mainstem.delta_log.wal.identity import WalIdentity, read_identity, write_identity
 from mainstem.delta_log.wal.orphans import OrphanFiles, Part
 from mainstem.delta_log.wal.segments import Segments
 from mainstem.errors import BackPressureError, LogDamagedError, StoreUnavailableError
@@ -107,6 +109,7 @@ class Wal:
         self._group: list[_Queued] = []
         self._writing: asyncio.Task[None] | None = None
         self._fault: _Fault | None = None
+        self._identity = WalIdentity()
         #: Nothing is taken any more.
         self._ended: StoreUnavailableError | None = None
         self.failures: Counter[str] = Counter()
@@ -119,9 +122,41 @@ class Wal:
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="wal-read")
 
     @property
+    def uri(self) -> str:
+        """Where it is, for messages."""
+        return self._files.uri
+
+    @property
     def register(self) -> str:
         """The name of the register that says what of this log is in a topic's table."""
-        return registers.wal(self._gateway_id)
+        return registers.wal(self._gateway_id, self._identity.log_id)
+
+    @property
+    def warehouse_id(self) -> str:
+        """The warehouse whose records it has; empty if nobody has said so yet."""
+        return self._identity.warehouse_id
+
+    def belong_to(self, warehouse_id: str) -> None:
+        """Names the warehouse, for good. Blocks. Before anything is appended.
+
+        A log without entries gets an id of its own; one from before it had one goes on without.
+
+        Raises:
+            StoreUnavailableError: The log cannot be written.
+        """
+        log_id = self._identity.log_id
+        if not log_id and not self._topic_numbers:
+            log_id = uuid.uuid4().hex[:16]
+        identity = WalIdentity(log_id, warehouse_id)
+        try:
+            write_identity(self._files, identity)
+        except OSError as error:
+            raise self._unavailable(f"cannot be written: {error}") from error
+        self._identity = identity
+
+    def entry_count(self, topic: str, topic_id: str) -> int:
+        """How many entries of a topic may not be in its table."""
+        return len(self._topic_numbers.get((topic, topic_id), ()))
 
     # -- what a start finds ----------------------------------------------------------------------
 
@@ -351,6 +386,7 @@ class Wal:
         """Reads what is there; returns the highest number."""
         topics: dict[int, tuple[str, str]] = {}
         try:
+            self._identity = read_identity(self._files)
             for number, entry in self._segments.scan():
                 topic = entry_topic(entry)
                 if topics.setdefault(number, topic) != topic:
