@@ -19,6 +19,7 @@ from mainstem.delta_log import LocalStore
 from mainstem.delta_log.files import (
     CREATE_TIME,
     DataFileMissing,
+    check_data_file,
     encode_data_file,
     read_data_file,
     write_data_files,
@@ -181,6 +182,26 @@ def test_a_reader_of_some_columns_gets_them_as_they_were_or_none(
         except LogDamagedError:
             pass
     assert unseen, "nothing but the blocks that have the column is read"
+
+
+def test_a_check_of_a_file_reads_all_of_it(store: LocalStore, rng: random.Random) -> None:
+    file, data = _large(rng)
+    path = Path(store.uri, file.path)
+    store.put(file.path, data)
+    check_data_file(store, file)
+    for byte in range(0, len(data), 4099):
+        path.write_bytes(_flipped(data, 8 * byte))
+        with pytest.raises(LogDamagedError, match="is damaged"):
+            check_data_file(store, file)
+
+
+def test_a_file_that_is_of_another_partition_than_the_log_says_is_damaged(
+    store: LocalStore,
+) -> None:
+    file, data = _encoded(records(3), partition=3)
+    store.put(file.path, data)
+    with pytest.raises(LogDamagedError, match="records of partition 3; the log says 4"):
+        check_data_file(store, replace(file, partition=4))
 
 
 def test_the_rows_before_a_damaged_block_are_read_and_the_others_never(

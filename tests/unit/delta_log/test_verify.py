@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from mainstem.delta_log.table import (
 )
 from mainstem.delta_log.verify import ADVICE, CHECKS, FINDINGS_MAX, TopicReport, verify_topic
 from mainstem.errors import UnknownTopicError
+from mainstem.records import records_to_wire_batch
 
 ALICE = 7_000_000_001
 
@@ -262,6 +264,34 @@ def test_files_that_the_log_does_not_name_are_a_note_and_no_finding(table: Table
     assert "1 files" in report.notes[0]
 
 
+def test_files_of_before_there_were_checksums_are_a_note_and_no_finding(table: Table) -> None:
+    old = table.state.files(0).sorted()[:2]
+    table.commit(swap(old, merge(table, old)), "COMPACT")
+    report = table.verify()
+    assert report.ok
+    assert any("1 files were written before files had checksums" in one for one in report.notes)
+
+
+def test_a_large_file_is_compared_where_none_of_its_records_are(
+    table: Table, rng: random.Random
+) -> None:
+    """Every byte has a checksum, whether a column needs it or not."""
+    values = [rng.randbytes(1024) for _ in range(900)]
+    batch = records_to_wire_batch([None] * 900, values, None, [NOW_MS] * 900)
+    file, data = encode_data_file(
+        1, 3, [batch], timestamp_type=CREATE_TIME, compression_type="none", now_ms=NOW_MS
+    )
+    table.store.put(file.path, data)
+    table.commit([file, Register(registers.leo(1), 903)], batches=[Batch(1, 3, 900)])
+    assert table.verify().findings == []
+    path = table.root / file.path
+    for byte in (0, 4, 300_000, 700_000, len(data) - 1):
+        changed = bytearray(data.to_pybytes())
+        changed[byte] ^= 16
+        path.write_bytes(changed)
+        assert [one.code for one in table.verify().findings] == ["FILE_DAMAGED"], byte
+
+
 def merge(table: Table, old: Sequence[DataFile]) -> DataFile:
     """One file with the records of several that follow each other."""
     path = f"partition=0/{old[0].base_offset:020d}-merged.parquet"
@@ -321,6 +351,18 @@ def the_values_of_a_data_file_are_garbage(table: Table) -> None:
     start = column.data_page_offset
     data[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
     path.write_bytes(bytes(data))
+
+
+def a_bit_of_a_value_has_flipped(table: Table) -> None:
+    path = table.root / table.path(0, 1)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 8
+    path.write_bytes(bytes(data))
+
+
+def a_data_file_is_of_another_partition(table: Table) -> None:
+    wrong = replace(table.file(0, 3, 3), partition=1)
+    table.commit([wrong, Register(registers.leo(1), 6)], batches=[Batch(1, 3, 3)])
 
 
 def a_data_file_lacks_a_column(table: Table) -> None:
@@ -509,6 +551,21 @@ def the_checkpoint_that_readers_are_told_of_is_missing(table: Table) -> None:
     (table.root / checkpoint_path(version)).unlink()
 
 
+def a_commit_and_the_checkpoint_differ_in_a_file(table: Table) -> None:
+    def change(line: dict[str, Any]) -> None:
+        if "add" in line:
+            line["add"]["size"] += 1
+
+    write_checkpoint(table.store)
+    table.edit(2, change)
+
+
+def a_bit_hides_the_checksum_of_a_commit_behind_a_checkpoint(table: Table) -> None:
+    write_checkpoint(table.store)
+    path = table.root / commit_path(2)
+    path.write_bytes(path.read_bytes().replace(b'"crc32c"', b'"crc32b"'))
+
+
 def the_newest_commit_file_is_empty(table: Table) -> None:
     (table.root / commit_path(4)).write_bytes(b"")
 
@@ -527,6 +584,8 @@ FAULTS: list[tuple[Callable[[Table], None], str, str]] = [
     (a_data_file_has_another_size, "files", "FILE_SIZE"),
     (a_data_file_is_garbage, "files", "FILE_DAMAGED"),
     (the_values_of_a_data_file_are_garbage, "files", "FILE_DAMAGED"),
+    (a_bit_of_a_value_has_flipped, "files", "FILE_DAMAGED"),
+    (a_data_file_is_of_another_partition, "files", "FILE_DAMAGED"),
     (a_data_file_lacks_a_column, "files", "FILE_DAMAGED"),
     (a_file_is_of_a_partition_that_does_not_exist, "files", "COMMIT_WRONG"),
     (two_files_overlap, "offsets", "FILES_OVERLAP"),
@@ -576,6 +635,8 @@ FAULTS: list[tuple[Callable[[Table], None], str, str]] = [
     (a_swap_beside_records_leaves_a_range_out, "commits", "COMMIT_WRONG"),
     (a_commit_file_is_missing, "commits", "COMMIT_WRONG"),
     (a_commit_file_is_torn_behind_a_checkpoint, "commits", "LOG_DAMAGED"),
+    (a_bit_hides_the_checksum_of_a_commit_behind_a_checkpoint, "commits", "LOG_DAMAGED"),
+    (a_commit_and_the_checkpoint_differ_in_a_file, "commits", "CHECKPOINT_WRONG"),
     (the_checkpoint_lacks_a_file, "commits", "CHECKPOINT_WRONG"),
     (the_checkpoint_lacks_a_file, "registers", "REGISTER_WRONG"),
     (the_checkpoint_has_another_register, "commits", "CHECKPOINT_WRONG"),

@@ -8,10 +8,11 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mainstem.delta_log.files.data_file_encoder import COMPRESSED, DataFileEncoder, new_path
-from mainstem.delta_log.files.data_file_reader import open_data_file
+from mainstem.delta_log.files.data_file_reader import DataFileReader, open_data_file
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table import DataFile, ProducerBatch
 from mainstem.errors import LogDamagedError
@@ -140,15 +141,7 @@ def read_data_file(
     schema = _schema_of(None if columns is None else tuple(columns))
     wanted = schema.names
     whole = start_offset <= file.base_offset and file.last_offset < end_offset
-    try:
-        reader = open_data_file(store, file)
-    except NotFound as error:
-        raise DataFileMissing(
-            f"the data file {store.uri}/{file.path}, which holds offsets {file.base_offset} to "
-            f"{file.last_offset} of partition {file.partition}, is missing",
-            file=file.path,
-        ) from error
-    with reader:
+    with _open(store, file) as reader:
         try:
             for group in range(reader.parquet.num_row_groups):
                 if not _overlaps(
@@ -162,6 +155,38 @@ def read_data_file(
                         yield pa.RecordBatch.from_arrays(cut.columns, schema=schema)
         except (pa.ArrowException, OSError) as error:
             raise reader.error(error) from error
+
+
+def check_data_file(store: Store, file: DataFile) -> None:
+    """Reads all of a file that has a checksum, and whether it says itself which partition it is of.
+
+    Raises: As `read_data_file`.
+    """
+    with _open(store, file) as reader:
+        reader.check_all()
+        if "partition" not in reader.parquet.schema_arrow.names:
+            return  # a file of before it did
+        try:
+            found = pc.unique(reader.parquet.read(["partition"]).column(0)).to_pylist()
+        except (pa.ArrowException, OSError) as error:
+            raise reader.error(error) from error
+    if found != [file.partition]:
+        raise LogDamagedError(
+            f"the data file {store.uri}/{file.path} has records of partition "
+            f"{', '.join(map(str, found))}; the log says {file.partition}",
+            file=file.path,
+        )
+
+
+def _open(store: Store, file: DataFile) -> DataFileReader:
+    try:
+        return open_data_file(store, file)
+    except NotFound as error:
+        raise DataFileMissing(
+            f"the data file {store.uri}/{file.path}, which holds offsets {file.base_offset} to "
+            f"{file.last_offset} of partition {file.partition}, is missing",
+            file=file.path,
+        ) from error
 
 
 @lru_cache

@@ -50,6 +50,7 @@ class DataFileReader:
         self._source = source
         self._file = file
         self._name = name
+        self._blocks: _CheckedBlocks | None = None
         try:
             self.parquet = self._open()
         except (pa.ArrowException, OSError) as error:
@@ -73,6 +74,19 @@ class DataFileReader:
     def close(self) -> None:
         """Lets go of the file."""
         self._source.close()
+
+    def check_all(self) -> None:
+        """Reads every byte that has a checksum, also of what `parquet` need not decode.
+
+        Raises:
+            LogDamagedError, StoreUnavailableError: As the constructor.
+        """
+        if self._blocks is None:
+            return
+        try:
+            self._blocks.check_all()
+        except (pa.ArrowException, OSError) as error:
+            raise self.error(error) from error
 
     def error(self, error: Exception) -> MainstemError:
         """What to raise for Arrow's `error`: the store failed, or the file is damaged.
@@ -113,9 +127,9 @@ class DataFileReader:
             checksums = block_checksums(parquet.metadata, body_bytes)
         except ValueError as error:
             raise self._damaged(str(error)) from error
-        blocks = _CheckedBlocks(self._source, tail, start, checksums)
+        self._blocks = _CheckedBlocks(self._source, tail, start, checksums)
         return pq.ParquetFile(
-            pa.PythonFile(blocks, mode="r"), metadata=parquet.metadata, pre_buffer=False
+            pa.PythonFile(self._blocks, mode="r"), metadata=parquet.metadata, pre_buffer=False
         )
 
     def _read(self, start: int, end: int) -> pa.Buffer:
@@ -187,6 +201,11 @@ class _CheckedBlocks(io.RawIOBase):
         if start < self._start or end > self._start + self._blocks.size:
             self._take(start, end)
         return self._blocks.slice(start - self._start, size)
+
+    def check_all(self) -> None:
+        """Reads every block."""
+        for start in range(0, self._tail_start, BLOCK_BYTES):
+            self._take(start, start + BLOCK_BYTES)
 
     def _take(self, start: int, end: int) -> None:
         """Reads the blocks that have the bytes [start, end), one after the other, so that each is

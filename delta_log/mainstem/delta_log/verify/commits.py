@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from mainstem.delta_log.store import NotFound, Store
@@ -79,10 +80,12 @@ class CommitWalk:
             except LogDamagedError as error:
                 self._commits.add("LOG_DAMAGED", error.message)
                 return
+            self._check_checksum(version, actions)
             self._check_null_counts(data)
             self._check(version, actions)
             self._commits.checked_count += 1
             version += 1
+        self._check_files()
         if self.first_version == 0:
             self._check_checkpoint()
 
@@ -120,6 +123,16 @@ class CommitWalk:
         self._ends.clear()
         self._numbers.clear()
         self._end_before.clear()
+
+    def _check_checksum(self, version: int, actions: Sequence[Action]) -> None:
+        """One that is there was compared when the file was decoded."""
+        if self._state.format > 1 and not any(
+            isinstance(one, CommitInfo) and one.has_checksum for one in actions
+        ):
+            self._commits.add(
+                "LOG_DAMAGED",
+                f"{commit_path(version)} has no checksum, which every commit of the table has",
+            )
 
     def _check_null_counts(self, data: bytes) -> None:
         for line in data.splitlines():
@@ -261,6 +274,17 @@ class CommitWalk:
                 f"version {version} swaps files of partition {partition} with {before} for files "
                 f"with more: {after}",
             )
+
+    def _check_files(self) -> None:
+        """The newest state must say of each file what the commit said that added it."""
+        for file in self._state:
+            added = self._files.get(file.path)
+            if added is not None and replace(added, data_change=file.data_change) != file:
+                self._commits.add(
+                    "CHECKPOINT_WRONG",
+                    f"checkpoint {self._state.checkpoint_version} and the commit files differ in "
+                    f"what they say of {file.path}",
+                )
 
     def _check_checkpoint(self) -> None:
         """With all commit files there, the newest state must be what they add up to."""
