@@ -44,6 +44,7 @@ from mainstem.jobs.job import (
 from mainstem.jobs.task_files import (
     COMMIT_FILES_MAX,
     check_present,
+    check_superseded,
     commit_groups,
     delete_files,
     file_limits,
@@ -78,10 +79,9 @@ class Merge(Task):
 
 @dataclass(frozen=True)
 class Merged(TaskResult):
-    """What they became, or which of them was not there."""
+    """What they became; nothing where another writer removed one of them first."""
 
     files: tuple[DataFile, ...]
-    missing: str | None = None
 
 
 class Compaction(Job[Merge, Merged]):
@@ -94,6 +94,7 @@ class Compaction(Job[Merge, Merged]):
 
     name: ClassVar[str] = "compaction"
     system_tables: ClassVar[tuple[str, ...]] = ("job_history",)
+    tasks_stand_alone: ClassVar[bool] = True
     OPTIONS: ClassVar[tuple[ConfigKey, ...]] = (TOPIC_KEYS[_TARGET], TOPIC_KEYS[_MIN_AGE])
 
     def __init__(self, target_bytes: int | None = None, min_age_ms: int | None = None) -> None:
@@ -145,8 +146,8 @@ class Compaction(Job[Merge, Merged]):
                 now_ms=max(file.modified_ms for file in task.files),
             )
         except DataFileMissing as error:
-            # Somebody else compacted or removed it, or it is lost: the newest state will say.
-            return Merged((), error.facts["file"])
+            check_superseded(store, error)
+            return Merged(())
         assert Counts.of(files).records == Counts.of(task.files).records
         return Merged(tuple(files))
 
@@ -197,7 +198,7 @@ class _Swap:
         """The commit; None: all were superseded.
 
         Raises:
-            LogDamagedError: A file that is to be swapped, or one that was made, is not there.
+            LogDamagedError: A file that was made is not there.
         """
         self._kept.clear()
         actions: list[Action] = []
@@ -206,11 +207,6 @@ class _Swap:
                 continue
             if any(is_expired(state, file) for file in result.files):
                 continue  # this process slept, and vacuum has taken them
-            if result.missing is not None:
-                raise LogDamagedError(
-                    f"the data file {self._store.uri}/{result.missing} is missing",
-                    file=result.missing,
-                )
             check_present(self._store, result.files)
             self._kept.add(index)
             actions += replace_files(

@@ -190,11 +190,14 @@ class Job(ABC, Generic[T, R]):
         name: In commands, in the history, and as a metric's label.
         on_topics: Whether it is for topics.
         system_tables: Tables of the platform itself, below `system/`, that it takes care of.
+        tasks_stand_alone: What a task did is right whatever became of others: a table's tasks that
+            went well are committed where one has failed, as by a damaged file.
     """
 
     name: ClassVar[str]
     on_topics: ClassVar[bool] = True
     system_tables: ClassVar[tuple[str, ...]] = ()
+    tasks_stand_alone: ClassVar[bool] = False
 
     def begin(self, warehouse: Store) -> None:
         """Looks at the warehouse, once, before any table is planned. Reads only; blocks.
@@ -235,7 +238,8 @@ class Job(ABC, Generic[T, R]):
             store: The table's root.
 
         Raises:
-            MainstemError: The table's run has failed; those of others go on.
+            MainstemError: The table's run has failed; those of others go on, and where
+                `tasks_stand_alone` the other tasks of the table are committed.
         """
         raise NotImplementedError(f"{self.name} plans no tasks")
 

@@ -21,6 +21,7 @@ from mainstem.delta_log.table import DataFile, file_time_ms
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import Task, TaskResult
 from mainstem.jobs.offset_map import OffsetMap
+from mainstem.jobs.task_files import check_superseded
 from mainstem.jobs.tombstones import TombstoneRun
 from mainstem.limits import MIB
 
@@ -71,15 +72,14 @@ class CleaningResult(TaskResult):
         cleaned_offset: Records before it have been seen now.
         has_tombstones: Some that were seen for the first time are still there.
         removed, added: Files, and what to put in their place. Both empty: nothing may go.
-        missing: A file that was not there: lost, or removed by somebody else meanwhile. Then there
-            is nothing else.
+        superseded: Another writer removed a file first. Then there is nothing else.
     """
 
     cleaned_offset: int
     has_tombstones: bool
     removed: tuple[DataFile, ...]
     added: tuple[DataFile, ...]
-    missing: str | None = None
+    superseded: bool = False
 
 
 class _Judged(NamedTuple):
@@ -99,8 +99,8 @@ def clean_partition(store: Store, task: CleaningTask) -> CleaningResult:
     try:
         return _clean(store, task)
     except DataFileMissing as error:
-        path = str(error.facts["file"])
-        return CleaningResult(task.cleaned_offset, False, (), (), missing=path)
+        check_superseded(store, error)
+        return CleaningResult(task.cleaned_offset, False, (), (), superseded=True)
 
 
 def _clean(store: Store, task: CleaningTask) -> CleaningResult:

@@ -31,7 +31,6 @@ from mainstem.delta_log.table import (
     registers,
     replace_files,
 )
-from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, Plan, PlanLine, TableView
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask, clean_partition
 from mainstem.jobs.task_files import check_present, commit_groups, delete_files, file_limits
@@ -56,6 +55,7 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
 
     name: ClassVar[str] = "keyed-compaction"
     system_tables: ClassVar[tuple[str, ...]] = ("consumer_offsets",)
+    tasks_stand_alone: ClassVar[bool] = True
     OPTIONS: ClassVar[tuple[ConfigKey, ...]] = (
         TOPIC_KEYS["compaction.min.age.ms"],
         ConfigKey(
@@ -283,18 +283,10 @@ def is_current(state: TableState, task: CleaningTask, result: CleaningResult) ->
 
     What else rewrites files, keeping every record, does not matter where it leaves alone those that
     the task replaces.
-
-    Raises:
-        LogDamagedError: A file that the task did not find is still in the table.
     """
-    if result.missing is not None:
-        if state.is_active(result.missing):
-            raise LogDamagedError(
-                f"the data file {state.table}/{result.missing} is missing", file=result.missing
-            )
-        return False
     return (
-        state.cleaned_offset(task.partition) == task.cleaned_offset
+        not result.superseded
+        and state.cleaned_offset(task.partition) == task.cleaned_offset
         and tuple(tombstone_runs(state, task.partition)) == task.runs
     )
 

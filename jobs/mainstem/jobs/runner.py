@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mainstem.delta_log.store import Store, open_warehouse
@@ -278,14 +278,24 @@ class _Run:
         if table.plan.nothing:
             return NOTHING
         failures = [one for one in table.results if isinstance(one, TaskFailure)]
-        if failures:
+        done = [
+            (task, result)
+            for task, result in zip(table.plan.tasks, table.results, strict=True)
+            if isinstance(result, TaskResult)
+        ]
+        if failures and not (self._job.tasks_stand_alone and done):
             return Outcome(OutcomeKind.FAILED, error=failures[0].message)
-        results = [one for one in table.results if isinstance(one, TaskResult)]
+        plan = replace(table.plan, tasks=tuple(task for task, _ in done))
+        results = [result for _, result in done]
         assert table.opened is not None
         try:
-            return self._job.commit(table.opened, table.plan, results, self._clock_ms())
+            outcome = self._job.commit(table.opened, plan, results, self._clock_ms())
         except Exception as error:
             return _failed(error)
+        if not failures:
+            return outcome
+        kept = f"{len(failures)} of {len(table.results)} tasks failed, the others are done: "
+        return replace(outcome, kind=OutcomeKind.FAILED, error=kept + failures[0].message)
 
     def _tell(self) -> None:
         total = sum(1 for one in self._tables if one.plan is not None and not one.plan.nothing)

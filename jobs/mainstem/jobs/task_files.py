@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from mainstem.config import TopicConfig
+from mainstem.delta_log.files import DataFileMissing
 from mainstem.delta_log.store import NotFound, Store
-from mainstem.delta_log.table import DataFile
+from mainstem.delta_log.table import DataFile, load_table
 from mainstem.errors import LogDamagedError, MainstemError
 from mainstem.limits import KIB
 
@@ -63,6 +64,16 @@ def commit_groups(results: Iterable[T], file_count: Callable[[T], int]) -> Itera
         count += files
     if group:
         yield group
+
+
+def check_superseded(store: Store, missing: DataFileMissing) -> None:
+    """A file that a task does not find is one that another writer removed first, or lost.
+
+    Raises:
+        DataFileMissing: The table still has it. The other tasks of the table go on.
+    """
+    if load_table(store).is_active(str(missing.facts["file"])):
+        raise missing
 
 
 def check_present(store: Store, files: Iterable[DataFile]) -> None:

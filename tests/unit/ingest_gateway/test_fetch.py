@@ -636,6 +636,33 @@ def test_a_lost_data_file_is_damage_of_its_partition_alone(tmp_path: Path) -> No
     run(test())
 
 
+def test_a_flipped_bit_is_damage_of_its_file_alone_and_is_never_served(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 2)
+            for partition in range(2):
+                for value in (b"first", b"amount=1000 EUR", b"last"):
+                    await client.produce(values_request(value, partition=partition))
+        files = table(tmp_path, "t").files(0).sorted()
+        damaged = tmp_path / "topics" / "t" / files[1].path
+        data = damaged.read_bytes()
+        place = data.index(b"1000")
+        damaged.write_bytes(data[:place] + b"9" + data[place + 1 :])
+        async with running(tmp_path) as (_, client):
+            found = await fetch(client, ("t", 0, 0), ("t", 1, 0))
+            assert [offsets(one) for one in found] == [[0], [0, 1, 2]]
+            assert [one.error.code for one in found] == ["", ""]
+            found = await fetch(client, ("t", 0, 1), ("t", 0, 2), ("t", 1, 1))
+            assert [one.error.code for one in found] == ["LOG_DAMAGED", "", ""]
+            assert files[1].path in found[0].error.message
+            assert [offsets(one) for one in found] == [[], [2], [1, 2]]
+            damaged.write_bytes(data)  # restored from a copy
+            found = await fetch(client, ("t", 0, 0))
+            assert offsets(found[0]) == [0, 1, 2]
+
+    run(test())
+
+
 def test_a_data_file_that_the_disk_cannot_read_fails_its_partition_alone_and_until_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

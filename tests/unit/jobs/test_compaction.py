@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -33,6 +34,8 @@ from mainstem.delta_log.table import (
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.compaction import Compaction, Merge, Merged, plan_runs
 from mainstem.jobs.job import Counts, Outcome, OutcomeKind, Plan, TableView
+from mainstem.jobs.runner import run_job
+from mainstem.jobs.task_pool import InProcessPool
 from mainstem.limits import KIB, MIB
 
 TARGET = 128 * MIB
@@ -293,6 +296,32 @@ def test_a_live_file_that_is_missing_is_named_and_nothing_is_committed(topics: T
     with pytest.raises(LogDamagedError, match=lost.path):
         _run(job, opened, plan)
     assert load_table(opened.store).version == 8
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_file_that_is_damaged_or_lost_keeps_its_neighbours_only_from_being_merged(
+    store: LocalStore, topics: Topics, lost: bool
+) -> None:
+    table = appends(topics, partitions=3)
+    files = [
+        [table.append(partition, [b"%d of %d" % (n, partition)]) for n in range(4)]
+        for partition in range(3)
+    ]
+    path = Path(table.opened.store.uri, files[1][2].path)
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    if lost:
+        path.unlink()
+    job = Compaction(min_age_ms=0)
+    (row,) = run_job(store.uri, job, ["t"], pool=InProcessPool, clock_ms=lambda: NOW_MS)
+    assert row.outcome.kind == OutcomeKind.FAILED
+    assert "1 of 3 tasks failed, the others are done: LOG_DAMAGED" in row.outcome.error
+    assert files[1][2].path in row.outcome.error
+    state = table.opened.refresh()
+    counts = [len(state.files(partition).sorted()) for partition in range(3)]
+    assert counts == [1, 4, 1]
+    assert (row.outcome.before.files, row.outcome.after.files) == (8, 2)
 
 
 def test_a_file_with_other_records_than_the_log_says_is_named(

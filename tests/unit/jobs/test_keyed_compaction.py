@@ -15,6 +15,7 @@ from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, check_ver
 from mainstem.delta_log import LocalStore, Topics, load_table
 from mainstem.delta_log.table import (
     SYSTEM,
+    Remove,
     TableCommit,
     altered_config,
     commit_beside_leader,
@@ -419,10 +420,15 @@ def test_a_file_that_is_lost_fails_the_run_and_one_that_was_replaced_does_not(
     job = KeyedCompaction()
     opened = topics.open("t")
     plan = job.plan(TableView("t", "topics", opened.state), NOW_MS)
-    opened.store.delete(plan.tasks[0].files[0].path)
-    results = [job.run_task(opened.store, task) for task in plan.tasks]
+    lost = plan.tasks[0].files[0]
+    opened.store.delete(lost.path)
     with pytest.raises(LogDamagedError, match="is missing"):
-        job.commit(opened, plan, results, NOW_MS)
+        job.run_task(opened.store, plan.tasks[0])
+    remove = Remove(lost.path, 0, lost.size_bytes, NOW_MS, data_change=True)
+    commit = TableCommit.of("RETENTION", [remove], timestamp_ms=NOW_MS)
+    commit_beside_leader(topics.open("t"), lambda _: commit)
+    results = [job.run_task(opened.store, task) for task in plan.tasks]
+    assert job.commit(opened, plan, results, NOW_MS).kind == OutcomeKind.SUPERSEDED
     opened.store.close()
 
 

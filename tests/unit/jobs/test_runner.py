@@ -70,7 +70,8 @@ class _EchoJob(Job[_Echo, _Echoed]):
     ) -> Outcome:
         if opened.topic == "bad-commit":
             raise RuntimeError("no commit")
-        assert [one.text for one in results] == [f"{opened.topic}{n}" for n in range(3)]
+        assert [one.text for one in results] == [task.text for task in plan.tasks]
+        assert self.tasks_stand_alone or len(results) == 3
         return Outcome(OutcomeKind.OK, Counts(3, 3, 3), Counts(1, 3, 2), 1, 7)
 
 
@@ -97,6 +98,25 @@ def test_a_table_that_fails_does_not_stop_the_others_and_each_has_a_row_in_the_h
     assert sorted(found, key=lambda row: row.topic) == rows[:-1]
     history = Topics(store, folder=SYSTEM).open("job_history")
     check_verified(history.store, "job_history")
+
+
+class _LooseJob(_EchoJob):
+    tasks_stand_alone = True
+
+
+def test_tasks_that_stand_alone_are_committed_without_one_that_failed(
+    store: LocalStore, topics: Topics
+) -> None:
+    for name in ("a", "bad-task"):
+        topics.create(name, 1)
+    rows = run_job(store.uri, _LooseJob(), pool=InProcessPool)
+    assert [(row.topic, row.outcome.kind.value, row.outcome.version) for row in rows] == [
+        ("a", "ok", 7),
+        ("bad-task", "failed", 7),
+    ]
+    assert rows[1].outcome.error == (
+        "1 of 3 tasks failed, the others are done: STORE_UNAVAILABLE: injected: no store"
+    )
 
 
 def test_named_topics_are_the_only_ones_and_one_that_is_not_there_fails(
