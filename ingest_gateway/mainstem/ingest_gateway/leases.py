@@ -83,6 +83,10 @@ class Leases:
         self._on_commit = on_commit
         self._on_health = on_health
         self._renewed_at = elapsed_s()
+        #: When the row was made that the table has: others count from later.
+        self._row_made_at = self._renewed_at
+        #: Held before and after a time in which others could have had them, and led them.
+        self._doubtful: set[str] = set()
         self._healthy = True
         self._clock_ms = clock_ms
         self._elapsed_s = elapsed_s
@@ -136,6 +140,19 @@ class Leases:
         """Whether the topic's lease is ours, as of the last heartbeat."""
         return topic in self._held
 
+    def may_acknowledge(self, topic: str) -> bool:
+        """Whether nobody else can have had the topic's lease, if all clocks run alike: our row was
+        always renewed within the session timeout, or the topic was committed to since."""
+        return (
+            topic in self._held
+            and topic not in self._doubtful
+            and self._elapsed_s() - self._row_made_at < self._session_s
+        )
+
+    def committed(self, topic: str) -> None:
+        """Notes a commit to the topic, which only its leader can make."""
+        self._doubtful.discard(topic)
+
     def holder(self, topic: str) -> str:
         """host:port of the gateway that has the topic's lease; ours, if nobody else has it."""
         other = self._other_holder(topic)
@@ -180,8 +197,11 @@ class Leases:
         assert self._table is not None
         table = self._table
         held = self._held | ({wanted} if wanted else set())
+        made_at = self._row_made_at
 
         def make(rows: dict[str, GatewayRow]) -> Mapping[str, GatewayRow | None]:
+            nonlocal made_at
+            made_at = self._elapsed_s()
             self._note(rows)
             if wanted:
                 self._check_free(wanted)
@@ -195,6 +215,10 @@ class Leases:
 
         released = set(self._held)
         await self._run(table.update, make)
+        if made_at - self._row_made_at >= self._session_s:
+            self._doubtful |= self._held
+        self._doubtful &= held
+        self._row_made_at = made_at
         released -= self._held  # given back while we wrote: with the next heartbeat
         self._held = held - released
         self._on_commit(table.opened)

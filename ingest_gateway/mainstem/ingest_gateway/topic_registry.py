@@ -156,10 +156,11 @@ class TopicRegistry:
                     queue_bytes=self._config.number("topic.queue.bytes"),
                     budget=self._budget,
                     metrics=self._metrics,
-                    on_commit=self._maintainer.committed,
+                    on_commit=self._committed,
                     on_records=self.on_records,
                     on_failure=partial(self._failed, topic),
                     wal=self.wal,
+                    may_acknowledge=partial(self._may_acknowledge, topic),
                     roll_up_memory=self._roll_up_memory,
                     producer_expiration_ms=self._config.number("producer.id.expiration.ms"),
                     producer_memory=self._producer_memory,
@@ -167,6 +168,16 @@ class TopicRegistry:
                 )
                 log.info("topic led", topic=topic, epoch=known.appender.epoch)
             return known
+
+    def _committed(self, opened: OpenTopic) -> None:
+        if self.leases is not None:
+            self.leases.committed(opened.topic)
+        self._maintainer.committed(opened)
+
+    def _may_acknowledge(self, topic: str) -> bool:
+        """Whether acks=1 may be answered from the write-ahead log: a gateway that was stopped for
+        longer than its session may have lost the topic, and what it logs would be orphans."""
+        return self.leases is None or self.leases.may_acknowledge(topic)
 
     async def _open_or_create(self, topic: str, slot: Slot) -> KnownTopic:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -558,3 +559,42 @@ def test_what_is_in_the_table_does_not_enter_the_log_any_more(
 
     gateways.run(work, before=away, clean=True)
     assert len(values(topics, 0)) == 4
+
+
+@pytest.mark.parametrize("lost", ["before", "meanwhile"])
+def test_a_leader_that_may_have_been_replaced_waits_for_its_commit_with_acks_1(
+    gateways: Gateways, topics: Topics, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Also where it was stopped between the request and its sync."""
+    away = Switch("put", unavailable())
+    is_certain = [lost != "before"]
+    sync = os.fdatasync
+
+    def stopped(fd: int) -> None:
+        sync(fd)
+        is_certain[0] = False
+
+    async def work(appender: Appender, wal: Wal) -> None:
+        away.on = True
+        monkeypatch.setattr("mainstem.delta_log.wal.files.os.fdatasync", stopped)
+        by = ProducerBatch(7, 0, 0)
+        first = appender.submit([Slice(0, batch(1), by)], 1, write_ahead=True)
+        again = appender.submit([Slice(0, batch(1), by)], 1, write_ahead=True)
+        await asyncio.sleep(0.05)
+        assert not first.done()
+        assert not again.done()
+        # What is not answered from the log is not in it, as long as that is known in time.
+        assert gateways.logged() == ([b"1"] if lost == "meanwhile" else [])
+        away.on = False
+        assert (await first).table_version > 0
+        assert (await again).table_version > 0
+        monkeypatch.undo()
+        is_certain[0] = True
+        away.on = True
+        assert (
+            await appender.submit([Slice(0, batch(2))], 1, write_ahead=True)
+        ).table_version == -1
+        away.on = False
+
+    gateways.run(work, before=away, clean=True, may_acknowledge=lambda: is_certain[0])
+    assert [value for _, value in values(topics, 0)] == [b"1", b"2"]

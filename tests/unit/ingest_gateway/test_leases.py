@@ -178,3 +178,42 @@ def test_after_a_suspended_machine_wakes_nobody_on_it_is_taken_for_dead(tmp_path
             assert two.holder("t") == "one:1"
 
     run(test())
+
+
+def test_acks_1_is_not_answered_by_a_gateway_that_may_have_lost_its_lease(tmp_path: Path) -> None:
+    async def test() -> None:
+        clock = Clock()
+        async with gateway(tmp_path, "one", clock) as one:
+            await one.acquire("t")
+            assert one.may_acknowledge("t")
+            assert not one.may_acknowledge("another")
+            await beats(one, clock, 2 * SESSION_S)
+            clock.passes(SESSION_S - 1)
+            assert one.may_acknowledge("t")
+            await one.renew()
+            assert one.may_acknowledge("t")
+            clock.passes(SESSION_S)
+            assert not one.may_acknowledge("t")
+
+    run(test())
+
+
+def test_a_gateway_that_was_stopped_answers_acks_1_again_when_it_has_committed(
+    tmp_path: Path,
+) -> None:
+    """Another one may have had the topic, appended, and gone away, in the meantime."""
+
+    async def test() -> None:
+        clock = Clock()
+        async with gateway(tmp_path, "one", clock) as one:
+            await one.acquire("t")
+            clock.passes(SESSION_S)
+            await one.renew()
+            assert one.holds("t")
+            assert not one.may_acknowledge("t")
+            await one.acquire("u")
+            assert one.may_acknowledge("u")
+            one.committed("t")
+            assert one.may_acknowledge("t")
+
+    run(test())

@@ -295,6 +295,31 @@ def test_a_log_whose_volume_was_not_mounted_for_a_while_has_lost_nothing(site: S
     run(test())
 
 
+def test_a_gateway_that_could_not_renew_its_lease_waits_for_the_commit_with_acks_1(
+    site: Site,
+) -> None:
+    async def test() -> None:
+        async with site.running() as (gateway, client):
+            leases = gateway._registry.leases
+            assert leases is not None
+            await client.create("t", commit_interval_ms="60000")
+            await client.produce(values_request(b"a"))
+            await client.produce(_leader(values_request(b"b")))
+            leases._row_made_at -= 10_000.0
+            waits = asyncio.ensure_future(client.produce(_leader(values_request(b"c"))))
+            await asyncio.sleep(0.1)
+            assert not waits.done()
+            await leases.renew()
+            again = asyncio.ensure_future(client.produce(_leader(values_request(b"d"))))
+            await asyncio.sleep(0.1)
+            assert not again.done()
+            await gateway._registry.drain(10)
+            await asyncio.gather(waits, again)
+        assert site.ends_at() == 4
+
+    run(test())
+
+
 def test_an_id_is_made_once_and_a_file_that_makes_no_sense_is_told(site: Site) -> None:
     store = LocalStore(site.warehouse)
     assert read_warehouse_id(store) == ""

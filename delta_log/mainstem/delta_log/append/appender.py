@@ -112,6 +112,8 @@ class Appender:
         on_failure: Called on the loop once, when the appender stops for another reason than
             `close`.
         wal: The gateway's write-ahead log; None: acks=1 waits for the table commit.
+        may_acknowledge: Whether the lead is certain enough for an answer from the write-ahead log.
+            A leader that may have been replaced waits for its commit, which finds out.
         producers: What idempotent producers have sent before.
         roll_up_memory: Shared by all topics of a gateway; None: small files stay as they are.
     """
@@ -133,6 +135,7 @@ class Appender:
         wal: Wal | None = None,
         producers: ProducerStates[Waiter] | None = None,
         recovered: Recovered | None = None,
+        may_acknowledge: Callable[[], bool] = lambda: True,
         roll_up_memory: RollUpMemory | None = None,
     ) -> None:
         self.topic = opened.topic
@@ -157,6 +160,7 @@ class Appender:
         if wal is not None:
             self._wal = TopicWal(wal, opened.topic, opened.state.topic_id)
             self._recover(self._wal, recovered)
+        self._may_acknowledge = may_acknowledge
         self._failure: MainstemError | None = None
         self._closing = False
         self._wake = asyncio.Event()
@@ -302,13 +306,15 @@ class Appender:
             self._wake.set()
             if self._wal is not None:
                 self._wal.accepted(accepted.pending)
-                if write_ahead:
+                if write_ahead and self._may_acknowledge():
                     waiter.written = self._wal.write()
         if accepted.pending is not None and not accepted.repeated:
             if waiter.written is None:
                 return waiter.future
-            return first_durable(waiter, accepted.pending.runs)
-        return after_repeats(accepted.pending, accepted.repeated, write_ahead=write_ahead)
+            return first_durable(waiter, accepted.pending.runs, self._may_acknowledge)
+        return after_repeats(
+            accepted.pending, accepted.repeated, self._may_acknowledge, write_ahead=write_ahead
+        )
 
     async def change_metadata(
         self, operation: str, change: Callable[[TableState], Metadata]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mainstem.delta_log.append.producers import SeenBatch
@@ -40,14 +40,23 @@ class Waiter:
     written: asyncio.Future[None] | None = None
 
 
-def first_durable(waiter: Waiter, runs: tuple[Batch, ...]) -> asyncio.Future[Appended]:
-    """Done when a request is in the write-ahead log or in the table, whichever comes first."""
+def first_durable(
+    waiter: Waiter, runs: tuple[Batch, ...], may_acknowledge: Callable[[], bool]
+) -> asyncio.Future[Appended]:
+    """Done when a request is in the write-ahead log or in the table, whichever comes first.
+
+    Args:
+        may_acknowledge: Asked when it is in the log; False: only the table counts.
+    """
     assert waiter.written is not None
     either: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
     either.add_done_callback(retrieve)
 
     def written(future: asyncio.Future[None]) -> None:
-        if not either.done() and not future.cancelled() and future.exception() is None:
+        if either.done() or future.cancelled() or future.exception() is not None:
+            return
+        # Now: the process may have been stopped, for whatever time, since the request came.
+        if may_acknowledge():
             either.set_result(Appended(-1, runs))
 
     def committed(future: asyncio.Future[Appended]) -> None:
@@ -69,6 +78,7 @@ def first_durable(waiter: Waiter, runs: tuple[Batch, ...]) -> asyncio.Future[App
 def after_repeats(
     pending: Pending[Waiter] | None,
     repeated: Sequence[SeenBatch[Waiter]],
+    may_acknowledge: Callable[[], bool],
     *,
     write_ahead: bool,
 ) -> asyncio.Future[Appended]:
@@ -77,11 +87,15 @@ def after_repeats(
     if pending is not None:
         one = pending.token
         early = write_ahead and one.written is not None
-        waits.append(first_durable(one, pending.runs) if early else one.future)
+        waits.append(first_durable(one, pending.runs, may_acknowledge) if early else one.future)
     for seen in repeated:
         if seen.token is not None:
             early = write_ahead and seen.token.written is not None
-            waits.append(first_durable(seen.token, (seen.batch,)) if early else seen.token.future)
+            waits.append(
+                first_durable(seen.token, (seen.batch,), may_acknowledge)
+                if early
+                else seen.token.future
+            )
     batches = [*(pending.runs if pending is not None else ()), *(seen.batch for seen in repeated)]
     batches.sort(key=lambda batch: batch.partition)
     known = max((seen.table_version for seen in repeated), default=-1)
