@@ -21,6 +21,7 @@ from mainstem.delta_log import Appended, LocalStore, Slice, Topics
 from mainstem.delta_log.append import ProducerIds, ProducerMemory, ProducerStates
 from mainstem.delta_log.table import (
     Batch,
+    LiveTable,
     ProducerBatch,
     Register,
     read_commit,
@@ -399,9 +400,7 @@ def test_producers_that_are_forgotten_leave_the_table_and_who_follows_it_and_oth
     assert not gone & names
     assert kept <= names
     version = write_checkpoint(follower.store)
-    for commit_file in Path(topics.uri("t"), "_delta_log").glob("*.json"):
-        if int(commit_file.stem) <= version:
-            commit_file.unlink()
+    _clean_log(topics, version + 1)
     table = DeltaTable(topics.uri("t"))
     assert [table.transaction_version(name) for name in sorted(gone)] == [None, None]
     assert [table.transaction_version(name) for name in sorted(kept)] == [0, 1]
@@ -491,6 +490,36 @@ def test_a_batch_that_a_fenced_leader_could_not_commit_lands_once_at_the_new_one
 
     run(work)
     assert [value for _, value in values(topics, 0)] == [b"1", b"2"]
+
+
+def _clean_log(topics: Topics, version: int) -> None:
+    """Removes the commit files before a version."""
+    for commit_file in Path(topics.uri("t"), "_delta_log").glob("*.json"):
+        if int(commit_file.stem) < version:
+            commit_file.unlink()
+
+
+def test_a_checkpoint_of_the_leader_itself_has_the_producers_that_its_state_has_not(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    create(topics)
+
+    async def work() -> None:
+        opened = topics.open("t")
+        appender = await lead(opened, pool)
+        for sequence in range(3):
+            await appender.submit([_slice(0, sequence, 1, sequence)], 1)
+        assert registers.producer(5, 0) not in appender.state.registers
+        version = write_checkpoint(opened.store, LiveTable.of(appender.state))
+        _clean_log(topics, version)
+        await appender.close(10)
+        appender = await lead(topics.open("t"), pool)
+        await appender.submit([_slice(0, 2, 1, 2)], 1)
+        await appender.submit([_slice(0, 3, 1, 3)], 1)
+        await appender.close(10)
+
+    run(work)
+    assert [value for _, value in values(topics, 0)] == [b"0", b"1", b"2", b"3"]
 
 
 def test_producers_without_end_take_no_more_than_their_memory_and_the_longest_silent_goes(
