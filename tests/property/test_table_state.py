@@ -20,6 +20,7 @@ from mainstem.delta_log.table import (
     Protocol,
     Register,
     Remove,
+    checkpoint_adds,
     file_index,
     packed_files,
 )
@@ -35,6 +36,7 @@ def small() -> Iterator[None]:
         patch.setattr(file_index, "_RECENT_MAX", 6)
         patch.setattr(file_index, "_PACKED_AT_A_TIME", 3)
         patch.setattr(packed_files, "_LEAF_ROWS", 8)
+        patch.setattr(checkpoint_adds, "_ROWS_AT_A_TIME", 5)
         yield
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import sys
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from operator import attrgetter
 
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem.delta_log.table.actions import DataFile
+from mainstem.delta_log.table.checkpoint_adds import AddedFiles
 from mainstem.delta_log.table.packed_files import (
     HYPHEN_AT,
     NAME_AT,
@@ -226,22 +227,13 @@ class FileIndex(Mapping[str, DataFile]):
         """Of all partitions that ever had a file."""
         return list(self._partitions.values())
 
-    def load(self, parts: Iterable[tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]]) -> None:
-        """Takes many files at once, before anything else: partitions, and rows of `ROW_DTYPE`."""
+    def load(self, added: AddedFiles) -> None:
+        """Takes the files of a checkpoint, before anything else."""
         assert not self._partitions
-        taken = list(parts)
-        if not any(len(rows) for _, rows in taken):
-            return
-        partitions = np.concatenate([numbers for numbers, _ in taken])
-        rows = np.concatenate([rows for _, rows in taken])
-        del taken
-        order = np.lexsort((rows["base_offset"], partitions))
-        partitions, rows = partitions[order], rows[order]
-        rows, partitions = _without_doubles(rows, partitions)
-        ends = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1
-        for start, part in zip([0, *ends.tolist()], np.split(rows, ends), strict=True):
-            number = int(partitions[start])
-            self._take(number, PartitionFiles(number)).load(part)
+        if len(added.rows):
+            self._load_rows(added.partitions, added.rows)
+        for file in added.others:
+            self.add(file)
 
     def add(self, file: DataFile) -> None:
         """Takes a file; it replaces one of the same path."""
@@ -263,6 +255,14 @@ class FileIndex(Mapping[str, DataFile]):
             parsed = PackedPath.parse(path)
             if parsed is not None:
                 files.remove_packed(parsed)
+
+    def _load_rows(self, partitions: npt.NDArray[np.int64], rows: npt.NDArray[np.void]) -> None:
+        order = np.lexsort((rows["base_offset"], partitions))
+        rows, partitions = _without_doubles(rows[order], partitions[order])
+        ends = np.flatnonzero(partitions[1:] != partitions[:-1]) + 1
+        for start, part in zip([0, *ends.tolist()], np.split(rows, ends), strict=True):
+            number = int(partitions[start])
+            self._take(number, PartitionFiles(number)).load(part)
 
     def _take(self, number: int, files: PartitionFiles) -> PartitionFiles:
         self._partitions[number] = files

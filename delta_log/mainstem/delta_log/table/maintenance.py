@@ -25,7 +25,7 @@ from mainstem.delta_log.table.snapshot import load_table
 from mainstem.errors import LogDamagedError
 
 #: The longest that a dead cycle stays frozen while there are checkpoints. A full collection takes
-#: 0.1 s of a gateway that does little, and 0.4 s with 200,000 active files.
+#: 0.1 s of a gateway.
 THAW_INTERVAL_S: Final = 600.0
 
 #: When `freeze_heap` last took everything back, by the monotonic clock.
@@ -102,8 +102,9 @@ def _is_there(store: Store, live: LiveTable) -> bool:
 def freeze_heap(monotonic: Callable[[], float] = time.monotonic) -> None:
     """Takes everything that lives now out of the garbage collector's sight: after a checkpoint.
 
-    A topic keeps an object for each active file: with 60,000 of them a full collection stops every
-    append for some 80 ms, and finds nothing, since they hold no cycles. What was frozen is still
+    A program of this size has 100,000 objects of its own, and a topic one for each of its newest
+    files and registers: a full collection stops every append for some 10 ms and more, and finds
+    nothing, since they hold no cycles. What was frozen is still
     freed by its reference count. A cycle that lives now and dies later is not: so once in a while a
     call takes everything back first, and collects all of it. Other calls look only at what came
     since the last one, so that a thousand topics with their checkpoints cost no more than one.

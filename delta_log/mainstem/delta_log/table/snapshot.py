@@ -128,7 +128,7 @@ def _missing(store: Store, files: LogFiles, version: int, newest: int) -> _Overt
     return _Overtaken(what, file=path)
 
 
-def _read_checkpoint(store: Store, version: int) -> tuple[list[Action], list[AddedFiles]]:
+def _read_checkpoint(store: Store, version: int) -> tuple[list[Action], AddedFiles]:
     try:
         with open_checkpoint(store, version) as file:
             wanted = [
@@ -140,7 +140,7 @@ def _read_checkpoint(store: Store, version: int) -> tuple[list[Action], list[Add
                 for row in action_rows(file, name)
                 if (action := action_from_json({name: row}))
             ]
-            return actions, list(read_adds(file))
+            return actions, read_adds(file)
     except NotFound as error:
         path = f"{store.uri}/{checkpoint_path(version)}"
         raise _Overtaken(f"the checkpoint {path} is missing", file=path) from error

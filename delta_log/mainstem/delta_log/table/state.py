@@ -64,7 +64,7 @@ class TableState:
         self._files = FileIndex()
 
     def begin(
-        self, version: int, actions: Iterable[Action], files: Iterable[AddedFiles] = ()
+        self, version: int, actions: Iterable[Action], files: AddedFiles | None = None
     ) -> None:
         """Takes the content of the checkpoint of `version`, before anything else.
 
@@ -74,11 +74,8 @@ class TableState:
         Raises: As `apply`.
         """
         assert self.version == -1
-        parts = list(files)
-        self._files.load((part.partitions, part.rows) for part in parts)
-        for part in parts:
-            for file in part.others:
-                self._files.add(file)
+        if files is not None:
+            self._files.load(files)
         self._take(version, actions)
         self.checkpoint_version = version
 
