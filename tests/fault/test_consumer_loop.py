@@ -63,8 +63,7 @@ def write_later(self, rows):
     loop.call_later(1.0, write, self, rows)
     done = loop.create_future()
     done.set_result(None)
-    for row in rows:
-        self._apply(row)
+    self._live.show(rows, 0)
     return done
 
 OffsetsTable.write = write_later

@@ -10,14 +10,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
-from mainstem.consumers.offsets_table import (
-    GroupRow,
-    OffsetKey,
-    OffsetsTable,
-    Row,
-    StoredOffset,
-    offset_row,
-)
+from mainstem.consumers.offset_rows import GroupRow, OffsetKey, Row, StoredOffset, offset_row
+from mainstem.consumers.offsets_table import OffsetsTable
 from mainstem.delta_log import ByteBudget, LocalStore
 
 

@@ -18,15 +18,8 @@ import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.consumers import Beat, Coordinator, CoordinatorRules, Heartbeat, TopicInfo
-from mainstem.consumers.offsets_table import (
-    QUEUE_BYTES,
-    GroupRow,
-    OffsetsTable,
-    Row,
-    StoredOffset,
-    expired,
-    offset_row,
-)
+from mainstem.consumers.offset_rows import GroupRow, Row, StoredOffset, expired, offset_row
+from mainstem.consumers.offsets_table import QUEUE_BYTES, OffsetsTable
 from mainstem.delta_log import Appender, ByteBudget, Store, TableState
 from mainstem.errors import (
     MainstemError,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from mainstem.consumers.offsets_table import StoredOffset
+from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.table import wall_clock_ms
 from mainstem.errors import MainstemError

@@ -10,7 +10,7 @@ import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.consumers import EMPTY, Heartbeat, Partition, TopicInfo, partitions_by_topic
-from mainstem.consumers.offsets_table import OffsetKey, Row, StoredOffset, offset_row
+from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset, offset_row
 from mainstem.errors import (
     InternalError,
     InvalidOffsetError,

@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.delta_log.faults import FaultyStore
 
-from mainstem.consumers import offsets_table
-from mainstem.consumers.offsets_table import (
+from mainstem.consumers.offset_rows import (
     GroupRow,
     OffsetKey,
-    OffsetsTable,
     Row,
     StoredOffset,
     expired,
     offset_row,
 )
-from mainstem.delta_log import ByteBudget, LocalStore, load_table
-from mainstem.errors import FencedError, StoreUnavailableError
+from mainstem.consumers.offsets_table import OffsetsTable
+from mainstem.delta_log.append import ByteBudget
+from mainstem.delta_log.store import LocalStore, Store
+from mainstem.delta_log.table import TableState, load_table
+from mainstem.errors import FencedError
 
 WAIT_S = 30.0
 DAY_MS = 86_400_000
 
 
 @asynccontextmanager
-async def led(warehouse: Path) -> AsyncIterator[OffsetsTable]:
+async def led(
+    warehouse: Path, store: Store | None = None, close_s: float = WAIT_S
+) -> AsyncIterator[OffsetsTable]:
     """The table, led by this test."""
-    store = LocalStore(warehouse)
+    store = store or LocalStore(warehouse)
     pool = ThreadPoolExecutor(4)
     try:
         table = await OffsetsTable.lead(store, pool, budget=ByteBudget(2**24))
         try:
             yield table
         finally:
-            await table.close(WAIT_S)
+            await table.close(close_s)
     finally:
         pool.shutdown()
         store.close()
@@ -59,30 +66,52 @@ def stored(partition: int, offset: int, topic_id: str = "id", at_ms: int = 0) ->
     return StoredOffset("t", topic_id, partition, offset, 3, 'mëta"data', at_ms)
 
 
-def file_count(warehouse: Path) -> int:
+def on_disk(warehouse: Path) -> TableState:
+    """The table as another process finds it."""
     store = LocalStore(warehouse / "system" / "consumer_offsets", create=False)
     try:
-        return load_table(store).file_count
+        return load_table(store)
     finally:
         store.close()
+
+
+def file_count(warehouse: Path) -> int:
+    return on_disk(warehouse).file_count
 
 
 def shown(table: OffsetsTable) -> dict[str, dict[OffsetKey, StoredOffset]]:
     return {name: dict(table.offsets(name)) for name in table.groups if table.offsets(name)}
 
 
+OFFSETS = st.builds(StoredOffset, st.text(), st.text(), st.integers(0, 9), st.integers())
+
+
 @given(
-    st.builds(
-        Row,
-        st.text(),
-        st.builds(OffsetKey, st.text(), st.integers(0, 9)),
-        st.none() | st.builds(StoredOffset, st.text(), st.text(), st.integers(0, 9), st.integers()),
-    )
+    st.builds(offset_row, st.text(), OFFSETS)
+    | st.builds(Row, st.text(), st.builds(OffsetKey, st.text(), st.integers(0, 9)), st.none())
     | st.builds(Row, st.text(), st.none(), st.none() | st.builds(GroupRow, st.integers()))
 )
 @settings(max_examples=50)
 def test_a_row_comes_back_from_its_json_as_it_was(row: Row) -> None:
     assert Row.decode(*row.encode()) == row
+
+
+@given(st.text(), OFFSETS, st.builds(GroupRow, st.integers(), st.none() | st.integers()))
+@settings(max_examples=50)
+def test_a_row_has_the_bytes_that_json_gives_it(
+    group: str, offset: StoredOffset, own: GroupRow
+) -> None:
+    """Keys are compared by their bytes, also with those that older versions wrote."""
+
+    def dumped(**body: object) -> bytes:
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+    key = dumped(group=group, topic_id=offset.topic_id, partition=offset.partition)
+    assert offset_row(group, offset).encode() == (key, dumped(group=group, **asdict(offset)))
+    assert Row(group, None, own).encode() == (
+        dumped(group=group),
+        dumped(group=group, **asdict(own)),
+    )
 
 
 def test_the_latest_row_of_a_key_wins_also_after_the_table_is_opened_again(tmp_path: Path) -> None:
@@ -116,67 +145,30 @@ def test_what_is_accepted_shows_only_when_it_is_durable_and_in_order(tmp_path: P
     run(test())
 
 
-def test_rewriting_leaves_one_file_and_changes_no_offset_while_commits_go_on(
-    tmp_path: Path,
-) -> None:
-    async def test() -> None:
-        async with led(tmp_path) as table:
-            for n in range(20):
-                await table.write([offset_row("g", stored(n % 3, n))])
-            await table.write([Row("g", OffsetKey("id", 2), None)])
-            assert file_count(tmp_path) == 21
-            pending = [table.write([offset_row("h", stored(0, n))]) for n in range(5)]
-            rewriting = asyncio.ensure_future(table.rewrite())
-            await asyncio.sleep(0)  # it has its rows: what comes now is after them
-            after = table.write([offset_row("g", stored(0, 50))])
-            await asyncio.gather(rewriting, after, *pending)
-            assert file_count(tmp_path) <= 3
-            await table.write([offset_row("g", stored(1, 51))])
-            before = shown(table)
-        async with led(tmp_path) as table:
-            assert shown(table) == before
-            assert {key.partition: one.offset for key, one in before["g"].items()} == {0: 50, 1: 51}
-            assert before["h"][OffsetKey("id", 0)].offset == 4
+def test_a_caller_that_gives_up_waiting_takes_its_commit_from_nobody_else(tmp_path: Path) -> None:
+    held = threading.Event()
 
-    run(test())
-
-
-def test_a_crash_between_the_copies_and_the_removal_loses_nothing_and_brings_nothing_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(*_: object) -> None:
-        raise StoreUnavailableError("crashed")
+    def hold(call: str, path: str) -> None:
+        if call == "put_if_absent" and path.startswith("system/consumer_offsets/_delta_log/"):
+            held.wait(WAIT_S)
 
     async def test() -> None:
-        async with led(tmp_path) as table:
-            await table.write([offset_row("g", stored(0, 1)), offset_row("g", stored(1, 2))])
-            await table.write([Row("g", OffsetKey("id", 1), None)])
-            before = shown(table)
-            with monkeypatch.context() as patch:
-                patch.setattr(OffsetsTable, "_remove", crash)
-                with pytest.raises(StoreUnavailableError):
-                    await table.rewrite()
-        async with led(tmp_path) as table:
-            assert shown(table) == before
-            await table.rewrite()
-        async with led(tmp_path) as table:
-            assert shown(table) == before
-        assert file_count(tmp_path) == 1
-
-    run(test())
-
-
-def test_the_table_rewrites_itself_when_most_of_its_rows_are_superseded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offsets_table, "REWRITE_FILES_MIN", 10)
-
-    async def test() -> None:
-        async with led(tmp_path) as table:
-            for n in range(60):
-                await table.write([offset_row("g", stored(0, n))])
-            assert file_count(tmp_path) < 30
-            assert table.offsets("g")[OffsetKey("id", 0)].offset == 59
+        faults: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: faults.append(about))
+        held.set()
+        async with led(tmp_path, FaultyStore(LocalStore(tmp_path), before=hold)) as table:
+            held.clear()
+            write = table.write([offset_row("g", stored(0, 1))])
+            other = asyncio.ensure_future(table.flushed("g"))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(write, 0.05)
+            late = asyncio.ensure_future(table.flushed("g"))
+            await asyncio.sleep(0)
+            held.set()
+            await asyncio.gather(other, late)
+            assert table.offsets("g")[OffsetKey("id", 0)].offset == 1
+            await table.write([offset_row("g", stored(0, 2))])
+        assert faults == []
 
     run(test())
 

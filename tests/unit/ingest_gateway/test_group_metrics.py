@@ -11,7 +11,7 @@ from tests.unit.ingest_gateway.harness import run, running
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.client import AdminClient, TopicPartition
-from mainstem.consumers.offsets_table import StoredOffset
+from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.delta_log import TableState
 from mainstem.delta_log.table import DataFile, Metadata, Protocol, Register
 from mainstem.ingest_gateway import group_metrics

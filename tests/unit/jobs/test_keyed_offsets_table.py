@@ -11,7 +11,9 @@ from tests.unit.consumers.test_offsets_table import run as run_async
 from tests.unit.jobs.keyed_logs import run
 from tests.unit.jobs.topic_tables import check_verified
 
-from mainstem.consumers.offsets_table import NAME, OffsetKey, OffsetsTable, Row, offset_row
+from mainstem.consumers.offset_rows import OffsetKey, Row, offset_row
+from mainstem.consumers.offsets_rewriting import OffsetsRewriter
+from mainstem.consumers.offsets_table import NAME
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.delta_log.table import SYSTEM
 from mainstem.jobs.job import Outcome, OutcomeKind, TableView
@@ -80,8 +82,8 @@ def test_a_live_leader_goes_on_beside_it(tmp_path: Path) -> None:
 def test_a_key_that_went_stays_away_when_the_leader_rewrites_the_table_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leader's list of old files is out of date by the time that it removes them."""
-    remove = OffsetsTable._remove
+    """What the leader knows of old files is out of date by the time that it removes them."""
+    remove = OffsetsRewriter._remove_before
     store = LocalStore(tmp_path)
     job = eager()
     kinds = []
@@ -94,15 +96,13 @@ def test_a_key_that_went_stays_away_when_the_leader_rewrites_the_table_meanwhile
             plan = job.plan(TableView(NAME, SYSTEM, opened.state), later_ms())
             results = [job.run_task(opened.store, task) for task in plan.tasks]
 
-            def remove_after_the_commit(
-                table: OffsetsTable, base_offset: int, epoch: int
-            ) -> object:
+            async def remove_after_the_commit(rewriter: OffsetsRewriter, first_offset: int) -> None:
                 kinds.append(job.commit(opened, plan, results, later_ms()).kind)
-                return remove(table, base_offset, epoch)
+                await remove(rewriter, first_offset)
 
             await table.write([Row("g", OffsetKey("id", 1), None)])
             before = shown(table)
-            monkeypatch.setattr(OffsetsTable, "_remove", remove_after_the_commit)
+            monkeypatch.setattr(OffsetsRewriter, "_remove_before", remove_after_the_commit)
             await table.rewrite()
             opened.store.close()
         assert kinds == [OutcomeKind.OK]
