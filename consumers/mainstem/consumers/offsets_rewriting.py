@@ -213,9 +213,7 @@ class OffsetsRewriter:
         current = [one for one in encoded if self._live.is_newest(one[0])]
         accepted_end = self._appender.log_end_offset(0)
         if current:
-            copied = append_rows(
-                self._appender, [pair for _, pair in current], self._now_ms()
-            )
+            copied = append_rows(self._appender, [pair for _, pair in current], self._now_ms())
             self._live.accept((placed.row for placed, _ in current), accepted_end)
             accepted_end += len(current)
             copied.add_done_callback(self._show_copies(accepted_end))
@@ -275,8 +273,8 @@ class OffsetsRewriter:
             self._removed.extend((now, path) for path in removed)
 
     def _has_files_before(self, offset: int) -> bool:
-        files = self._appender.state.files(0).sorted()
-        return bool(files) and files[0].last_offset < offset
+        first = next(iter(self._appender.state.files(0)), None)
+        return first is not None and first.last_offset < offset
 
     async def _delete_removed(self) -> None:
         while self._delete_due:

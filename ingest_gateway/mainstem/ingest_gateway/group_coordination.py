@@ -29,6 +29,7 @@ from mainstem.errors import (
 )
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
@@ -319,7 +320,9 @@ class GroupCoordination:
                 now_ms=now_ms,
                 retention_ms=self._retention_ms,
             )
-            gone += [one for one in kept.values() if _is_orphan(one, topics) and one not in gone]
+            known = set(gone)
+            gone += [one for one in kept.values() if _is_orphan(one, topics) and one not in known]
+            gone = gone[:OFFSETS_PER_COMMIT_MAX]  # the others next time
             rows = [Row(name, offset_row(name, one).key, None) for one in gone]
             empty_since = row.empty_since_ms if row is not None else None
             if (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -29,6 +31,9 @@ log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 
 R = TypeVar("R")
+
+#: Offsets that are put into an answer in one step of the event loop.
+_AT_ONCE = 1_000
 
 #: Commits this offset, from outside the group: the group has none any more.
 NO_OFFSET = -1
@@ -270,17 +275,26 @@ class GroupService(groups_pb2_grpc.GroupsServicer):
         self, request: groups_pb2.DeleteGroupRequest, context: Context
     ) -> groups_pb2.DeleteGroupResponse:
         async def call() -> groups_pb2.DeleteGroupResponse:
+            group = request.group
             running = await self._coordination.started()
-            await running.table.flushed(request.group)
-            running.coordinator.check_empty(request.group)
-            if not _has_content(running, request.group):
-                raise _unknown_group(request.group)
-            running.coordinator.forget(request.group)
-            running.rows.pop(request.group, None)
-            stored = running.table.offsets(request.group)
-            rows = [Row(request.group, key, None) for key in stored]
-            await running.table.write([*rows, Row(request.group, None, None)])
-            log.info("group deleted", group=request.group, offset_count=len(rows))
+            await running.table.flushed(group)
+            running.coordinator.check_empty(group)
+            if not _has_content(running, group):
+                raise _unknown_group(group)
+            count = 0
+            while len(running.table.offsets(group)) > OFFSETS_PER_COMMIT_MAX:
+                # What cannot be one commit beside those of others. A member that joins in between
+                # ends it: the group is there, without these offsets.
+                some = islice(running.table.offsets(group), OFFSETS_PER_COMMIT_MAX)
+                rows = [Row(group, key, None) for key in some]
+                await running.table.write(rows)
+                count += len(rows)
+                running.coordinator.check_empty(group)
+            running.coordinator.forget(group)
+            running.rows.pop(group, None)
+            rows = [Row(group, key, None) for key in running.table.offsets(group)]
+            await running.table.write([*rows, Row(group, None, None)])
+            log.info("group deleted", group=group, offset_count=count + len(rows))
             return groups_pb2.DeleteGroupResponse()
 
         return await _answer(context, call)
@@ -293,9 +307,12 @@ class GroupService(groups_pb2_grpc.GroupsServicer):
         """All offsets of a group that are of topics as they are now."""
         topics = await self._topics(one.topic for one in running.table.offsets(group).values())
         found = []
-        for one in sorted(
+        stored = sorted(
             running.table.offsets(group).values(), key=lambda one: (one.topic, one.partition)
-        ):
+        )
+        for index, one in enumerate(stored, start=1):
+            if index % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             info = topics.get(one.topic)
             if info is not None and info.topic_id == one.topic_id:
                 found.append(_committed(one))

@@ -73,9 +73,9 @@ def seek(
 ) -> None:
     """Move the committed offsets of a group that has no members.
 
-    The plan is shown, then asked about, then all of it is stored in one table commit. It is about
-    all partitions of the topics in which the group has committed something; with --topics about
-    these topics, also new ones. A group that does not exist is made.
+    The plan is shown, then asked about, then stored: up to 20,000 offsets in one table commit, more
+    in several. It is about all partitions of the topics in which the group has committed something;
+    with --topics about these topics, also new ones. A group that does not exist is made.
 
     \b
     WHERE, in each partition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import grpc
@@ -25,6 +25,7 @@ from mainstem.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
+from mainstem.limits import FETCH_PARTITIONS_MAX
 from mainstem.protocol import error_from_message, error_from_rpc
 from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
 
@@ -114,7 +115,7 @@ class ConsumerWorker:
                 found[tp] = _unknown_partition(tp, topic)
             else:
                 by_leader.setdefault(topic.leader, []).append(tp)
-        for leader, asked in by_leader.items():
+        for leader, asked in _requests(by_leader):
             request = log_pb2.ListOffsetsRequest(queries=[_query(tp, queries[tp]) for tp in asked])
             stub = log_pb2_grpc.LogStub(self._channels.get(leader))
             try:
@@ -437,6 +438,15 @@ def _settle(one: Partition, offset: int) -> None:
     one.start = Start.READY
     one.position = one.fetch_offset = offset
     one.retry_at = 0.0
+
+
+def _requests(
+    by_leader: Mapping[str, Sequence[TopicPartition]],
+) -> Iterator[tuple[str, Sequence[TopicPartition]]]:
+    """What each leader is asked for, in as many requests as that takes."""
+    for leader, asked in by_leader.items():
+        for start in range(0, len(asked), FETCH_PARTITIONS_MAX):
+            yield leader, asked[start : start + FETCH_PARTITIONS_MAX]
 
 
 def _query(tp: TopicPartition, at: int | Start) -> log_pb2.OffsetQuery:

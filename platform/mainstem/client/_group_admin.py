@@ -11,7 +11,9 @@ import grpc
 from mainstem.client._channels import Channels
 from mainstem.client._consumer_records import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from mainstem.client._coordinator_calls import CoordinatorCalls
+from mainstem.client._request_parts import request_parts
 from mainstem.errors import GatewayUnavailableError, InternalError, MainstemError
+from mainstem.limits import FETCH_PARTITIONS_MAX, OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_from_message, error_from_rpc
 from mainstem.protocol.v1 import groups_pb2, log_pb2, log_pb2_grpc
 
@@ -146,7 +148,8 @@ class GroupAdmin:
     ) -> dict[TopicPartition, MainstemError | None]:
         """Sets committed offsets of a group without members; made if it does not exist.
 
-        What is not refused is stored in one table commit: all of it, or nothing.
+        What is not refused is stored in one table commit: all of it, or nothing. More than 20,000
+        offsets, or a MiB of them, are stored in parts, one after the other.
 
         Args:
             offsets: The next offset to read of each partition, with its metadata.
@@ -155,7 +158,8 @@ class GroupAdmin:
             For each partition None, or why it was refused. What is stored is durable.
 
         Raises:
-            GroupNotEmptyError: The group has members; nothing was changed.
+            GroupNotEmptyError: The group has members; nothing was changed, or of several parts
+                only the first ones.
             ValueError: An offset is negative.
         """
         wanted = list(offsets)
@@ -217,51 +221,62 @@ class GroupAdmin:
         """
         if not queries:
             return {}
-        request = log_pb2.ListOffsetsRequest(queries=[_query(tp, at) for tp, at in queries.items()])
+        asked = [_query(tp, at) for tp, at in queries.items()]
+        answers = [
+            answer
+            for part in request_parts(asked, FETCH_PARTITIONS_MAX)
+            for answer in self._ask_offsets(part, timeout)
+        ]
+        return {
+            tp: error_from_message(one.error) if one.HasField("error") else one.offset
+            for tp, one in zip(queries, answers, strict=True)
+        }
+
+    def _ask_offsets(
+        self, queries: Sequence[log_pb2.OffsetQuery], timeout_s: float
+    ) -> Sequence[log_pb2.OffsetAnswer]:
+        """One request, to the first gateway that can be reached."""
+        request = log_pb2.ListOffsetsRequest(queries=queries)
         failure: MainstemError | None = None
         for server in self._servers:
             stub = log_pb2_grpc.LogStub(self._channels.get(server))
             try:
-                answer = stub.ListOffsets(request, timeout=timeout)
+                answer = stub.ListOffsets(request, timeout=timeout_s)
             except grpc.RpcError as error:
                 failure = error_from_rpc(error)
                 if not isinstance(failure, GatewayUnavailableError):
                     raise failure from None
             else:
                 _check_complete(len(answer.answers), len(queries))
-                return {
-                    tp: error_from_message(one.error) if one.HasField("error") else one.offset
-                    for tp, one in zip(queries, answer.answers, strict=True)
-                }
+                found: Sequence[log_pb2.OffsetAnswer] = answer.answers
+                return found
         assert failure is not None
         raise failure
 
     def _commit(
         self, group_id: str, offsets: Sequence[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, MainstemError | None]:
-        if not offsets:
-            return {}
-        request = groups_pb2.CommitOffsetsRequest(
-            group=group_id,
-            member_epoch=-1,
-            offsets=[
-                groups_pb2.CommittedOffset(
-                    topic=tp.topic,
-                    partition=tp.partition,
-                    offset=tp.offset,
-                    leader_epoch=-1,
-                    metadata=tp.metadata,
-                )
-                for tp in offsets
-            ],
-        )
-        answer: groups_pb2.CommitOffsetsResponse = self._groups.call(
-            "CommitOffsets", request, timeout_s
-        )
-        _check_complete(len(answer.offsets), len(offsets))
+        wanted = [
+            groups_pb2.CommittedOffset(
+                topic=tp.topic,
+                partition=tp.partition,
+                offset=tp.offset,
+                leader_epoch=-1,
+                metadata=tp.metadata,
+            )
+            for tp in offsets
+        ]
+        answers: list[groups_pb2.CommittedOffset] = []
+        for part in request_parts(wanted, OFFSETS_PER_COMMIT_MAX):
+            request = groups_pb2.CommitOffsetsRequest(group=group_id, member_epoch=-1, offsets=part)
+            answer: groups_pb2.CommitOffsetsResponse = self._groups.call(
+                "CommitOffsets", request, timeout_s
+            )
+            _check_complete(len(answer.offsets), len(part))
+            answers += answer.offsets
         return {
             tp: error_from_message(one.error) if one.HasField("error") else None
-            for tp, one in zip(offsets, answer.offsets, strict=True)
+            for tp, one in zip(offsets, answers, strict=True)
         }
 
 

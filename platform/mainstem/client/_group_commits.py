@@ -14,8 +14,9 @@ from mainstem.client._consumer_records import TopicPartition
 from mainstem.client._consumer_settings import ConsumerSettings
 from mainstem.client._coordinator_calls import CoordinatorCalls
 from mainstem.client._group_membership import Membership, MemberState
+from mainstem.client._request_parts import request_parts
 from mainstem.errors import GatewayUnavailableError, MainstemError, UnknownMemberError
-from mainstem.limits import COMMITS_WAITING_MAX
+from mainstem.limits import COMMITS_WAITING_MAX, OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import groups_pb2
 
@@ -39,6 +40,18 @@ class _Commit:
     joins: int | None
     sequence: int
     future: Future[None]
+
+    def messages(self) -> list[groups_pb2.CommittedOffset]:
+        return [
+            groups_pb2.CommittedOffset(
+                topic=tp.topic,
+                topic_id=self.topic_ids.get(tp, ""),
+                partition=tp.partition,
+                offset=offset,
+                metadata=metadata,
+            )
+            for tp, (offset, metadata) in self.offsets.items()
+        ]
 
 
 class GroupCommits:
@@ -150,25 +163,16 @@ class GroupCommits:
                     if commit.joins != membership.told_joins or not commit.joins:
                         raise _void(membership.group)
                     member_id, epoch = membership.member_id, membership.epoch
-            request = groups_pb2.CommitOffsetsRequest(
-                group=self._settings.group_id,
-                member_id=member_id,
-                member_epoch=epoch,
-                sequence=commit.sequence,
-                offsets=[
-                    groups_pb2.CommittedOffset(
-                        topic=tp.topic,
-                        topic_id=commit.topic_ids.get(tp, ""),
-                        partition=tp.partition,
-                        offset=offset,
-                        metadata=metadata,
-                    )
-                    for tp, (offset, metadata) in commit.offsets.items()
-                ],
-            )
-            left_s = commit.deadline - time.monotonic()
             try:
-                self._request(request, max(0.001, left_s))
+                for part in request_parts(commit.messages(), OFFSETS_PER_COMMIT_MAX):
+                    request = groups_pb2.CommitOffsetsRequest(
+                        group=self._settings.group_id,
+                        member_id=member_id,
+                        member_epoch=epoch,
+                        sequence=commit.sequence,  # the same for all: each may be sent again
+                        offsets=part,
+                    )
+                    self._request(request, max(0.001, commit.deadline - time.monotonic()))
                 return
             except MainstemError as error:
                 failure = error

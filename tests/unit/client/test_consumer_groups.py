@@ -21,6 +21,7 @@ from mainstem.errors import (
     MainstemError,
     UnknownMemberError,
 )
+from mainstem.protocol.v1 import groups_pb2
 from mainstem.testing._fake_fetch import FakeLogGateway
 
 ONE = TopicPartition("one", 0)
@@ -228,6 +229,29 @@ def test_asynchronous_commits_take_effect_in_order_and_tell_their_end_in_poll(
     assert stored == [1, 1, 1, 2, 3, 4, 5]
     # One that is sent again keeps its number.
     assert [commit.sequence for commit in gateway.groups.commits] == [1, 1, 1, 2, 3, 4, 5]
+
+
+def test_a_commit_of_more_partitions_than_one_request_may_have_goes_in_several(
+    gateway: FakeLogGateway, make: MakeConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.client._group_commits.OFFSETS_PER_COMMIT_MAX", 2)
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe(["one", "t"])
+    poll_until(lambda: counts(consumer) == [5], consumer)
+    wanted = [TopicPartition("t", partition, 1) for partition in (0, 1)]
+    wanted.append(TopicPartition("one", 0, 3))
+    refused: list[MainstemError] = [BackPressureError("busy")]
+
+    def refuse_the_second_once(request: groups_pb2.CommitOffsetsRequest) -> MainstemError | None:
+        return refused.pop() if refused and len(request.offsets) == 1 else None
+
+    gateway.groups.on_commit = refuse_the_second_once
+    consumer.commit(offsets=wanted, asynchronous=False)
+    assert committed(gateway, "t", 1) == 1
+    assert committed(gateway) == 3
+    assert [len(request.offsets) for request in gateway.groups.commits] == [2, 1, 2, 1]
+    # All with one number: none of them counts as a copy that came late.
+    assert {request.sequence for request in gateway.groups.commits} == {1}
 
 
 def test_commits_that_a_coordinator_does_not_take_are_refused_when_too_many_wait(

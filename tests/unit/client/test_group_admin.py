@@ -14,6 +14,7 @@ from mainstem.errors import (
     NotLeaderError,
     OutcomeUnknownError,
 )
+from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol.v1 import groups_pb2
 from mainstem.testing._fake_fetch import FakeLogGateway
 
@@ -91,3 +92,21 @@ def test_every_call_says_what_group_and_topic_it_is_about_and_comes_from_outside
     (request,) = one.groups.commits
     assert (request.group, request.member_id, request.member_epoch) == ("g", "", -1)
     assert [(c.topic, c.partition, c.offset) for c in request.offsets] == [("t", 0, -1)]
+
+
+def test_more_offsets_than_one_commit_may_have_go_in_several(
+    one: FakeLogGateway, admin: AdminClient
+) -> None:
+    wanted = [TopicPartition("t", number, number) for number in range(OFFSETS_PER_COMMIT_MAX + 5)]
+    assert admin.alter_consumer_group_offsets("g", wanted) == dict.fromkeys(wanted)
+    assert [len(request.offsets) for request in one.groups.commits] == [OFFSETS_PER_COMMIT_MAX, 5]
+    assert len(one.groups.offsets) == len(wanted)
+
+
+def test_offsets_with_much_metadata_go_in_requests_that_a_gateway_takes(
+    one: FakeLogGateway, admin: AdminClient
+) -> None:
+    wanted = [TopicPartition("t", number, 1, metadata="x" * 4_096) for number in range(600)]
+    assert admin.alter_consumer_group_offsets("g", wanted) == dict.fromkeys(wanted)
+    assert len(one.groups.commits) == 3
+    assert max(request.ByteSize() for request in one.groups.commits) <= 2**20 + 64

@@ -501,6 +501,86 @@ def test_a_group_is_deleted_only_without_members_and_one_offset_from_outside(
     assert stored(tmp_path) == {}
 
 
+def test_a_group_with_more_offsets_than_a_commit_may_have_is_deleted_in_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.ingest_gateway.group_service.OFFSETS_PER_COMMIT_MAX", 4)
+
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 10)
+            stub = groups(client)
+            for start in (0, 4, 8):
+                await commit(stub, "g", [(n, 5) for n in range(start, min(start + 4, 10))])
+            await commit(stub, "h", [(0, 7)])
+            delete = groups_pb2.DeleteGroupRequest(group="g")
+            await stub.DeleteGroup(delete, timeout=WAIT_S)
+            assert await fetch(stub) == {}
+            async with refused(grpc.StatusCode.NOT_FOUND, "UNKNOWN_GROUP"):
+                await stub.DeleteGroup(delete, timeout=WAIT_S)
+
+    run(test())
+    assert stored(tmp_path) == {("h", 0): 7}
+
+
+def test_offsets_of_a_deleted_topic_are_forgotten_however_many_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.ingest_gateway.group_coordination.OFFSETS_PER_COMMIT_MAX", 4)
+
+    async def test() -> None:
+        settings: Any = {"offsets.retention.check.interval.ms": 20}
+        async with running(tmp_path, **settings) as (_, client):
+            await client.create("t", 10)
+            stub = groups(client)
+            await commit(stub, "g", [(n, 5) for n in range(10)])
+            await client.delete("t")
+            async with asyncio.timeout(WAIT_S):
+                while stored(tmp_path):  # noqa: ASYNC110 (what another thread does)
+                    await asyncio.sleep(0.05)
+
+    run(test())
+
+
+def test_a_commit_whose_caller_gave_up_stops_no_other_call_and_not_the_housekeeping(
+    tmp_path: Path,
+) -> None:
+    gates: list[Gate] = []
+
+    def before(call: str, path: str) -> None:
+        for gate in gates:
+            gate(call, path)
+
+    async def test() -> None:
+        store = FaultyStore(LocalStore(tmp_path), before=before)
+        async with running(store=store, **FAST) as (_, client):
+            await client.create("t", 1)
+            stub = groups(client)
+            await commit(stub, "g", [(0, 1)])
+            gates.append(Gate("put", "consumer_offsets/partition"))
+            request = groups_pb2.CommitOffsetsRequest(
+                group="g",
+                member_epoch=-1,
+                offsets=[groups_pb2.CommittedOffset(topic="t", partition=0, offset=2)],
+            )
+            committing = asyncio.ensure_future(stub.CommitOffsets(request, timeout=0.3))
+            await until(lambda: gates[0].calls > 0)
+            fetching = asyncio.ensure_future(fetch(stub))
+            with pytest.raises(grpc.aio.AioRpcError) as late:
+                await committing
+            assert late.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            gates[0].open()
+            assert await soon(fetching) == {("t", 0): 2}
+            member = Member(client, "h", topics=[], topic_pattern="^la.*")
+            assert await member.beat() == set()
+            await client.create("later", 1)
+            async with asyncio.timeout(WAIT_S):
+                while not await member.beat():  # noqa: ASYNC110 (what heartbeats are)
+                    await asyncio.sleep(0.01)
+
+    run(test())
+
+
 def test_one_gateway_coordinates_the_other_names_it_and_takes_over_when_it_ends(
     tmp_path: Path,
 ) -> None:
