@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
 from mainstem.delta_log import OpenTopic, Store
-from mainstem.delta_log.table import LiveTable, freeze_heap, write_checkpoint
+from mainstem.delta_log.table import (
+    LAST_CHECKPOINT,
+    LiveTable,
+    Repair,
+    freeze_heap,
+    repair_log,
+    write_checkpoint,
+)
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 
 log = structlog.get_logger()
@@ -32,6 +40,8 @@ class Maintainer:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
         self._closing = False
+        #: The store through which a topic's log was looked at, while it is led.
+        self._looked_at: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
 
     def committed(self, opened: OpenTopic, interval_commits: int | None = None) -> None:
         """Notes a commit; starts a checkpoint when it is due. Never blocks and never raises.
@@ -40,12 +50,15 @@ class Maintainer:
             interval_commits: Of this table; None: that of topics.
         """
         behind = opened.state.version - max(opened.state.checkpoint_version, 0)
-        interval = interval_commits or self._interval_commits
-        if self._closing or behind < interval or opened.topic in self._running:
+        is_due = behind >= (interval_commits or self._interval_commits)
+        is_new = self._looked_at.get(opened.topic) is not opened.store
+        if self._closing or opened.topic in self._running or not (is_due or is_new):
             return
         if time.monotonic() < self._not_before.get(opened.topic, 0.0):
             return
-        task = asyncio.get_running_loop().create_task(self._checkpoint(opened))
+        # Once for each time that it is led: what its last leader, or a restored copy, has left.
+        self._looked_at[opened.topic] = opened.store
+        task = asyncio.get_running_loop().create_task(self._maintain(opened, is_new, is_due))
         self._running[opened.topic] = task
         task.add_done_callback(lambda _: self._running.pop(opened.topic, None))
 
@@ -58,6 +71,26 @@ class Maintainer:
             _, pending = await asyncio.wait(tasks, timeout=timeout_s)
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not pending
+
+    async def _maintain(self, opened: OpenTopic, is_new: bool, is_due: bool) -> None:
+        if is_new:
+            await self._repair(opened)
+        if is_due:
+            await self._checkpoint(opened)
+
+    async def _repair(self, opened: OpenTopic) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            repairs = await loop.run_in_executor(self._pool, _mend, opened.store)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.warning("the log could not be mended", topic=opened.topic, error=repr(error))
+            return
+        for repair in repairs:
+            is_pointer = repair.file == LAST_CHECKPOINT
+            self._metrics.log_repairs.labels("pointer" if is_pointer else "checkpoint").inc()
+            log.warning("log mended", topic=opened.topic, file=repair.file, reason=repair.what)
 
     async def _checkpoint(self, opened: OpenTopic) -> None:
         started = time.monotonic()
@@ -87,6 +120,16 @@ class Maintainer:
             table_version=version,
             seconds=round(time.monotonic() - started, 3),
         )
+
+
+def _mend(store: Store) -> list[Repair]:
+    """As `_write`, of `repair_log`."""
+    own = store.bind("")
+    try:
+        store.check_bound()
+        return repair_log(own)
+    finally:
+        own.close()
 
 
 def _write(store: Store, live: LiveTable) -> int:

@@ -6,7 +6,9 @@ and a table of the platform have nobody else.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
@@ -17,6 +19,9 @@ from mainstem.delta_log.table import (
     clean_log,
     create_checkpoint,
     cut_off_version,
+    damaged_checkpoints,
+    pointer_fault,
+    repair_log,
 )
 from mainstem.jobs.job import (
     NOTHING,
@@ -32,7 +37,21 @@ from mainstem.jobs.job import (
     TaskResult,
 )
 
+log = logging.getLogger(__name__)
+
 _MIN_COMMITS: Final = "checkpoint.min.commits"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSeen:
+    """What the job looks at.
+
+    Attributes:
+        faults: What readers of the log stumble over.
+    """
+
+    files: LogFiles
+    faults: tuple[str, ...]
 
 
 class LogCleanup(Job[Task, TaskResult]):
@@ -64,13 +83,17 @@ class LogCleanup(Job[Task, TaskResult]):
         """From options by their names."""
         return cls(*(int(value) for value in options.values()))
 
-    def look(self, opened: OpenTopic, now_ms: int) -> LogFiles:
-        return LogFiles.of(opened.store)
+    def look(self, opened: OpenTopic, now_ms: int) -> LogSeen:
+        files = LogFiles.of(opened.store)
+        faults = [error.message for _, error in damaged_checkpoints(opened.store, files)]
+        fault = pointer_fault(opened.store)
+        return LogSeen(files, tuple(faults) if fault is None else (*faults, fault))
 
     def plan(self, table: TableView, now_ms: int) -> Plan[Task]:
-        state, files = table.state, table.seen
-        assert isinstance(files, LogFiles)
-        lines: list[PlanLine] = []
+        state, seen = table.state, table.seen
+        assert isinstance(seen, LogSeen)
+        files = seen.files
+        lines = [PlanLine(None, f"mend: {fault}", Counts(files=1)) for fault in seen.faults]
         checkpoints = set(files.checkpoints)
         behind = state.version - state.checkpoint_version
         if behind >= self._min_commits:
@@ -95,11 +118,14 @@ class LogCleanup(Job[Task, TaskResult]):
     ) -> Outcome:
         store, state = opened.store, opened.state
         before = LogFiles.of(store)
+        mended = repair_log(store)
+        for repair in mended:
+            log.warning("%s: mended %s: %s", opened.topic, repair.file, repair.what)
         due = state.version - state.checkpoint_version >= self._min_commits
         if due:
             create_checkpoint(store, LiveTable.of(state))
         removed = clean_log(store, state.config.log_retention_ms)
-        if not due and not removed:
+        if not due and not removed and not mended:
             return NOTHING  # nothing is old enough, or another clean-up was first
         return Outcome(OutcomeKind.OK, _counts(before), _counts(LogFiles.of(store)))
 

@@ -640,8 +640,8 @@ FAULTS: list[tuple[Callable[[Table], None], str, str]] = [
     (the_checkpoint_lacks_a_file, "commits", "CHECKPOINT_WRONG"),
     (the_checkpoint_lacks_a_file, "registers", "REGISTER_WRONG"),
     (the_checkpoint_has_another_register, "commits", "CHECKPOINT_WRONG"),
-    (the_newest_checkpoint_is_cut_short, "log", "CHECKPOINT_WRONG"),
-    (the_checkpoint_that_readers_are_told_of_is_missing, "log", "CHECKPOINT_WRONG"),
+    (the_newest_checkpoint_is_cut_short, "log", "CHECKPOINT_DAMAGED"),
+    (the_checkpoint_that_readers_are_told_of_is_missing, "log", "POINTER_WRONG"),
     (the_newest_commit_file_is_empty, "log", "LOG_DAMAGED"),
     (the_writer_feature_is_gone, "log", "UNSUPPORTED_TABLE"),
 ]

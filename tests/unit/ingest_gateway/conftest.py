@@ -12,13 +12,13 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
+from deltalake import DeltaTable
 
 # Last in the path, so that nothing of the checkout's root hides an installed module. The tests' own
 # helpers (`tests.unit.ingest_gateway.harness`) are imported from there.
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from mainstem.delta_log import LocalStore, Topics
-from mainstem.delta_log.table import write_checkpoint
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,8 @@ def runtimes_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     warehouse = LocalStore(tmp_path_factory.mktemp("warehouse"))
     Topics(warehouse).create("t", 1)
     table = warehouse.bind("topics/t")
-    write_checkpoint(table)
+
+    DeltaTable(table.uri)  # its runtime stays for the life of the process
     table.close()
     warehouse.close()
 

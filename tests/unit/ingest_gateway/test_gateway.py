@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import grpc
 import grpc.aio
 import pytest
+from deltalake import DeltaTable
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.unit.delta_log.faults import FaultyStore
@@ -177,6 +178,38 @@ def test_a_checkpoint_is_written_each_time_that_the_interval_has_passed(tmp_path
     run(test())
     found = table(tmp_path, "t")
     assert found.log_end_offset(0) == len(values(tmp_path, "t")[0])
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("what", ["cut", "ahead"])
+def test_a_leader_mends_a_torn_checkpoint_and_a_pointer_that_is_ahead_and_goes_on(
+    tmp_path: Path, what: str
+) -> None:
+    log = tmp_path / "topics" / "t" / "_delta_log"
+
+    async def test() -> None:
+        settings: dict[str, Any] = {
+            "checkpoint_interval_commits": 5,
+            "metrics_listeners": "127.0.0.1:0",
+        }
+        async with running(tmp_path, **settings) as (_, client):
+            await client.create("t", commit_interval_ms="0")
+            await produce_until_checkpoint(client, tmp_path, 1)
+        if what == "cut":
+            newest = max(log.glob("*.checkpoint.parquet"))
+            newest.write_bytes(newest.read_bytes()[:2000])
+        else:
+            (log / "_last_checkpoint").write_bytes(b'{"version":99999,"size":5}')
+        async with running(tmp_path, **settings) as (gateway, client):
+            await client.produce(values_request(b"after"))
+            file = {"cut": "checkpoint", "ahead": "pointer"}[what]
+            name = f'mainstem_log_repairs_total{{file="{file}"}}'
+            await until(lambda: scrape(gateway).get(name, 0) >= 1)
+            assert DeltaTable(tmp_path / "topics" / "t").version() >= table(tmp_path, "t").version
+            count = len(checkpoints(tmp_path, "t"))
+            await produce_until_checkpoint(client, tmp_path, count + 1)
+
+    run(test())
 
 
 class Panic(BaseException):

@@ -8,17 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from tests.unit.jobs.topic_tables import Appends, all_records, appends, check_verified
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log.table import LOG, SYSTEM, TOPICS, LiveTable, last_checkpoint_version
+from mainstem.delta_log.table import (
+    LAST_CHECKPOINT,
+    LOG,
+    SYSTEM,
+    TOPICS,
+    LiveTable,
+    checkpoint_path,
+    last_checkpoint_version,
+)
 from mainstem.delta_log.table import maintenance as maintenance_module
+from mainstem.delta_log.verify import verify_topic
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.catalogue import JOBS
 from mainstem.jobs.job import SYSTEM_TABLES, Job, OutcomeKind, TableView
 from mainstem.jobs.job_history import JobRun
 from mainstem.jobs.log_cleanup import LogCleanup
-from mainstem.jobs.runner import run_job
+from mainstem.jobs.runner import plan_job, run_job
 from mainstem.jobs.task_pool import TaskPool
 
 
@@ -142,3 +152,44 @@ def test_the_platforms_own_tables_are_looked_after_too(store: LocalStore) -> Non
         rows = run_job(store.uri, JOBS[name].make({}), pool=no_pool)
         assert {row.topic for row in rows} == {f"system/{one}" for one in SYSTEM_TABLES}
         assert {row.outcome.kind for row in rows} <= {OutcomeKind.NOTHING}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("what", ["cut", "gone", "pointer ahead"])
+def test_the_advice_of_verify_for_a_damaged_checkpoint_makes_the_topic_whole_again(
+    store: LocalStore, log: Appends, what: str
+) -> None:
+    run(store, LogCleanup(min_commits=5))
+    log.append(0, [b"b"])
+    before = all_records(log.opened.store)
+    root = Path(log.opened.store.uri)
+    if what == "cut":
+        (root / checkpoint_path(10)).write_bytes((root / checkpoint_path(10)).read_bytes()[:2000])
+    elif what == "gone":
+        (root / checkpoint_path(10)).unlink()
+    else:
+        (root / LAST_CHECKPOINT).write_bytes(b'{"version":99,"size":5}')
+    (finding,) = verify_topic(log.opened.store, "t").findings
+    assert "mainstem job run log-cleanup -T" in str(finding)
+    plans, _ = plan_job(store.uri, LogCleanup(), ["t"])
+    assert plans[0].lines[0].what.startswith("mend: ")
+    assert run(store, LogCleanup()).outcome.kind is OutcomeKind.OK
+    check_verified(log.opened.store)
+    assert DeltaTable(str(root)).version() == 11
+    assert Topics(store).names() == ["t"]
+    assert all_records(log.opened.store) == before
+    assert run(store, LogCleanup()).outcome.kind is OutcomeKind.NOTHING
+
+
+@pytest.mark.fault
+def test_a_checkpoint_that_is_lost_with_its_commit_files_is_told_as_damage_of_that_file(
+    store: LocalStore, log: Appends
+) -> None:
+    age(log, 2 * 3600)
+    run(store, LogCleanup(min_commits=5))
+    root = Path(log.opened.store.uri)
+    (root / checkpoint_path(10)).write_bytes(b"PAR1")
+    row = run(store, LogCleanup(min_commits=1))
+    assert row.outcome.kind is OutcomeKind.FAILED
+    assert row.outcome.error.startswith("LOG_DAMAGED")
+    assert checkpoint_path(10) in row.outcome.error

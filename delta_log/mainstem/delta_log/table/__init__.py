@@ -60,6 +60,12 @@ from mainstem.delta_log.table.log_files import (
     checkpoint_path,
     commit_path,
 )
+from mainstem.delta_log.table.log_repair import (
+    Repair,
+    damaged_checkpoints,
+    pointer_fault,
+    repair_log,
+)
 from mainstem.delta_log.table.maintenance import (
     create_checkpoint,
     freeze_heap,
@@ -126,6 +132,7 @@ __all__ = [
     "Register",
     "Removal",
     "Remove",
+    "Repair",
     "SteadyClock",
     "TableCommit",
     "TableState",
@@ -143,6 +150,7 @@ __all__ = [
     "commits_written_ms",
     "create_checkpoint",
     "cut_off_version",
+    "damaged_checkpoints",
     "decode_commit",
     "deleted",
     "encode_commit",
@@ -154,11 +162,13 @@ __all__ = [
     "load_table",
     "open_delta_table",
     "parquet_file",
+    "pointer_fault",
     "read_ahead",
     "read_commit",
     "read_removals",
     "register_value",
     "registers",
+    "repair_log",
     "replace_files",
     "same_table",
     "time_elapsed_ms",

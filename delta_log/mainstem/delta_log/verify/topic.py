@@ -6,9 +6,9 @@ and the last sequence of each producer of one partition.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,15 +21,16 @@ import pyarrow as pa
 from mainstem.delta_log.files import check_data_file, read_data_file
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table import (
-    LAST_CHECKPOINT,
     LOG,
     TOPICS,
     DataFile,
+    LogFiles,
     TableState,
     checkpoint_path,
-    last_checkpoint_version,
+    damaged_checkpoints,
     load_table,
     parquet_file,
+    pointer_fault,
     registers,
 )
 from mainstem.delta_log.verify.commits import CommitWalk
@@ -51,10 +52,10 @@ FINDINGS_MAX: Final = 20
 
 _EVERYWHERE: Final = (-(2**62), 2**62)
 
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
-
 _KEEP = "stop writing to the topic, keep the table as it is, and report it"
 _RESTORE = "restore the file from a copy of the store"
+
+_MEND = "run `mainstem job run log-cleanup -T <topic>`, which writes it again from the commit files"
 
 #: What to do, by the code of a finding.
 ADVICE: Final = {
@@ -71,6 +72,8 @@ ADVICE: Final = {
     "SEQUENCE_DUPLICATE": "records are in the log twice: " + _KEEP,
     "SEQUENCE_GAP": "records of the producer are missing: " + _KEEP,
     "COMMIT_WRONG": _KEEP,
+    "CHECKPOINT_DAMAGED": _MEND,
+    "POINTER_WRONG": _MEND,
     "CHECKPOINT_WRONG": "delete the checkpoint and `_last_checkpoint`; the commit files have all",
 }
 
@@ -273,33 +276,22 @@ class _Verification:
 
         The walk looks at the statistics in the commit files.
         """
+        log = self._results["log"]
+        try:
+            for _, error in damaged_checkpoints(self._store, LogFiles.of(self._store)):
+                log.add("CHECKPOINT_DAMAGED", error.message)
+        except StoreUnavailableError as error:
+            log.add("CHECKPOINT_DAMAGED", error.message)
+        fault = pointer_fault(self._store)
+        if fault is not None:
+            log.add("POINTER_WRONG", fault)
         used = self._state.checkpoint_version
-        pointed = last_checkpoint_version(self._store)
-        versions = {
-            int(match[1])
-            for info in self._store.list_files(LOG)
-            if (match := _CHECKPOINT.fullmatch(info.name))
-        }
-        for version in sorted(versions | ({pointed} if pointed >= 0 else set())):
-            if not used <= version <= self._state.version:
-                continue
-            try:
-                for path, stats in _checkpoint_stats(self._store, version):
-                    if version == used and self._state.is_active(path):
+        if used >= 0:
+            # Where log clean-up has come in between, another checkpoint says the same.
+            with contextlib.suppress(NotFound, MainstemError, pa.ArrowException, OSError):
+                for path, stats in _checkpoint_stats(self._store, used):
+                    if self._state.is_active(path):
                         self._walk.check_null_count(path, stats)
-            except NotFound:
-                if version == last_checkpoint_version(self._store):  # not a clean-up's doing
-                    self._results["log"].add(
-                        "CHECKPOINT_WRONG",
-                        f"{LAST_CHECKPOINT} names {checkpoint_path(version)}, which is not there",
-                    )
-            except (
-                *(StoreUnavailableError, pa.ArrowException, OSError),
-                *(ValueError, LookupError, TypeError),
-            ) as error:
-                self._results["log"].add(
-                    "CHECKPOINT_WRONG", f"{checkpoint_path(version)} is damaged: {error}"
-                )
 
     def _check_global_registers(self) -> None:
         result = self._results["registers"]
