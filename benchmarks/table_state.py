@@ -122,6 +122,10 @@ def write_checkpoint(directory: Path, state: TableState, files: int, partitions:
 def make_table(root: str, files: int, partitions: int, after: int) -> None:
     store = LocalStore(root)
     topics = Topics(store)
+    topics.create("warm", 1)
+    warm = topics.open("warm")
+    write_checkpoint(Path(topics.uri("warm")), warm.state, 1, 1)
+    warm.store.close()
     topics.create("t", partitions)
     directory = Path(topics.uri("t"))
     opened = topics.open("t")
@@ -234,6 +238,9 @@ def main() -> None:
         making.join()
         store = LocalStore(root)
         table = store.bind("topics/t")
+        warm = store.bind("topics/warm")
+        load_table(warm).files(0).sorted()  # what the first one imports
+        warm.close()
         gc.collect()
         pa.default_memory_pool().release_unused()
         without_us = microseconds(lambda _: gc.collect(), 5)

@@ -12,6 +12,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -46,6 +47,9 @@ assert ROW_DTYPE.itemsize == _ROW.size
 #: Rows of a leaf. Half a leaf is moved by an insertion, and a whole one copied by the first change
 #: after a copy: 44 KB, some microseconds.
 _LEAF_ROWS: Final = 512
+
+#: Files of all tables that are kept as objects once they were asked for, 3 MB of them.
+_MADE_MAX: Final = 4096
 
 #: In the usual path of a data file, from its end: where the 20 digits of the base offset begin,
 #: right behind the directory, and the hyphen behind them.
@@ -96,6 +100,32 @@ def pack(file: DataFile) -> bytes | None:
         )
     except struct.error:
         return None
+
+
+_Fields = tuple[int, int, int, int, int, int, int, int, int, bytes]
+
+
+def _file(directory: str, partition: int, fields: _Fields) -> DataFile:
+    base_offset, last_offset, records, size, least, most, modified, crc32c, flags, name = fields
+    return DataFile(
+        f"{directory}{base_offset:020d}-{name.hex()}.parquet",
+        partition,
+        base_offset,
+        last_offset,
+        records,
+        size,
+        least,
+        most,
+        modified,
+        flags & DATA_CHANGE != 0,
+        crc32c if flags & HAS_TAIL_CRC32C else None,
+    )
+
+
+@lru_cache(maxsize=_MADE_MAX)
+def _made(directory: str, partition: int, row: bytes) -> DataFile:
+    """The file of a row. Plans for fetches ask for the same ones again and again."""
+    return _file(directory, partition, _ROW.unpack(row))
 
 
 class _Leaf:
@@ -229,10 +259,13 @@ class PackedFiles:
             last = bisect_left(leaf.bases, end_offset, first)
             missing = files_max - len(found)
             if timestamp_ms_min is None:
-                rows = leaf.rows[first * _ROW.size : min(last, first + missing) * _ROW.size]
-                found += map(self._file, _ROW.iter_unpack(rows))
+                rows = bytes(leaf.rows[first * _ROW.size : min(last, first + missing) * _ROW.size])
+                found += [
+                    _made(self.directory, self._partition, rows[at : at + _ROW.size])
+                    for at in range(0, len(rows), _ROW.size)
+                ]
             else:
-                rows = leaf.rows[first * _ROW.size : last * _ROW.size]
+                rows = bytes(leaf.rows[first * _ROW.size : last * _ROW.size])
                 late = (one for one in _ROW.iter_unpack(rows) if one[5] >= timestamp_ms_min)
                 found += map(self._file, islice(late, missing))
             if last < len(leaf.bases) or len(found) >= files_max:
@@ -250,21 +283,8 @@ class PackedFiles:
             # Of a copy: a bytearray that is looked at cannot be changed.
             yield from map(self._file, _ROW.iter_unpack(bytes(leaf.rows)))
 
-    def _file(self, fields: tuple[int, int, int, int, int, int, int, int, int, bytes]) -> DataFile:
-        base_offset, last_offset, records, size, least, most, modified, crc32c, flags, name = fields
-        return DataFile(
-            f"{self.directory}{base_offset:020d}-{name.hex()}.parquet",
-            self._partition,
-            base_offset,
-            last_offset,
-            records,
-            size,
-            least,
-            most,
-            modified,
-            flags & DATA_CHANGE != 0,
-            crc32c if flags & HAS_TAIL_CRC32C else None,
-        )
+    def _file(self, fields: _Fields) -> DataFile:
+        return _file(self.directory, self._partition, fields)
 
     def _locate(self, path: PackedPath) -> tuple[int, int] | None:
         """The leaf of a file, and its row there."""
