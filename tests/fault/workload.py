@@ -302,9 +302,11 @@ def stored_records(warehouse: Path, topics: Mapping[str, int]) -> set[RecordName
 
 
 def orphaned_records(warehouse: Path) -> set[RecordName]:
-    """Every record that a gateway kept beside its write-ahead log."""
+    """Every record that a gateway kept beside its write-ahead log, or in it: where the topic's
+    leader has not appended to the partition since, records wait."""
     found: set[RecordName] = set()
-    for path in (warehouse / "wal").glob("*/*.orphans"):
+    logs = warehouse / "wal"
+    for path in [*logs.glob("*/*.orphans"), *logs.glob("*/*.wal")]:
         for frame in decode_segment(path.read_bytes(), str(path), is_last=False):
             for _, entry in frame.entries:
                 request = decode_entry(entry)
