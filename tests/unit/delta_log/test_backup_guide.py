@@ -1,0 +1,72 @@
+"""A copy of a live topic as `docs/guides/backup.md` has it: whole, with all that was there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from tests.unit.delta_log.tables import append, create_table
+
+from mainstem.delta_log import LocalStore, load_table
+from mainstem.delta_log.table import LiveTable, create_checkpoint
+from mainstem.delta_log.verify import verify_named
+
+GUIDE = Path(__file__).resolve().parents[3] / "docs/guides/backup.md"
+
+
+def _script() -> str:
+    (code,) = re.findall(r"```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    copying, _, verifying = code.rpartition("mainstem cluster verify")
+    assert verifying, "the last line verifies, which the test does in its own process"
+    return str(copying)
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+def test_every_copy_of_a_topic_under_load_is_whole_and_has_all_that_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    warehouse = LocalStore(tmp_path / "warehouse")
+    store = warehouse.bind("topics/t", create=True)
+    state = create_table(store)
+    stop = threading.Event()
+    acknowledged = [0]
+
+    def write() -> None:
+        while not stop.is_set():
+            append(store, state, state.version % 4)
+            acknowledged[0] = state.version
+            if state.version % 20 == 0:
+                create_checkpoint(store, LiveTable.of(state))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(12):
+            while acknowledged[0] < 15 * number:
+                time.sleep(0.005)
+            before = acknowledged[0]
+            copy = tmp_path / f"copy{number}"
+            command = ["bash", "-c", _script(), "copy-topic.sh", warehouse.uri, "t", str(copy)]
+            subprocess.run(command, check=True, timeout=60)
+            target = LocalStore(copy)
+            report = verify_named(target, "t")
+            assert report.ok, report.findings
+            assert report.table_version >= before
+            assert DeltaTable(copy / "topics/t").version() == report.table_version
+            bound = target.bind("topics/t")
+            assert load_table(bound).version == report.table_version
+            bound.close()
+            target.close()
+    finally:
+        stop.set()
+        writer.join()
+        store.close()
+        warehouse.close()
+    assert state.version >= 165
+    assert load_table(LocalStore(tmp_path / "copy11/topics/t")).checkpoint_version > 0
