@@ -24,7 +24,6 @@ from mainstem.delta_log.table import (
     OpenTopic,
     TableCommit,
     TableState,
-    commit_beside_leader,
     file_time_ms,
     is_expired,
     replace_files,
@@ -43,9 +42,9 @@ from mainstem.jobs.job import (
 )
 from mainstem.jobs.task_files import (
     COMMIT_FILES_MAX,
-    check_present,
     check_superseded,
     commit_groups,
+    commit_with_files,
     delete_files,
     file_limits,
 )
@@ -159,7 +158,7 @@ class Compaction(Job[Merge, Merged]):
         merges = zip(plan.tasks, results, strict=True)
         for group in commit_groups(merges, lambda merge: len(merge[0].files)):
             found = _Swap(opened.store, group, now_ms)
-            one = commit_beside_leader(opened, found.build)
+            one = commit_with_files(opened, found.build)
             if one is not None:
                 landed.append(one)
                 opened = replace(opened, state=one.state)
@@ -195,26 +194,29 @@ class _Swap:
         return [self._merges[index] for index in sorted(self._kept)]
 
     def build(self, state: TableState) -> TableCommit | None:
-        """The commit; None: all were superseded.
-
-        Raises:
-            LogDamagedError: A file that was made is not there.
-        """
+        """The commit; None: all were superseded."""
         self._kept.clear()
         actions: list[Action] = []
+        needed: list[str] = []
         for index, (task, result) in enumerate(self._merges):
             if not all(state.is_active(file.path) for file in task.files):
                 continue
             if any(is_expired(state, file) for file in result.files):
                 continue  # this process slept, and vacuum has taken them
-            check_present(self._store, result.files)
             self._kept.add(index)
+            needed += [file.path for file in result.files]
             actions += replace_files(
                 state, task.files, result.files, now_ms=self._now_ms, data_change=False
             )
         if not actions:
             return None
-        return TableCommit.of("COMPACT", actions, timestamp_ms=self._now_ms)
+        return TableCommit.of(
+            "COMPACT",
+            actions,
+            timestamp_ms=self._now_ms,
+            needed_files=needed,
+            survives_appends=True,
+        )
 
     def delete_rest(self) -> None:
         """Deletes what was made of files that others removed first."""

@@ -26,14 +26,13 @@ from mainstem.delta_log.table import (
     TableCommit,
     TableState,
     believed_ms,
-    commit_beside_leader,
     is_expired,
     registers,
     replace_files,
 )
 from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, Plan, PlanLine, TableView
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask, clean_partition
-from mainstem.jobs.task_files import check_present, commit_groups, delete_files, file_limits
+from mainstem.jobs.task_files import commit_groups, commit_with_files, delete_files, file_limits
 from mainstem.jobs.tombstones import TombstoneRun, added, freed, tombstone_runs
 from mainstem.limits import MIB
 
@@ -139,7 +138,7 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
         cleanings = zip(plan.tasks, results, strict=True)
         for group in commit_groups(cleanings, lambda one: len(one[1].removed)):
             found = _Commit(opened.store, plan.folder, group, now_ms)
-            one = commit_beside_leader(opened, found.build)
+            one = commit_with_files(opened, found.build)
             if one is not None:
                 landed.append(one)
                 opened = replace(opened, state=one.state)
@@ -179,6 +178,7 @@ class _Commit:
         """The commit; None: all were superseded, or the policy has changed."""
         self.taken = []
         actions: list[Action] = []
+        needed: list[str] = []
         config = _config(self._folder, state)
         for task, result in self._cleanings:
             if not config.compacts or not is_current(state, task, result):
@@ -191,11 +191,17 @@ class _Commit:
                 )
             except FileSuperseded:
                 continue
-            check_present(self._store, result.added)
+            needed += [file.path for file in result.added]
             self.taken.append(result)
         if not actions:
             return None
-        return TableCommit.of("KEYED COMPACTION", actions, timestamp_ms=self._now_ms)
+        return TableCommit.of(
+            "KEYED COMPACTION",
+            actions,
+            timestamp_ms=self._now_ms,
+            needed_files=needed,
+            survives_appends=True,
+        )
 
     def delete_rest(self) -> None:
         """Removes the files of what was left out."""

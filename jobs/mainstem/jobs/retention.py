@@ -175,7 +175,13 @@ class Retention(Job[Task, TaskResult]):
             removed[:] = [file for path in gone if (file := state.file(path))]
             if not actions:
                 return None
-            return TableCommit.of("RETENTION", actions, timestamp_ms=now_ms, frees_space=True)
+            return TableCommit.of(
+                "RETENTION",
+                actions,
+                timestamp_ms=now_ms,
+                frees_space=True,
+                survives_appends=True,
+            )
 
         before, attempts, version = Counts(), 0, None
         # A commit removes so many files; each moves the starts over some more.

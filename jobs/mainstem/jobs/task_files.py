@@ -8,8 +8,16 @@ from typing import Final, TypeVar
 
 from mainstem.config import TopicConfig
 from mainstem.delta_log.files import DataFileMissing
-from mainstem.delta_log.store import NotFound, Store
-from mainstem.delta_log.table import DataFile, load_table
+from mainstem.delta_log.store import Store
+from mainstem.delta_log.table import (
+    Build,
+    DataFile,
+    FileGone,
+    Landed,
+    OpenTopic,
+    commit_beside_leader,
+    load_table,
+)
 from mainstem.errors import LogDamagedError, MainstemError
 from mainstem.limits import KIB
 
@@ -76,23 +84,24 @@ def check_superseded(store: Store, missing: DataFileMissing) -> None:
         raise missing
 
 
-def check_present(store: Store, files: Iterable[DataFile]) -> None:
-    """Nothing that is not there becomes part of the table.
+def commit_with_files(opened: OpenTopic, build: Build) -> Landed | None:
+    """As `commit_beside_leader`, for a commit that adds files that tasks wrote, which it names as
+    its `needed_files`: nothing that is not there becomes part of the table.
 
-    A run may take long; what is written and not committed is protected from vacuum by its age only.
+    A run may take long, or be stopped between its tasks and its commit; what is written and not
+    committed is protected from vacuum by its age only.
 
     Raises:
         LogDamagedError: A file is gone.
     """
-    for file in files:
-        try:
-            store.open(file.path).close()
-        except NotFound as error:
-            raise LogDamagedError(
-                f"{file.path}, which a job's task wrote, is gone before its commit: vacuum keeps "
-                "new files for too short a time; nothing was done",
-                file=file.path,
-            ) from error
+    try:
+        return commit_beside_leader(opened, build)
+    except FileGone as gone:
+        raise LogDamagedError(
+            f"{gone.path}, which a job's task wrote, is gone before its commit: vacuum keeps "
+            "new files for too short a time; nothing was done",
+            file=gone.path,
+        ) from gone
 
 
 def delete_files(store: Store, files: Iterable[DataFile]) -> None:

@@ -94,7 +94,13 @@ class Vacuum(DeletionJob):
             if state.register_value(registers.VACUUMED) >= plan.until_ms:
                 return None
             done = Register(registers.VACUUMED, plan.until_ms)
-            return TableCommit.of("VACUUM", [done], timestamp_ms=now_ms, frees_space=True)
+            return TableCommit.of(
+                "VACUUM",
+                [done],
+                timestamp_ms=now_ms,
+                frees_space=True,
+                survives_appends=True,
+            )
 
         landed = commit_beside_leader(opened, build)
         if landed is None:

@@ -6,9 +6,11 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.jobs.topic_tables import (
     NOW_MS,
     Appends,
@@ -350,6 +352,70 @@ def test_output_that_was_vacuumed_before_the_commit_does_not_become_part_of_the_
     with pytest.raises(LogDamagedError, match="gone before its commit"):
         job.commit(opened, plan, results, NOW_MS)
     assert file_count(opened.store) == 8
+    check_verified(opened.store)
+
+
+class _Leader:
+    """A store hook for a job: appends once more before each of its attempts to commit."""
+
+    def __init__(self, topics: Topics, attempts: int) -> None:
+        self._log = Appends(topics.open("t"))
+        self._left = attempts
+
+    def __call__(self, call: str, path: str) -> None:
+        if call == "put_if_absent" and self._left:
+            self._left -= 1
+            self._log.append(0, [b"new"])
+
+    def close(self) -> None:
+        self._log.opened.store.close()
+
+
+def test_a_merge_that_a_fast_leader_is_always_ahead_of_is_made_into_a_commit_once_only(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many files it has, an attempt takes no longer than an append: so it lands."""
+    opened = _mixed(topics).opened
+    job = Compaction()
+    plan = _plan(job, opened)
+    results = [job.run_task(opened.store, task) for task in plan.tasks]
+    leader = _Leader(topics, attempts=6)
+    builds = []
+    real = TableCommit.of
+
+    def counted(operation: str, *arguments: Any, **named: Any) -> TableCommit:
+        if operation == "COMPACT":
+            builds.append(operation)
+        return real(operation, *arguments, **named)
+
+    monkeypatch.setattr(TableCommit, "of", counted)
+    beside = OpenTopic("t", FaultyStore(opened.store, before=leader), load_table(opened.store))
+    outcome = job.commit(beside, plan, results, NOW_MS)
+    leader.close()
+    assert (outcome.kind, outcome.attempts, builds) == (OutcomeKind.OK, 7, ["COMPACT"])
+    check_verified(opened.store)
+
+
+def test_output_that_goes_while_the_commit_is_tried_does_not_become_part_of_the_table(
+    topics: Topics,
+) -> None:
+    """As after a process was stopped in between for longer than vacuum waits."""
+    opened = _mixed(topics).opened
+    job = Compaction()
+    plan = _plan(job, opened)
+    results = [job.run_task(opened.store, task) for task in plan.tasks]
+    leader = _Leader(topics, attempts=1)
+
+    def before(call: str, path: str) -> None:
+        leader(call, path)
+        if call == "put_if_absent":
+            opened.store.delete(results[0].files[0].path)
+
+    beside = OpenTopic("t", FaultyStore(opened.store, before=before), load_table(opened.store))
+    with pytest.raises(LogDamagedError, match="gone before its commit"):
+        job.commit(beside, plan, results, NOW_MS)
+    leader.close()
+    assert file_count(opened.store) == 9
     check_verified(opened.store)
 
 
