@@ -141,6 +141,8 @@ def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> 
     rows: list[list[object]] = []
     failed = False
     try:
+        for name in () if topics else Topics(store).other_directories():
+            say(f"note: topics/{name} is not a topic: it has no log that can be read")
         for topic in topics or Topics(store).names():
             try:
                 report = verify_named(store, topic)

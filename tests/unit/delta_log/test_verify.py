@@ -757,6 +757,16 @@ def test_the_command_reports_a_topic_that_is_not_there_and_goes_on(
     assert {row["status"] for row in rows[1:]} == {"OK"}
 
 
+def test_the_command_names_directories_that_are_no_topic(table: Table, tmp_path: Path) -> None:
+    (tmp_path / "warehouse/topics/lost+found").mkdir()
+    (tmp_path / "warehouse/topics/emptied/_delta_log").mkdir(parents=True)
+    answer = run("cluster", "verify", "--warehouse", f"{tmp_path}/warehouse")
+    assert answer.exit_code == 0, answer.output
+    for name in ("lost+found", "emptied"):
+        assert f"note: topics/{name} is not a topic" in answer.stderr
+    assert "topics/t " not in answer.stderr
+
+
 def test_the_command_says_so_where_there_is_no_warehouse(tmp_path: Path) -> None:
     answer = run("cluster", "verify", "--warehouse", f"{tmp_path}/none")
     assert answer.exit_code == 1

@@ -88,6 +88,12 @@ class Topics:
         """
         return [name for name in self._store.list_directories(self._folder) if self._is_topic(name)]
 
+    def other_directories(self) -> list[str]:
+        """The names of directories beside the topics that are not one: without a log that can be
+        found, or with a name that no topic can have."""
+        found = self._store.list_directories(self._folder)
+        return [name for name in found if not self._is_topic(name)]
+
     def exists(self, topic: str) -> bool:
         """Whether there is a topic of that name. Raises InvalidTopicError if none can have it."""
         return self._has_log(check_topic_name(topic))
