@@ -7,12 +7,15 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mainstem.delta_log.files.checksums import crc32c
 from mainstem.delta_log.files.data_file_encoder import COMPRESSED, DataFileEncoder, new_path
 from mainstem.delta_log.files.data_file_reader import DataFileReader, open_data_file
+from mainstem.delta_log.files.small_data_file import SmallRows, encode_small_file
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table import DataFile, ProducerBatch
 from mainstem.errors import LogDamagedError
@@ -50,15 +53,54 @@ def encode_data_file(
         now_ms: Becomes the file's modification time.
         producers: Who numbered each batch. None: nobody numbered any.
     """
-    counts = [batch.num_rows for batch in batches]
-    rows = sum(counts)
-    assert rows > 0
-    records = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches)
-    timestamps = np.concatenate(
-        [timestamps_ms_column(batch.column("timestamp")) for batch in batches]
-    )
+    assert any(batch.num_rows for batch in batches)
     types = [timestamp_type] * len(batches) if isinstance(timestamp_type, int) else timestamp_type
-    producer_ids, sequences = _numbering(counts, producers or [None] * len(batches))
+    producers = producers or [None] * len(batches)
+    small = SmallRows.of(batches, types, producers)
+    if small is not None:
+        rows = len(small.values)
+        timestamps_us = small.timestamps_us
+        earliest_ms, latest_ms = min(timestamps_us) // 1_000, max(timestamps_us) // 1_000
+        data = pa.py_buffer(encode_small_file(partition, base_offset, small))
+        tail_crc32c = crc32c(data)
+    else:
+        rows = sum(batch.num_rows for batch in batches)
+        timestamps = np.concatenate(
+            [timestamps_ms_column(batch.column("timestamp")) for batch in batches]
+        )
+        earliest_ms, latest_ms = int(timestamps.min()), int(timestamps.max())
+        data, tail_crc32c = _encode(
+            partition, base_offset, batches, timestamps, types, producers, compression_type
+        )
+    file = DataFile(
+        path=new_path(partition, base_offset),
+        partition=partition,
+        base_offset=base_offset,
+        last_offset=base_offset + rows - 1,
+        record_count=rows,
+        size_bytes=data.size,
+        timestamp_ms_min=earliest_ms,
+        timestamp_ms_max=latest_ms,
+        modified_ms=now_ms,
+        tail_crc32c=tail_crc32c,
+    )
+    return file, data
+
+
+def _encode(
+    partition: int,
+    base_offset: int,
+    batches: Sequence[pa.RecordBatch],
+    timestamps: npt.NDArray[np.int64],
+    types: Sequence[int],
+    producers: Sequence[ProducerBatch | None],
+    compression_type: str,
+) -> tuple[pa.Buffer, int]:
+    """The file, and the checksum of its tail, as Arrow writes it."""
+    counts = [batch.num_rows for batch in batches]
+    records = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches)
+    rows = records.num_rows
+    producer_ids, sequences = _numbering(counts, producers)
     sizes = {name: records.column(name).nbytes for name in COMPRESSED}
     large = [
         name
@@ -79,20 +121,7 @@ def encode_data_file(
         ],
         _row_group_rows(rows, sum(sizes.values())),
     )
-    data, tail_crc32c = encoder.finish()
-    file = DataFile(
-        path=new_path(partition, base_offset),
-        partition=partition,
-        base_offset=base_offset,
-        last_offset=base_offset + rows - 1,
-        record_count=rows,
-        size_bytes=data.size,
-        timestamp_ms_min=int(timestamps.min()),
-        timestamp_ms_max=int(timestamps.max()),
-        modified_ms=now_ms,
-        tail_crc32c=tail_crc32c,
-    )
-    return file, data
+    return encoder.finish()
 
 
 def _numbering(

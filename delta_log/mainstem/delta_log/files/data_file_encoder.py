@@ -42,7 +42,7 @@ _DICTIONARY: Final = ["partition", "timestamp_type", "producer_id", "headers.lis
 
 #: What Spark and the index prune on; of `partition`, Iceberg takes the file's partition from there.
 #: None on key and value: one large value would fill the log.
-_STATISTICS: Final = ["partition", "offset", "timestamp"]
+STATISTICS: Final = ["partition", "offset", "timestamp"]
 
 
 class DataFileEncoder:
@@ -66,7 +66,7 @@ class DataFileEncoder:
             compression_level=None if level is None else dict.fromkeys(columns, level),
             use_dictionary=_DICTIONARY,
             column_encoding=_ENCODINGS,
-            write_statistics=_STATISTICS,
+            write_statistics=STATISTICS,
             write_page_checksum=True,
             store_schema=False,
         )
