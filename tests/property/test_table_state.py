@@ -276,6 +276,8 @@ def test_files_of_any_kind_are_kept_found_and_removed_as_in_a_dictionary_of_path
     for file in files:
         assert state.is_active(file.path) == (file.path in model)
         assert state.file(file.path) == model.get(file.path)
+        there = state.file(file.path)
+        assert state.active_files().size_bytes(file.path) == (there and there.size_bytes)
     for partition in (0, 1, 12, 5):
         found = state.files(partition)
         mine = found.sorted()

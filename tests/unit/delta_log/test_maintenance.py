@@ -214,14 +214,14 @@ class _Held:
 
 
 def _wrong(live: LiveTable, what: str) -> LiveTable:
-    files, held = dict(live.files), dict(live.registers)
-    path, file = next(iter(files.items()))
+    files, held = live.files.copy(), dict(live.registers)
+    file = next(files.files())
     if what == "a file too many":
-        del files[path]
+        files.remove(file.path)
     elif what == "a file too few":
-        files["partition=0/more"] = file
+        files.add(replace(file, path="partition=0/more"))
     elif what == "another size":
-        files[path] = replace(file, size_bytes=file.size_bytes + 1)
+        files.add(replace(file, size_bytes=file.size_bytes + 1))
     elif what == "another register":
         held["mainstem/leo/0"] = Register("mainstem/leo/0", 1)
     elif what == "a register too few":

@@ -204,6 +204,14 @@ class FileIndex(Mapping[str, DataFile]):
     def __iter__(self) -> Iterator[str]:
         return (file.path for file in self.files())
 
+    def size_bytes(self, path: str) -> int | None:
+        """The size of the file of a path; None: there is none. Makes no object of it."""
+        file = self._recent.get(path) or self._kept.get(path)
+        if file is not None:
+            return file.size_bytes
+        files, parsed = self._packed_of(path), PackedPath.parse(path)
+        return None if files is None or parsed is None else files.packed.size_bytes(parsed)
+
     def files(self) -> Iterator[DataFile]:
         """Every file; those of a partition together."""
         for files in list(self._partitions.values()):

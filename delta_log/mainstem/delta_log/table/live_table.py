@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from mainstem.config import TopicConfig, interval_ms
 from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table.actions import (
-    DataFile,
     Metadata,
     Protocol,
     Register,
     action_from_json,
 )
 from mainstem.delta_log.table.checkpoint_file import read_checkpoint
+from mainstem.delta_log.table.file_index import FileIndex
 from mainstem.delta_log.table.log_files import checkpoint_path
 from mainstem.delta_log.table.snapshot import action_rows
 from mainstem.delta_log.table.state import TableState
@@ -44,12 +44,12 @@ class LiveTable:
     version: int
     protocol: Protocol
     metadata: Metadata
-    files: Mapping[str, DataFile]
+    files: FileIndex
     registers: Mapping[str, Register]
 
     @classmethod
     def of(cls, state: TableState) -> Self:
-        """What the state has now: a copy of two dictionaries, 1 ms for 60,000 files."""
+        """What the state has now: a copy that shares most of its files with it."""
         assert state.protocol is not None
         assert state.metadata is not None
         return cls(
@@ -85,7 +85,7 @@ def compare_checkpoint(data: bytes, path: str, live: LiveTable) -> None:
     """Compares a checkpoint's content: files with their sizes, registers, protocol and metadata.
     Statistics are left to `mainstem cluster verify`.
 
-    A tenth of a second for 60,000 files.
+    Some 0.3 s for 60,000 files, in the caller's thread.
 
     Raises:
         LogDamagedError: It is damaged, or says something else.
@@ -108,8 +108,7 @@ def _check_files(path: str, parquet: pq.ParquetFile, live: LiveTable) -> None:
             if name is None:
                 continue
             count += 1
-            file = live.files.get(unquote(name))
-            if file is None or file.size_bytes != size:
+            if size is None or live.files.size_bytes(unquote(name)) != size:
                 unknown.append(unquote(name))
     if unknown or count != len(live.files):
         shown = f", for example {', '.join(unknown[:_SHOWN])}" if unknown else ""

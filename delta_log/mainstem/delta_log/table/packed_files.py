@@ -223,6 +223,15 @@ class PackedFiles:
         index, at = found
         return self._file(_ROW.unpack_from(self._leaves[index].rows, at * _ROW.size))
 
+    def size_bytes(self, path: PackedPath) -> int | None:
+        """The size of the file of a path of this partition."""
+        found = self._locate(path)
+        if found is None:
+            return None
+        index, at = found
+        size: int = _ROW.unpack_from(self._leaves[index].rows, at * _ROW.size)[3]
+        return size
+
     def has(self, path: PackedPath) -> bool:
         """Whether there is a file of a path of this partition."""
         return self._locate(path) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
 from mainstem.config import TopicConfig
 from mainstem.delta_log.table import registers
@@ -186,7 +186,7 @@ class TableState:
         """The active file of a path."""
         return self._files.get(path)
 
-    def active_files(self) -> Mapping[str, DataFile]:
+    def active_files(self) -> FileIndex:
         """Every active file by its path: a copy, which does not change with the state."""
         return self._files.copy()
 
