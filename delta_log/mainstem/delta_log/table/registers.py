@@ -1,21 +1,7 @@
 """The names of the log's registers: Delta `txn` actions, which change atomically with the data.
 
-| register | value |
-|---|---|
-| `mainstem/leo/<partition>` | the next offset; survives the retention of all files; never expires |
-| `mainstem/lso/<partition>` | the first readable offset |
-| `mainstem/cleaned/<partition>` | keyed compaction has seen every record before it: only there may offsets be missing |
-| `mainstem/tombstones/<partition>/<slot>/end` | tombstones before this offset, and from the next lower end of another slot on, were first seen by one compaction; 0: the slot is free |
-| `mainstem/tombstones/<partition>/<slot>/expiry` | from this time on (ms since 1970) they may go |
-| `mainstem/epoch` | the leader epoch: a writer that sees a higher one than its own stops |
-| `mainstem/epoch/<partition>` | the leader epoch in which the partition's last record was accepted; never goes back |
-| `mainstem/producer/<producer id>/<partition>` | the last sequence, with the time of its commit; goes when the leader forgets the producer |
-| `mainstem/producer/<producer id>/<partition>/epoch` | its epoch, if that is not 0: counts while it has the same time as the last sequence; likewise |
-| `mainstem/wal/<gateway id>/<log id>` | the last request that this gateway accepted, while it had this write-ahead log, and the table has; `mainstem/wal/<gateway id>` of a log that was begun by an older version |
-| `mainstem/vacuumed` | files that were removed from the table up to this time (ms since 1970) are deleted |
-| `mainstem/orphaned` | files that no version knows and that were written up to this time (ms since 1970) are being deleted: no commit may bring them in any more |
-| `mainstem/deleted` | 1: the topic was deleted, whatever is left of its directory |
-"""  # noqa: E501 (a table)
+What each of them means is specified in `docs/concepts/table-format.md`; a test compares the names.
+"""
 
 from __future__ import annotations
 
