@@ -135,7 +135,7 @@ class Planner:
             if not self._has(where):
                 self._lose(self._gone(where))
                 continue
-            # A first batch that began at "latest" can begin after its end when it is planned anew
+            # A first batch that began at "latest" can begin after its end when it is planned again
             # after a restart. It was empty, see `latest`, and is again; the next one goes on from
             # its end.
             ranges.append(self._range(where, self._begin(where, start.get(where)), last))

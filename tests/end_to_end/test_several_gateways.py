@@ -128,7 +128,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def coordinator_of(gateway: GatewayProcess) -> str:
-    """The address of whoever coordinates the groups, as this gateway says."""
+    """The address of the gateway that coordinates the groups, as this gateway says."""
     with grpc.insecure_channel(gateway.address) as channel:
         try:
             groups_pb2_grpc.GroupsStub(channel).ListGroups(
@@ -166,7 +166,7 @@ def test_a_consumer_finds_the_coordinator_elsewhere_and_keeps_its_offsets_when_t
     ):
         with AdminClient({"bootstrap.servers": second.address}) as admin:
             admin.create_topic("t", 3)
-        assert coordinator_of(first) == first.address, "whoever is asked first"
+        assert coordinator_of(first) == first.address, "the gateway that is asked first"
         assert coordinator_of(second) == first.address
         config = {
             "bootstrap.servers": second.address,

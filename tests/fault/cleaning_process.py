@@ -15,7 +15,7 @@ import time
 from unittest.mock import patch
 
 from mainstem.delta_log import Committer, LocalStore, Store
-from mainstem.delta_log.table import LiveTable, Outcome, TableCommit, check_checkpoint
+from mainstem.delta_log.table import CommitOutcome, LiveTable, TableCommit, check_checkpoint
 from mainstem.delta_log.table import maintenance as maintenance_module
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.runner import run_job
@@ -30,7 +30,7 @@ OPERATIONS = {"RETENTION", "VACUUM"}
 class _StoppedCommitter(Committer):
     step = ""
 
-    def commit(self, version: int, commit: TableCommit, after_id: str = "") -> Outcome:
+    def commit(self, version: int, commit: TableCommit, after_id: str = "") -> CommitOutcome:
         ours = commit.info.operation in OPERATIONS
         if ours and self.step == "before-commit":
             _stop()

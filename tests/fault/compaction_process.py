@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from mainstem.delta_log import Committer, Store
 from mainstem.delta_log.store import open_warehouse
-from mainstem.delta_log.table import Outcome, TableCommit, Topics
+from mainstem.delta_log.table import CommitOutcome, TableCommit, Topics
 from mainstem.jobs.compaction import Compaction, Merge, Merged
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.session import spark_session
@@ -42,7 +42,7 @@ class _StoppedWhenWritten(Compaction):
 class _StoppedCommitter(Committer):
     step = ""
 
-    def commit(self, version: int, commit: TableCommit, after_id: str = "") -> Outcome:
+    def commit(self, version: int, commit: TableCommit, after_id: str = "") -> CommitOutcome:
         if commit.info.operation != "COMPACT":
             return super().commit(version, commit, after_id)
         if self.step == "before-commit":

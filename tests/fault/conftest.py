@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 @pytest.fixture
 def report(capsys: pytest.CaptureFixture[str]) -> Callable[[object], None]:
-    """Prints a test's figures where people see them, whoever captures output."""
+    """Prints a test's figures where people see them, also when pytest captures output."""
 
     def show(figures: object) -> None:
         with capsys.disabled():

@@ -158,7 +158,7 @@ class Member:
 
 
 class Automatic(Member):
-    """Auto-commit: whoever polls again is done with what it had."""
+    """Auto-commit: a consumer that polls again is done with what it had."""
 
     auto_commit = True
 
@@ -310,7 +310,7 @@ def _now_ms() -> int:
 
 
 def _stdin_ended() -> bool:
-    """Whether whoever started this process wants it to end, or is gone."""
+    """Whether the process that started this one wants it to end, or is gone."""
     return bool(select.select([sys.stdin], [], [], 0.0)[0])
 
 

@@ -186,7 +186,7 @@ def _value(number: int) -> bytes:
 
 
 def _stdin_ended(wait_s: float) -> bool:
-    """Waits, and tells whether whoever started this process wants it to end, or is gone."""
+    """Waits, and tells whether the process that started this one wants it to end, or is gone."""
     ends_at = time.monotonic() + wait_s
     while True:
         ready, _, _ = select.select([sys.stdin], [], [], max(ends_at - time.monotonic(), 0.0))

@@ -31,7 +31,7 @@ from mainstem.client import AdminClient
 from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
 from mainstem.testing import GatewayProcess, HistoryWriter, Send
-from mainstem.testing._history import Outcome
+from mainstem.testing._history import SendOutcome
 
 TOPICS = {"orders": 3, "clicks": 1}
 
@@ -168,7 +168,8 @@ def run_race(
 
 
 class Challenger:
-    """Sends single records to one gateway whoever leads, in a thread, while the block lasts.
+    """Sends single records to one gateway whether it leads or not, in a thread, while the block
+    lasts.
 
     So the gateway is asked to lead as soon as the other one is not heard of.
     """
@@ -215,7 +216,7 @@ class Challenger:
             acks=log_pb2.ACKS_ALL,
             records=log_pb2.Records(records=[record]),
         )
-        outcome: Outcome = "ok"
+        outcome: SendOutcome = "ok"
         offset = -1
         try:
             answer = stub.Produce(request, timeout=5.0)

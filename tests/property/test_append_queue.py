@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from mainstem.delta_log import ByteBudget, Slice
-from mainstem.delta_log.append import AppendQueue, Group, Pending, ProducerStates
+from mainstem.delta_log.append import AppendQueue, Pending, Portion, ProducerStates
 from mainstem.errors import BackPressureError
 from mainstem.records import records_to_wire_batch
 
@@ -57,7 +57,7 @@ class Queues(RuleBasedStateMachine):
         self.ends = [dict(START) for _ in range(2)]
         self.tokens = 0
 
-    groups = Bundle("groups")
+    portions = Bundle("portions")
 
     @rule(topic=st.integers(0, 1), slices=REQUESTS, size=st.integers(0, 120))
     def accept(self, topic: int, slices: list[tuple[int, int]], size: int) -> None:
@@ -85,9 +85,9 @@ class Queues(RuleBasedStateMachine):
         self.waiting[topic].append((self.tokens, slices, size))
         self.tokens += 1
 
-    @rule(target=groups, topic=st.integers(0, 1), bytes_max=st.integers(0, 150))
-    def take(self, topic: int, bytes_max: int) -> tuple[int, Group[int]]:
-        group = self.queues[topic].take(bytes_max)
+    @rule(target=portions, topic=st.integers(0, 1), bytes_max=st.integers(0, 150))
+    def take(self, topic: int, bytes_max: int) -> tuple[int, Portion[int]]:
+        portion = self.queues[topic].take(bytes_max)
         waiting = self.waiting[topic]
         expected = waiting[:1]
         for request in waiting[1:]:
@@ -95,31 +95,31 @@ class Queues(RuleBasedStateMachine):
                 break
             expected.append(request)
         del waiting[: len(expected)]
-        assert [request.token for request in group.requests] == [one[0] for one in expected]
-        assert group.size_bytes == sum(one[2] for one in expected)
-        assert group.record_count == sum(count for one in expected for _, count in one[1])
-        self.in_commit[topic] += group.size_bytes
+        assert [request.token for request in portion.requests] == [one[0] for one in expected]
+        assert portion.size_bytes == sum(one[2] for one in expected)
+        assert portion.record_count == sum(count for one in expected for _, count in one[1])
+        self.in_commit[topic] += portion.size_bytes
         counts: dict[int, int] = {}
         for _, slices, _ in expected:
             for partition, count in slices:
                 counts[partition] = counts.get(partition, 0) + count
-        assert {batch.partition: batch.record_count for batch in group.batches()} == counts
-        for partition, (base_offset, taken) in group.by_partition().items():
+        assert {batch.partition: batch.record_count for batch in portion.batches()} == counts
+        for partition, (base_offset, taken) in portion.by_partition().items():
             first = next(
                 batch.base_offset
-                for request in group.requests
+                for request in portion.requests
                 for batch in request.batches
                 if batch.partition == partition
             )
             assert base_offset == first
             assert sum(one.records.num_rows for one in taken) == counts[partition]
-        return topic, group
+        return topic, portion
 
-    @rule(taken=consumes(groups))
-    def done(self, taken: tuple[int, Group[int]]) -> None:
-        topic, group = taken
-        self.queues[topic].done(group)
-        self.in_commit[topic] -= group.size_bytes
+    @rule(taken=consumes(portions))
+    def done(self, taken: tuple[int, Portion[int]]) -> None:
+        topic, portion = taken
+        self.queues[topic].done(portion)
+        self.in_commit[topic] -= portion.size_bytes
 
     @invariant()
     def bytes_are_accounted_for(self) -> None:
@@ -145,11 +145,11 @@ def test_every_record_leaves_once_at_the_offset_it_was_given(
         queue.accept([Slice(p, _records(count)) for p, count in slices], 10, number, 0)
     next_offsets = dict.fromkeys(range(PARTITIONS), 0)
     while len(queue):
-        group = queue.take(bytes_max)
-        for partition, (base_offset, taken) in group.by_partition().items():
+        portion = queue.take(bytes_max)
+        for partition, (base_offset, taken) in portion.by_partition().items():
             assert base_offset == next_offsets[partition]
             next_offsets[partition] += sum(one.records.num_rows for one in taken)
-        queue.done(group)
+        queue.done(portion)
     for partition in range(PARTITIONS):
         total = sum(count for slices in requests for p, count in slices if p == partition)
         assert next_offsets[partition] == total

@@ -30,7 +30,7 @@ from mainstem.delta_log.table import (
     write_checkpoint,
 )
 from mainstem.jobs.compaction import Compaction, Merge, Merged
-from mainstem.jobs.job import Outcome, OutcomeKind, Plan, TableView
+from mainstem.jobs.job import JobOutcome, OutcomeKind, Plan, TableView
 from mainstem.limits import KIB
 
 PARTITIONS = 2
@@ -154,7 +154,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     def _commit(
         self, job: Compaction, opened: OpenTopic, plan: Plan[Merge], results: list[Merged]
-    ) -> Outcome:
+    ) -> JobOutcome:
         def append_first(call: str, path: str) -> None:
             if call == "put_if_absent" and "_delta_log" in path and self.between:
                 self.append(self.between.pop(), 3)

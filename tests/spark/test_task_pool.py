@@ -15,7 +15,7 @@ from mainstem.delta_log import LocalStore, OpenTopic, Store, Topics
 from mainstem.jobs.job import (
     NOTHING,
     Job,
-    Outcome,
+    JobOutcome,
     OutcomeKind,
     Plan,
     PlanLine,
@@ -55,7 +55,7 @@ class Sleeper(Job[Nap, TaskResult]):
 
     def commit(
         self, opened: OpenTopic, plan: Plan[Nap], results: Sequence[TaskResult], now_ms: int
-    ) -> Outcome:
+    ) -> JobOutcome:
         return NOTHING
 
 

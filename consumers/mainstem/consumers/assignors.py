@@ -123,7 +123,7 @@ class _Work:
         }
 
     def hand_out(self, partitions: Collection[Partition]) -> None:
-        """Gives each partition to whoever has least of those that want it."""
+        """Gives each partition to the member that has least, of those that want it."""
         heaps: dict[frozenset[int], list[tuple[int, int]]] = {}
         readers: dict[str, frozenset[int]] = {}
         counts: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """The coordinator of consumer groups: a pure state machine, with the clock given.
 
 Heartbeats, leaves, the passing of time and changes of topics go in; answers come out. It does no
-I/O: whoever calls it makes `Group.epoch` durable before an answer leaves (see `OffsetsTable`), and
+I/O: its caller makes `Group.epoch` durable before an answer leaves (see `OffsetsTable`), and
 brings the topics in.
 """
 
@@ -129,7 +129,7 @@ class Coordinator:
 
         Raises:
             UnknownMemberError, InstanceFencedError: There is nothing to leave.
-            StaleMemberEpochError: It joined anew since this was sent.
+            StaleMemberEpochError: It joined again since this was sent.
         """
         self.tick()
         group, member = self._find(group_name, member_id, instance_id)

@@ -189,7 +189,7 @@ class Group:
         )
 
     def retarget(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Computes the target anew. Only what changes gets a new epoch."""
+        """Computes the target again. Only what changes gets a new epoch."""
         wanted: set[str] = set()
         for member in self.members.values():
             wanted |= member.wants
@@ -265,7 +265,7 @@ class Group:
         self._tell(member)
 
     def tell_again(self, member: Member) -> None:
-        """The member begins anew with what it was told last."""
+        """The member begins again with what it was told last."""
         self._tell(member)
 
     def _shrink(self, member: Member) -> None:

@@ -258,7 +258,7 @@ class OffsetsRewriter:
         return show
 
     async def _remove_before(self, first_offset: int) -> None:
-        """Removes the files that are wholly before an offset, whoever wrote them: a job may have
+        """Removes the files that are wholly before an offset, whatever wrote them: a job may have
         put others in the place of those that were there."""
         removed: list[str] = []
 

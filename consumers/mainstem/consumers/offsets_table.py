@@ -1,7 +1,7 @@
 """The table `system/consumer_offsets`: what groups have committed, the latest row of a key winning.
 
 It has the columns of a topic table, one partition, and is written by an `Appender` like a topic:
-group commit, roll-up of small files, retries, and a leader epoch that stops whoever led it before.
+group commit, roll-up of small files, retries, and a leader epoch that stops its former leader.
 `offset_rows` says what a row has, `offsets_rewriting` what becomes of those that are superseded.
 """
 

@@ -23,7 +23,7 @@ from mainstem.protocol.v1 import log_pb2
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionPlan:
+class FetchPlan:
     """Where the records of one partition are.
 
     Attributes:
@@ -50,7 +50,7 @@ class PartitionPlan:
     reader: ReadTopic | None = None
     error: MainstemError | None = None
 
-    def failed(self, error: MainstemError) -> PartitionPlan:
+    def failed(self, error: MainstemError) -> FetchPlan:
         """The same with nothing to read, because of `error`."""
         return replace(self, files=(), runs=(), error=error)
 
@@ -91,7 +91,7 @@ class FetchAnswer:
 
 
 def build_answer(
-    plans: Sequence[PartitionPlan],
+    plans: Sequence[FetchPlan],
     history: History,
     columns: tuple[str, ...],
     bytes_max: int,
@@ -151,7 +151,7 @@ def build_answer(
     return answer
 
 
-def _lost(plan: PartitionPlan, error: NotFound) -> MainstemError:
+def _lost(plan: FetchPlan, error: NotFound) -> MainstemError:
     return LogDamagedError(
         f"a data file of partition {plan.partition} of topic {plan.topic!r}, from offset "
         f"{plan.offset} on, is missing: {error}",
@@ -195,7 +195,7 @@ class _Taken:
 
 
 def _take(
-    plan: PartitionPlan,
+    plan: FetchPlan,
     taken: _Taken,
     history: History,
     columns: tuple[str, ...],

@@ -22,7 +22,7 @@ from mainstem.errors import (
     OffsetOutOfRangeError,
     ShuttingDownError,
 )
-from mainstem.ingest_gateway.fetch_answer import FetchAnswer, PartitionPlan, build_answer
+from mainstem.ingest_gateway.fetch_answer import FetchAnswer, FetchPlan, build_answer
 from mainstem.ingest_gateway.fetch_columns import columns_asked
 from mainstem.ingest_gateway.fetch_refusals import as_ours, check_count, partition_refusal
 from mainstem.ingest_gateway.fetch_session import FetchWaiters
@@ -31,7 +31,7 @@ from mainstem.ingest_gateway.history import History
 from mainstem.ingest_gateway.offset_answers import OffsetLookup, answer_query, look_up
 from mainstem.ingest_gateway.read_topics import (
     FOLLOW_INTERVAL_S,
-    LED_LOOK_INTERVAL_S,
+    LED_CATCH_UP_INTERVAL_S,
     ReadTopic,
     ReadTopics,
 )
@@ -104,7 +104,7 @@ class FetchService:
         return len(self._waiters)
 
     def wake_all(self) -> None:
-        """Answers whoever waits, with what there is."""
+        """Answers the fetches that wait, with what there is."""
         self._waiters.wake_all()
 
     async def close(self) -> None:
@@ -207,9 +207,7 @@ class FetchService:
             attempt += 1
             await self._look_again({plan.topic for plan in plans if plan.files})
 
-    async def _wait(
-        self, plans: Sequence[PartitionPlan], bytes_missing: int, timeout_s: float
-    ) -> None:
+    async def _wait(self, plans: Sequence[FetchPlan], bytes_missing: int, timeout_s: float) -> None:
         # No step of the loop lies between the plans and this: no commit is overlooked.
         for topic in {plan.topic for plan in plans}:
             if topic not in self._following:
@@ -220,7 +218,7 @@ class FetchService:
 
     async def _built(
         self,
-        plans: Sequence[PartitionPlan],
+        plans: Sequence[FetchPlan],
         columns: tuple[str, ...],
         bytes_max: int,
         *,
@@ -252,7 +250,7 @@ class FetchService:
         readers = {plan.reader for plan in plans if plan.files and plan.reader is not None}
         return await self._in_thread(readers, build)
 
-    async def _plans(self, request: log_pb2.FetchRequest, bytes_max: int) -> list[PartitionPlan]:
+    async def _plans(self, request: log_pb2.FetchRequest, bytes_max: int) -> list[FetchPlan]:
         """What is known of each partition, all at the same moment."""
         topics = dict.fromkeys(asked.topic for asked in request.partitions)
         looked: set[str] = set()
@@ -262,7 +260,7 @@ class FetchService:
                 self._plan(asked, errors.get(asked.topic), bytes_max)
                 for asked in request.partitions
             ]
-            # Whoever has an offset beyond the end may have it from a gateway that knows more.
+            # A client with an offset beyond the end may have it from a gateway that knows more.
             beyond = {
                 plan.topic
                 for plan in plans
@@ -312,18 +310,18 @@ class FetchService:
 
     def _plan(
         self, asked: log_pb2.FetchPartition, error: MainstemError | None, bytes_max: int
-    ) -> PartitionPlan:
+    ) -> FetchPlan:
         topic, partition, offset = asked.topic, asked.partition, asked.offset
         if error is not None:
-            return PartitionPlan(topic, partition, offset=offset, error=error)
+            return FetchPlan(topic, partition, offset=offset, error=error)
         found = self._topics.current(topic, any_age=True)
         assert found is not None, "a topic went between two steps of the loop"
         state, reader, led = found
         refusal = partition_refusal(state, reader, partition, asked.topic_id)
         if refusal is not None:
-            return PartitionPlan(topic, partition, offset=offset, error=refusal)
+            return FetchPlan(topic, partition, offset=offset, error=refusal)
         start, end = state.log_start_offset(partition), state.log_end_offset(partition)
-        plan = PartitionPlan(
+        plan = FetchPlan(
             topic,
             partition,
             topic_id=state.topic_id,
@@ -437,7 +435,7 @@ class FetchService:
         seen, was_led = -1, self._topics.led(topic)
         try:
             while not self._draining.is_set():
-                interval_s = LED_LOOK_INTERVAL_S if was_led else FOLLOW_INTERVAL_S
+                interval_s = LED_CATCH_UP_INTERVAL_S if was_led else FOLLOW_INTERVAL_S
                 share_s = len(self._following) * _LOOK_S / _FOLLOW_SHARE
                 await asyncio.sleep(max(interval_s, share_s))
                 if not self._waiters.waits_for(topic):
@@ -461,9 +459,10 @@ class FetchService:
                     seen = found[0].version
                     self._waiters.changed(topic)
         except MainstemError:
-            pass  # whoever waits finds out the same
+            pass  # the fetches that wait find out the same
         finally:
-            # In the same step in which nothing follows any more: whoever waits from now on sees it.
+            # In the same step in which nothing follows any more: a fetch that waits from now on
+            # sees it.
             del self._following[topic]
             self._waiters.changed(topic)
 
@@ -491,7 +490,7 @@ def fetch_handlers(fetches: FetchService) -> dict[str, Any]:
     return {"Fetch": handler}
 
 
-def _answers_at_once(plan: PartitionPlan) -> bool:
+def _answers_at_once(plan: FetchPlan) -> bool:
     """Whether waiting is of no use: there is an error, or more than one answer has, or the next
     offset moves on although there is no record."""
     if plan.error is not None or plan.end_offset < plan.high_watermark:

@@ -63,7 +63,7 @@ class FetchWaiters:
                     waiter.wake()
 
     def changed(self, topic: str) -> None:
-        """Something else has happened to the topic: whoever waits for it looks again."""
+        """Something else has happened to the topic: the fetches that wait for it look again."""
         for waiters in self._by_topic.get(topic, {}).values():
             for waiter in waiters:
                 waiter.wake()

@@ -394,7 +394,7 @@ class GroupCoordination:
     def _start_ended(self, task: asyncio.Task[Running]) -> None:
         self._starting = None
         failure = None if task.cancelled() else task.exception()
-        # Who another gateway is costs nothing to say anew.
+        # Who another gateway is costs nothing to say again.
         is_cheap = isinstance(failure, NotLeaderError)
         self._failure = failure if isinstance(failure, MainstemError) and not is_cheap else None
         self._failed_at = time.monotonic()

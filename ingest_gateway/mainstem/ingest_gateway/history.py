@@ -134,7 +134,7 @@ class History:
         return kept if kept is not None else Cursor(store, file, columns, offset)
 
     def keep(self, cursor: Cursor) -> None:
-        """Takes a cursor back, for whoever goes on there. The caller uses it no more."""
+        """Takes a cursor back, for the next reader that goes on there. The caller lets go of it."""
         with self._lock:
             dropped = [self._kept.pop(cursor.key, None)]
             self._kept[cursor.key] = cursor

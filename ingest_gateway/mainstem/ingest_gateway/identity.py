@@ -14,11 +14,11 @@ from mainstem.delta_log.system import WAREHOUSE_FILE, make_warehouse_id, read_wa
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalInUse
 from mainstem.errors import InvalidConfigError, MainstemError, StoreUnavailableError
 
-#: Gateways without a gateway.id on one warehouse. Whoever runs more gives them names.
+#: Gateways without a gateway.id on one warehouse. An operator who runs more gives them names.
 _UNNAMED_MAX: Final = 64
 
 
-class Identity:
+class GatewayIdentity:
     """An open write-ahead log under a gateway's id. Close it at the end.
 
     Args:

@@ -4,9 +4,9 @@ A lease only keeps gateways from taking topics from each other. That two never b
 the epoch in the topic's log, not on these clocks.
 
 A gateway has lost its leases when its row did not change while another one looked at it for a
-session timeout. The time in the row is for people: whoever wrote it may have a wrong clock. And
-only time counts in which the other one looked: a machine that was suspended, or a store that
-failed, says nothing of whether anybody is alive.
+session timeout. The time in the row is for people: the gateway that wrote it may have a wrong
+clock. And only time counts in which the other one looked: a machine that was suspended, or a store
+that failed, says nothing of whether anybody is alive.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class LogService(log_pb2_grpc.LogServicer):
             payload.queue_bytes,
             write_ahead=request.acks == log_pb2.ACKS_LEADER,
         )
-        # Whoever asked may be gone when it fails: the failure is then nobody's to look at.
+        # The caller may be gone when it fails: then nobody looks at the failure.
         future.add_done_callback(_retrieve)
         self._metrics.produce_records.labels(request.topic).inc(payload.record_count)
         self._metrics.produce_bytes.labels(request.topic).inc(payload.record_bytes)

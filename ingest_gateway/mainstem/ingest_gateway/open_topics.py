@@ -149,7 +149,7 @@ class OpenTopics:
         self._idle.pop(topic, None)
 
     def begin(self, operation: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Starts an operation that runs to its end whoever goes away."""
+        """Starts an operation that runs to its end, also when its caller goes away."""
         task = asyncio.get_running_loop().create_task(operation)
         self._operations.add(task)
         task.add_done_callback(self._ended)

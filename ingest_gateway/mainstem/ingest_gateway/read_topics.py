@@ -3,7 +3,7 @@
 A topic that is led elsewhere, or by nobody, is followed: its state is brought up to date from the
 store when somebody asks for it, at most once in `FOLLOW_INTERVAL_S`. An appender knows what it has
 committed itself; one without traffic is told to look what others have, such as a retention, at most
-once in `LED_LOOK_INTERVAL_S`.
+once in `LED_CATCH_UP_INTERVAL_S`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mainstem.records import check_topic_name
 FOLLOW_INTERVAL_S = 0.1
 
 #: How old the state of a topic that is led here may be when nothing is appended to it.
-LED_LOOK_INTERVAL_S = 5.0
+LED_CATCH_UP_INTERVAL_S = 5.0
 
 #: Topics that are kept open for readers. Each holds a descriptor, and a state where it is followed.
 READ_TOPICS_MAX = TOPICS_OPEN_MAX
@@ -158,7 +158,7 @@ class ReadTopics:
         known = self._registry.leading(topic) if self.led(topic) else None
         found = self._open.get(topic)
         if known is not None and known.appender is not None:
-            if not any_age and known.appender.looked_age_s > LED_LOOK_INTERVAL_S:
+            if not any_age and known.appender.state_age_s > LED_CATCH_UP_INTERVAL_S:
                 return None
             state = known.appender.state
             if found is not None and found.topic_id not in ("", state.topic_id):
@@ -233,7 +233,7 @@ class ReadTopics:
             await asyncio.wrap_future(future)
             found.refreshed_at = time_elapsed_s()
         except MainstemError:
-            # Perhaps another topic has the name now: the next one who asks looks anew.
+            # Perhaps another topic has the name now: the next one who asks looks again.
             if self._open.get(found.topic) is found:
                 self.forget(found.topic)
             raise

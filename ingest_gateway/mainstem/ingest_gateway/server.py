@@ -35,7 +35,7 @@ from mainstem.ingest_gateway.group_coordination import GroupCoordination
 from mainstem.ingest_gateway.group_metrics import GroupMetrics
 from mainstem.ingest_gateway.group_service import GroupService
 from mainstem.ingest_gateway.group_watch import watch_groups
-from mainstem.ingest_gateway.identity import Identity
+from mainstem.ingest_gateway.identity import GatewayIdentity
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.log_service import LogService
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
@@ -104,7 +104,7 @@ class Gateway:
         self._metrics.registry.register(GroupMetrics(self._groups, self._registry))
         self._watching: asyncio.Task[None] | None = None
         self._recovering: asyncio.Task[None] | None = None
-        self._identity: Identity | None = None
+        self._identity: GatewayIdentity | None = None
         self._leases: Leases | None = None
         self._producer_ids = ProducerIdSource(self._store, self._pool, self._registry.maintain)
         self._telling: set[asyncio.Task[None]] = set()
@@ -141,8 +141,8 @@ class Gateway:
             await loop.run_in_executor(self._pool, self._store.fill_reserve)
         except StoreUnavailableError as error:
             log.warning("no space is set aside for deletions", error=error.message)
-        identity: Identity = await loop.run_in_executor(
-            self._pool, Identity, self._config, self._store
+        identity: GatewayIdentity = await loop.run_in_executor(
+            self._pool, GatewayIdentity, self._config, self._store
         )
         self._identity = identity
         wal = identity.wal
@@ -225,7 +225,7 @@ class Gateway:
         return clean
 
     def _store_works(self, works: bool) -> None:
-        """Tells whoever asks for health: a gateway that cannot reach its store is not ready."""
+        """Tells health checks: a gateway that cannot reach its store is not ready."""
         serving = health_pb2.HealthCheckResponse
         status = serving.SERVING if works else serving.NOT_SERVING
         log.warning("health changed", status=serving.ServingStatus.Name(status))

@@ -43,8 +43,8 @@ class CachedRun:
 
     def batch(self) -> pa.RecordBatch:
         """All of the run, with the columns of an answer; made when it is first asked for."""
-        # In this order: whoever finds no batch has found the slices, which another thread that
-        # makes the same batch at this moment is about to drop.
+        # In this order: a reader that finds no batch has found the slices, which another thread
+        # that makes the same batch at this moment is about to drop.
         slices = self._slices
         batch = self._batch
         if batch is None:
@@ -89,7 +89,7 @@ class TailCache:
             if tail is not None and (
                 tail.topic_id != records.topic_id or tail.runs[-1].end_offset != base_offset
             ):
-                # Another gateway led the topic meanwhile, or it was made anew.
+                # Another gateway led the topic meanwhile, or it was made again.
                 self._forget(tail)
                 tail = None
             if tail is None:

@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class TopicChanges:
-    """Changes topics of the warehouse, whoever leads them."""
+    """Changes topics of the warehouse, whichever gateway leads them."""
 
     def __init__(self, store: Store, registry: TopicRegistry, config: GatewayConfig) -> None:
         self._topics = Topics(store)
@@ -103,7 +103,7 @@ class TopicChanges:
         *,
         frees_space: bool = False,
     ) -> int:
-        """Commits something else than records to a topic, whoever leads it.
+        """Commits something else than records to a topic, whichever gateway leads it.
 
         A leader elsewhere takes it into its state with its next commit or look.
 

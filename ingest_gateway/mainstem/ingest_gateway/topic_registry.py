@@ -54,7 +54,7 @@ REOPEN_AFTER_S = 6.0
 RECOVER_AGAIN_S = 10.0
 
 #: How old the state of a topic that is led here may be when it is described: jobs commit beside the
-#: leader, and whoever ran one looks at what it did.
+#: leader, and the operator who ran one looks at what it did.
 DESCRIBED_AGE_S_MAX = 0.1
 
 #: How long a description or a fetch waits for a leader that is to take what others committed.
@@ -67,7 +67,7 @@ class TopicRegistry:
     Lives on one event loop; the store's calls run in `pool`.
 
     Attributes:
-        open_topics: What is open, led or not; whoever changes a topic holds its slot there.
+        open_topics: What is open, led or not; a change of a topic holds its slot there.
         wal: The write-ahead log for acks=1; None: acks=1 waits for the table commit.
         producer_ids: Which producer ids were given out; None: all of them.
         leases: The leases of topics; None: every topic is ours.
@@ -92,7 +92,7 @@ class TopicRegistry:
         self.producer_ids: ProducerIds | None = None
         self.leases: Leases | None = None
         self.on_records: Callable[[CommittedRecords], None] | None = None
-        #: Whoever wants a topic led while that is under way waits for the same task.
+        #: All who want a topic led while that is under way wait for the same task.
         self._leading: dict[str, asyncio.Task[KnownTopic]] = {}
         metrics.queued_bytes.set_function(lambda: self._budget.used_bytes)
         metrics.roll_up_bytes.set_function(lambda: self._roll_up_memory.used_bytes)
@@ -210,7 +210,7 @@ class TopicRegistry:
         """
         known = self.leading(topic)
         if known is not None and known.appender is not None:
-            if known.appender.looked_age_s > DESCRIBED_AGE_S_MAX:
+            if known.appender.state_age_s > DESCRIBED_AGE_S_MAX:
                 await self.catch_up(topic)
             if known.appender.failure is None:
                 return view(known.appender.state, known.appender)
@@ -225,7 +225,7 @@ class TopicRegistry:
 
     async def catch_up(self, topic: str) -> None:
         """Has the topic's leader, if it is here, take what others have committed. Whatever fails is
-        found out by whoever uses the topic next."""
+        found out by the next caller that uses the topic."""
         known = self.leading(topic)
         if known is None or known.appender is None:
             return

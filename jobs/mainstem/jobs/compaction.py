@@ -32,7 +32,7 @@ from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import (
     Counts,
     Job,
-    Outcome,
+    JobOutcome,
     OutcomeKind,
     Plan,
     PlanLine,
@@ -152,7 +152,7 @@ class Compaction(Job[Merge, Merged]):
 
     def commit(
         self, opened: OpenTopic, plan: Plan[Merge], results: Sequence[Merged], now_ms: int
-    ) -> Outcome:
+    ) -> JobOutcome:
         landed: list[Landed] = []
         kept: list[tuple[Merge, Merged]] = []
         merges = zip(plan.tasks, results, strict=True)
@@ -166,10 +166,10 @@ class Compaction(Job[Merge, Merged]):
             found.delete_rest()
         left = len(results) - len(kept)
         if not landed:
-            return Outcome(
+            return JobOutcome(
                 OutcomeKind.SUPERSEDED, error="another writer removed the files of every run first"
             )
-        return Outcome(
+        return JobOutcome(
             OutcomeKind.OK,
             Counts.of(file for task, _ in kept for file in task.files),
             Counts.of(file for _, result in kept for file in result.files),

@@ -13,7 +13,7 @@ from mainstem.jobs.job import (
     SYSTEM_TABLES,
     Counts,
     Job,
-    Outcome,
+    JobOutcome,
     OutcomeKind,
     Plan,
     PlanLine,
@@ -74,10 +74,10 @@ class DeletionJob(Job[DeleteFiles, FilesDeleted]):
         plan: Plan[DeleteFiles],
         results: Sequence[FilesDeleted],
         now_ms: int,
-    ) -> Outcome:
+    ) -> JobOutcome:
         assert isinstance(plan, DeletionPlan)
         _delete(opened.store, plan.paths)
-        return Outcome(OutcomeKind.OK, sum((line.counts for line in plan.lines), Counts()))
+        return JobOutcome(OutcomeKind.OK, sum((line.counts for line in plan.lines), Counts()))
 
 
 def deletion_plan(

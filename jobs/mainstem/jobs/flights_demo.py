@@ -46,8 +46,8 @@ class FlightsDemo:
     """
 
     def __init__(self, warehouse: Path) -> None:
-        # Ctrl-C in the middle of a call to the JVM is no news to whoever pressed it; py4j tells it
-        # to the root logger.
+        # Ctrl-C in the middle of a call to the JVM is no news to the user who pressed it; py4j
+        # tells it to the root logger.
         logging.getLogger().addFilter(_is_not_of_py4j)
         self._warehouse = str(warehouse)
         self._spark = spark_session("mainstem demo")

@@ -153,7 +153,7 @@ class OutcomeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """What a job did to one table.
 
     Attributes:
@@ -171,7 +171,7 @@ class Outcome:
     error: str = ""
 
 
-NOTHING: Final = Outcome(OutcomeKind.NOTHING)
+NOTHING: Final = JobOutcome(OutcomeKind.NOTHING)
 
 #: Every table of the platform itself: jobs that look after files and logs are for all of them.
 SYSTEM_TABLES: Final = (
@@ -206,7 +206,7 @@ class Job(ABC, Generic[T, R]):
             MainstemError: Nothing can be planned.
         """
 
-    def look(self, opened: OpenTopic, now_ms: int) -> object:
+    def examine(self, opened: OpenTopic, now_ms: int) -> object:
         """What `plan` has to know beside the table's state, for example files that it does not
         name. Reads only; blocks.
 
@@ -246,7 +246,7 @@ class Job(ABC, Generic[T, R]):
     @abstractmethod
     def commit(
         self, opened: OpenTopic, plan: Plan[T], results: Sequence[R], now_ms: int
-    ) -> Outcome:
+    ) -> JobOutcome:
         """Makes the results part of the table, through `commit_beside_leader`. On the driver.
 
         Args:

@@ -1,8 +1,8 @@
 """The table `system/job_history`: what each run of a job did to each table. Where it found nothing
 to do there is no row: a schedule that checks all topics every minute must not fill a table.
 
-It has the columns of a topic table, one partition, and is appended to by whoever ran a job. A row's
-`key` is the job's name; its `value` is JSON, see `JobRun`.
+It has the columns of a topic table, one partition, and is appended to by the process that ran a
+job. A row's `key` is the job's name; its `value` is JSON, see `JobRun`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mainstem.delta_log.table import (
     registers,
 )
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
-from mainstem.jobs.job import Counts, Outcome, OutcomeKind
+from mainstem.jobs.job import Counts, JobOutcome, OutcomeKind
 from mainstem.records import records_to_wire_batch
 
 NAME: Final = "job_history"
@@ -49,7 +49,7 @@ class JobRun:
     topic: str
     started_ms: int
     ended_ms: int
-    outcome: Outcome
+    outcome: JobOutcome
 
     def to_json(self) -> dict[str, object]:
         """The row's value: flat, so that SQL has a short way to each number."""
@@ -79,7 +79,7 @@ class JobRun:
             Counts(body[f"files_{when}"], body[f"records_{when}"], body[f"bytes_{when}"])
             for when in ("before", "after")
         )
-        outcome = Outcome(
+        outcome = JobOutcome(
             OutcomeKind(body["outcome"]),
             before,
             after,

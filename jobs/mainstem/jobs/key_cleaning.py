@@ -259,7 +259,7 @@ def _column_batches(
 def _groups(
     judged: Sequence[_Judged], target_bytes: int, window_ms: int | None
 ) -> list[list[_Judged]]:
-    """The files to write anew, in runs that follow each other, of one window of time each.
+    """The files to write again, in runs that follow each other, of one window of time each.
 
     Small files between those of which something goes are written with them; others are left as
     they are.

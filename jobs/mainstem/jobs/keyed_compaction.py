@@ -30,7 +30,7 @@ from mainstem.delta_log.table import (
     registers,
     replace_files,
 )
-from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, Plan, PlanLine, TableView
+from mainstem.jobs.job import Counts, Job, JobOutcome, OutcomeKind, Plan, PlanLine, TableView
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask, clean_partition
 from mainstem.jobs.task_files import commit_groups, commit_with_files, delete_files, file_limits
 from mainstem.jobs.tombstones import TombstoneRun, added, freed, tombstone_runs
@@ -38,7 +38,7 @@ from mainstem.limits import MIB
 
 _MAP_BYTES: Final = "dedupe.buffer.bytes"
 
-#: Of the platform's own tables: whoever reads them wants the last row of each key, and has no use
+#: Of the platform's own tables: their readers want the last row of each key, and have no use
 #: for tombstones.
 _SYSTEM_SETTINGS: Final = {"cleanup.policy": "compact", "delete.retention.ms": 0}
 
@@ -132,7 +132,7 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
         plan: Plan[CleaningTask],
         results: Sequence[CleaningResult],
         now_ms: int,
-    ) -> Outcome:
+    ) -> JobOutcome:
         landed: list[Landed] = []
         taken: list[CleaningResult] = []
         cleanings = zip(plan.tasks, results, strict=True)
@@ -145,9 +145,9 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
             taken += found.taken
             found.delete_rest()
         if not landed:
-            return Outcome(OutcomeKind.SUPERSEDED, error=_LEFT_OUT)
+            return JobOutcome(OutcomeKind.SUPERSEDED, error=_LEFT_OUT)
         left = len(results) - len(taken)
-        return Outcome(
+        return JobOutcome(
             OutcomeKind.OK,
             Counts.of(file for result in taken for file in result.removed),
             Counts.of(file for result in taken for file in result.added),
@@ -215,7 +215,7 @@ _LEFT_OUT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionPlan:
+class CleaningPlan:
     """What is to be done to one partition; the attributes are those of a `CleaningTask`.
 
     Attributes:
@@ -233,7 +233,7 @@ class PartitionPlan:
 
 def plan_partition(
     state: TableState, partition: int, config: TopicConfig, now_ms: int
-) -> PartitionPlan | None:
+) -> CleaningPlan | None:
     """Whether a partition is to be compacted now, and how far. None: not now. Pure."""
     cleaned = state.cleaned_offset(partition)
     files = state.files(partition).sorted()
@@ -258,7 +258,7 @@ def plan_partition(
     else:
         return None
     before = tuple(file for file in files if file.base_offset < end)
-    return PartitionPlan(partition, before, cleaned, end, runs, expired, what)
+    return CleaningPlan(partition, before, cleaned, end, runs, expired, what)
 
 
 def _head(files: Sequence[DataFile], cleaned: int, config: TopicConfig, now_ms: int) -> int:

@@ -28,7 +28,7 @@ from mainstem.jobs.job import (
     SYSTEM_TABLES,
     Counts,
     Job,
-    Outcome,
+    JobOutcome,
     OutcomeKind,
     Plan,
     PlanLine,
@@ -83,7 +83,7 @@ class LogCleanup(Job[Task, TaskResult]):
         """From options by their names."""
         return cls(*(int(value) for value in options.values()))
 
-    def look(self, opened: OpenTopic, now_ms: int) -> LogSeen:
+    def examine(self, opened: OpenTopic, now_ms: int) -> LogSeen:
         files = LogFiles.of(opened.store)
         faults = [error.message for _, error in damaged_checkpoints(opened.store, files)]
         fault = pointer_fault(opened.store)
@@ -115,7 +115,7 @@ class LogCleanup(Job[Task, TaskResult]):
         plan: Plan[Task],
         results: Sequence[TaskResult],
         now_ms: int,
-    ) -> Outcome:
+    ) -> JobOutcome:
         store, state = opened.store, opened.state
         before = LogFiles.of(store)
         mended = repair_log(store)
@@ -127,7 +127,7 @@ class LogCleanup(Job[Task, TaskResult]):
         removed = clean_log(store, state.config.log_retention_ms)
         if not due and not removed and not mended:
             return NOTHING  # nothing is old enough, or another clean-up was first
-        return Outcome(OutcomeKind.OK, _counts(before), _counts(LogFiles.of(store)))
+        return JobOutcome(OutcomeKind.OK, _counts(before), _counts(LogFiles.of(store)))
 
 
 def _counts(files: LogFiles) -> Counts:

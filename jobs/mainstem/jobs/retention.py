@@ -33,7 +33,7 @@ from mainstem.delta_log.table import (
 from mainstem.jobs.job import (
     Counts,
     Job,
-    Outcome,
+    JobOutcome,
     OutcomeKind,
     Plan,
     PlanLine,
@@ -60,8 +60,8 @@ class Expired:
     log_start_offset: int
 
     def start_before(self, end_offset: int) -> int:
-        """The same for what lies before an end alone: whoever appends old records all the time
-        must not keep a run going."""
+        """The same for what lies before an end alone: a producer that appends old records all the
+        time must not keep a run going."""
         if self.log_start_offset <= end_offset:
             return self.log_start_offset
         reached = (file.last_offset + 1 for file in self.files if file.base_offset < end_offset)
@@ -156,12 +156,12 @@ class Retention(Job[Task, TaskResult]):
         plan: Plan[Task],
         results: Sequence[TaskResult],
         now_ms: int,
-    ) -> Outcome:
+    ) -> JobOutcome:
         removed: list[DataFile] = []
         ends: dict[int, int] = {}
 
         def build(state: TableState) -> TableCommit | None:
-            # Planned anew: settings and files may have changed since, and files of the front that
+            # Planned again: settings and files may have changed since, and files of the front that
             # compaction has merged meanwhile are other files now.
             found = self._expired(state, plan.folder, now_ms)
             for partition in () if ends else range(state.partition_count):
@@ -190,10 +190,10 @@ class Retention(Job[Task, TaskResult]):
             attempts += landed.attempts
             version = landed.version
         if version is None:
-            return Outcome(
+            return JobOutcome(
                 OutcomeKind.SUPERSEDED, error="what was to go is gone, or is to stay by now"
             )
-        return Outcome(OutcomeKind.OK, before, Counts(), attempts, version)
+        return JobOutcome(OutcomeKind.OK, before, Counts(), attempts, version)
 
     def _expired(self, state: TableState, folder: str, now_ms: int) -> dict[int, Expired]:
         """What is to go, by partition; partitions of which nothing is are left out."""

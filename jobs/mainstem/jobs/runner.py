@@ -16,7 +16,7 @@ from mainstem.errors import MainstemError, StoreUnavailableError, UnknownTopicEr
 from mainstem.jobs.job import (
     NOTHING,
     Job,
-    Outcome,
+    JobOutcome,
     OutcomeKind,
     Plan,
     TableView,
@@ -70,7 +70,7 @@ class _Table:
     topic: str
     opened: OpenTopic | None = None
     plan: Plan[Any] | None = None
-    outcome: Outcome | None = None
+    outcome: JobOutcome | None = None
     results: list[TaskResult | TaskFailure | None] = field(default_factory=list)
     missing: int = 0
 
@@ -273,7 +273,7 @@ class _Run:
             except Exception as error:
                 table.outcome = _failed(error)
 
-    def _commit(self, table: _Table) -> Outcome:
+    def _commit(self, table: _Table) -> JobOutcome:
         assert table.plan is not None
         if table.plan.nothing:
             return NOTHING
@@ -284,7 +284,7 @@ class _Run:
             if isinstance(result, TaskResult)
         ]
         if failures and not (self._job.tasks_stand_alone and done):
-            return Outcome(OutcomeKind.FAILED, error=failures[0].message)
+            return JobOutcome(OutcomeKind.FAILED, error=failures[0].message)
         plan = replace(table.plan, tasks=tuple(task for task, _ in done))
         results = [result for _, result in done]
         assert table.opened is not None
@@ -302,10 +302,10 @@ class _Run:
         self._on_progress(Progress(self._bytes_done, self._bytes_total, self._tables_done, total))
 
 
-def _failed(error: Exception) -> Outcome:
+def _failed(error: Exception) -> JobOutcome:
     if isinstance(error, MainstemError):
-        return Outcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
-    return Outcome(OutcomeKind.FAILED, error=f"INTERNAL: {_first_line(error)}")
+        return JobOutcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
+    return JobOutcome(OutcomeKind.FAILED, error=f"INTERNAL: {_first_line(error)}")
 
 
 def spread(tasks: Sequence[TableTask], parallelism: int) -> list[list[TableTask]]:
@@ -345,17 +345,17 @@ def _plan_tables(
     def plan(table: _Table) -> bool:
         try:
             table.opened = folders[table.folder].open(table.topic)
-            seen = job.look(table.opened, now_ms)
+            seen = job.examine(table.opened, now_ms)
             view = TableView(table.topic, table.folder, table.opened.state, seen)
             table.plan = job.plan(view, now_ms)
         except UnknownTopicError as error:
             if not named:
                 return False  # deleted since it was listed, or a system table that nobody needed
-            table.outcome = Outcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
+            table.outcome = JobOutcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
         except MainstemError as error:
-            table.outcome = Outcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
+            table.outcome = JobOutcome(OutcomeKind.FAILED, error=f"{error.code}: {error.message}")
         except Exception as error:
-            table.outcome = Outcome(OutcomeKind.FAILED, error=f"INTERNAL: {_first_line(error)}")
+            table.outcome = JobOutcome(OutcomeKind.FAILED, error=f"INTERNAL: {_first_line(error)}")
         if table.plan is None or table.plan.nothing:
             table.close()
         return True

@@ -148,7 +148,7 @@ class Scheduler:
 
         def change(rows: Rows) -> Changes:
             nonlocal schedule
-            if self._schedule is None:  # anew after each conflict, until the lease is ours
+            if self._schedule is None:  # again after each conflict, until the lease is ours
                 schedule = self._plan(jobs_of(rows))
             assert schedule is not None
             return self._merged(schedule, jobs_of(rows))

@@ -1,6 +1,7 @@
 """The table `system/job_scheduler`: who schedules the warehouse's jobs, and a row for each job.
 
-Whoever pauses or asks talks to this table, never to the scheduler, so it works from any machine.
+A command that pauses a job or asks about it talks to this table, never to the scheduler, so it
+works from any machine.
 """
 
 from __future__ import annotations

@@ -108,8 +108,9 @@ def session_is_alive() -> bool:
 def end_session() -> None:
     """Ends this process's Spark session and its JVM, whether they still answer or not.
 
-    The next `spark_session` starts anew, which after a JVM has died it cannot do by itself: pyspark
-    goes on asking the one that is gone. Under `spark-submit` the JVM stays, it is our parent.
+    The next `spark_session` starts again, which after a JVM has died it cannot do by itself:
+    pyspark goes on asking the one that is gone. Under `spark-submit` the JVM stays, it is our
+    parent.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession

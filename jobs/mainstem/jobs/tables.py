@@ -27,7 +27,7 @@ def register_topics(
     warehouse: str | os.PathLike[str],
     topics: Iterable[str] | None = None,
 ) -> dict[str, str]:
-    """Makes every topic of the warehouse a SQL table: a temporary view of `spark`, read anew by
+    """Makes every topic of the warehouse a SQL table: a temporary view of `spark`, read again by
     each query.
 
     The views show the columns of the topic's Delta table. Register again to see topics that were

@@ -106,7 +106,7 @@ class TaskPool(Protocol):
         """Stops what is at work, and waits until it has stopped, but not for ever. From any thread,
         more than once.
 
-        Futures that did not begin fail, so that whoever waits for them hears of it.
+        Futures that did not begin fail, so that the threads that wait for them hear of it.
         """
         ...
 

@@ -30,7 +30,7 @@ from mainstem.jobs.file_deletion import (
     FilesDeleted,
     deletion_plan,
 )
-from mainstem.jobs.job import Outcome, Plan, TableView
+from mainstem.jobs.job import JobOutcome, Plan, TableView
 
 _MIN_AGE: Final = "vacuum.min.age.ms"
 
@@ -61,7 +61,7 @@ class Vacuum(DeletionJob):
         """From options, which have the names of the topic settings that they replace."""
         return cls(int(options[_MIN_AGE]) if _MIN_AGE in options else None)
 
-    def look(self, opened: OpenTopic, now_ms: int) -> Removed:
+    def examine(self, opened: OpenTopic, now_ms: int) -> Removed:
         state = opened.state
         min_age_ms = self._min_age_ms
         if min_age_ms is None:
@@ -85,7 +85,7 @@ class Vacuum(DeletionJob):
         plan: Plan[DeleteFiles],
         results: Sequence[FilesDeleted],
         now_ms: int,
-    ) -> Outcome:
+    ) -> JobOutcome:
         outcome = super().commit(opened, plan, results, now_ms)
         assert isinstance(plan, DeletionPlan)
 

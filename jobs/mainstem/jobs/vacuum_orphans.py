@@ -102,7 +102,7 @@ class VacuumOrphans(DeletionJob):
         """From options by their names."""
         return cls(*(int(value) for value in options.values()))
 
-    def look(self, opened: OpenTopic, now_ms: int) -> Listing:
+    def examine(self, opened: OpenTopic, now_ms: int) -> Listing:
         # In this order: what is committed between the listing and the log is known then.
         files = list_data_files(opened.store)
         known = frozenset(known_paths(opened.store))

@@ -30,4 +30,4 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
-        sys.exit(0)  # whoever read our output has seen enough
+        sys.exit(0)  # the reader of our output has seen enough

@@ -224,7 +224,7 @@ def _print(
             if exit_eof and _at_end(consumer, ends, in_group):
                 break
     except BrokenPipeError:
-        # Whoever read has enough. Nothing more may be written, not even at exit.
+        # The reader of our output has enough. Nothing more may be written, not even at exit.
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
     return count
 

@@ -128,7 +128,7 @@ class TopicBuffer:
         self.explicit: dict[int, int] = {}
         self.waiters: dict[int, Waiter] = {}
         self.headers: dict[int, Headers] = {}
-        # 0: whoever appends the first record is told to look, and starts the linger clock.
+        # 0: the thread that appends the first record is told to look, and starts the linger clock.
         self.flush_at_ns = 0
         self.created_at = 0.0
 

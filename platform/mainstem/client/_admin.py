@@ -274,7 +274,7 @@ class AdminClient(GroupAdmin):
         return int(self._call(lambda stub: stub.AlterTopicConfig, request, timeout).table_version)
 
     def add_partitions(self, topic: str, total_count: int, timeout: float = TIMEOUT_S) -> int:
-        """Raises a topic's partitions to `total_count`. Keys are placed anew from then on.
+        """Raises a topic's partitions to `total_count`. Keys are placed again from then on.
 
         Returns:
             The version of the Delta table that has the change.

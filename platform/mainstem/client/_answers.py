@@ -10,16 +10,18 @@ from mainstem.errors import InternalError, MainstemError
 from mainstem.protocol.v1 import log_pb2
 
 #: A piece that left: the base offset of each of its ranges, the table version, or the error.
-Outcome = tuple[Piece, Sequence[int] | None, int, MainstemError | None]
+PieceOutcome = tuple[Piece, Sequence[int] | None, int, MainstemError | None]
 
 
-def accepted(topic: str, request: Request[Piece], answer: log_pb2.ProduceResponse) -> list[Outcome]:
+def accepted(
+    topic: str, request: Request[Piece], answer: log_pb2.ProduceResponse
+) -> list[PieceOutcome]:
     """The base offset of each range of each piece, out of one base offset a partition.
 
     An offset is -1 where the gateway does not tell it.
     """
     following = {result.partition: result.base_offset for result in answer.results}
-    outcomes: list[Outcome] = []
+    outcomes: list[PieceOutcome] = []
     for piece in request.pieces:
         base_offsets = []
         missing = None
@@ -45,6 +47,6 @@ def accepted(topic: str, request: Request[Piece], answer: log_pb2.ProduceRespons
     return outcomes
 
 
-def failed(failures: list[Failure[Piece]]) -> list[Outcome]:
+def failed(failures: list[Failure[Piece]]) -> list[PieceOutcome]:
     """What failed, each with its own error."""
     return [(piece, None, -1, error) for piece, error in failures]

@@ -59,7 +59,8 @@ class ProduceStream:
             response_deserializer=log_pb2.ProduceResponse.FromString,
         )
         call = method(_encoded(self._requests, acks), compression=compression)
-        # Whoever frees a call takes a lock of gRPC's, so only the receiving thread keeps it.
+        # The thread that frees a call takes a lock of gRPC's, so only the receiving thread keeps
+        # it.
         self._cancel = weakref.WeakMethod(call.cancel)
         self._receiver = threading.Thread(target=self._receive, args=[call], name=name, daemon=True)
         del call
@@ -127,7 +128,7 @@ class Link:
     def __init__(self, address: str) -> None:
         self.address = address
         self.stream: ProduceStream | None = None
-        # Identity of the stream for TopicQueue, which may ask before the stream is open.
+        # ProducerIdentity of the stream for TopicQueue, which may ask before the stream is open.
         self.token: object = object()
         self.slots: dict[int, TopicBuffer] = {}
         self.next_id = 1

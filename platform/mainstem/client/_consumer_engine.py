@@ -25,7 +25,7 @@ from mainstem.client._consumer_records import (
 from mainstem.client._consumer_settings import ConsumerSettings
 from mainstem.client._consumer_worker import ConsumerWorker
 from mainstem.client._group_client import GroupClient
-from mainstem.client._group_membership import Plan
+from mainstem.client._group_membership import AssignmentPlan
 from mainstem.client._results import TopicMetadata
 from mainstem.errors import (
     ConfigError,
@@ -186,7 +186,7 @@ class ConsumerEngine:
         elif plan.added:
             self._add(consumer, plan, on_assign)
 
-    def _take_plan(self, group: GroupClient) -> Plan:
+    def _take_plan(self, group: GroupClient) -> AssignmentPlan:
         try:
             plan = group.take_plan()
         finally:
@@ -211,7 +211,7 @@ class ConsumerEngine:
         finally:
             self._drop(gone)
 
-    def _add(self, consumer: Any, plan: Plan, on_assign: _Callback) -> None:
+    def _add(self, consumer: Any, plan: AssignmentPlan, on_assign: _Callback) -> None:
         with self.partitions.lock:
             for tp, topic_id in plan.added.items():
                 one = Partition(tp, topic_id)

@@ -37,7 +37,7 @@ _LOOK_EVERY_S: Final = 1.0
 OffsetAnswer = int | MainstemError
 
 
-class Committed(Protocol):
+class CommittedOffsets(Protocol):
     """Finds the committed offset of each partition; -1 where there is none."""
 
     def __call__(
@@ -60,7 +60,7 @@ class ConsumerWorker:
         settings: ConsumerSettings,
         partitions: Partitions,
         channels: Channels,
-        committed: Committed | None,
+        committed: CommittedOffsets | None,
         on_reset: Callable[[list[Partition]], None],
         on_round: Callable[[], None],
         subscribed: Callable[[], bool],
@@ -172,9 +172,9 @@ class ConsumerWorker:
         with partitions.lock:
             if partitions.closed or (seconds > self._backoff_s and self._to_start()):
                 return
-            overdue, look_in_s = self._overdue_fetches()
+            overdue, catch_up_in_s = self._overdue_fetches()
             if not overdue:
-                partitions.news.wait(min(seconds, look_in_s))
+                partitions.news.wait(min(seconds, catch_up_in_s))
         for call in overdue:
             call.cancel()
 

@@ -162,7 +162,7 @@ def _tell_loop(
 ) -> None:
     for future, where in told:
         if future.done():
-            continue  # cancelled by whoever waited
+            continue  # cancelled by the caller that waited
         if error is None:
             future.set_result(where)
         else:

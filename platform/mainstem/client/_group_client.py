@@ -13,7 +13,7 @@ from mainstem.client._consumer_records import TopicPartition
 from mainstem.client._consumer_settings import ConsumerSettings
 from mainstem.client._coordinator_calls import CoordinatorCalls
 from mainstem.client._group_commits import GroupCommits
-from mainstem.client._group_membership import Membership, MemberState, Plan
+from mainstem.client._group_membership import AssignmentPlan, Membership, MemberState
 from mainstem.errors import (
     GatewayUnavailableError,
     InstanceFencedError,
@@ -78,7 +78,7 @@ class GroupClient:
                 )
                 self._heart.start()
 
-    def take_plan(self) -> Plan:
+    def take_plan(self) -> AssignmentPlan:
         """What the application's thread has to do now.
 
         Raises:

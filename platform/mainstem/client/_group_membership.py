@@ -27,7 +27,7 @@ class MemberState(Enum):
 
 
 @dataclass(slots=True)
-class Plan:
+class AssignmentPlan:
     """What the application's thread has to do: one kind of thing at a time.
 
     Attributes:
@@ -165,7 +165,7 @@ class Membership:
         """What it owns differs from what it may own."""
         return bool(self._lost) or (self.target is not None and self.target != self.owned)
 
-    def plan(self) -> Plan:
+    def plan(self) -> AssignmentPlan:
         """What to do now. What was lost is told first and once; see `told_lost`.
 
         Partitions are given up before new ones are taken: `added` is empty while `revoked` is not,
@@ -174,8 +174,8 @@ class Membership:
         if self._lost:
             lost, self._lost = self._lost, []
             self._telling = True
-            return Plan(lost=lost)
-        plan = Plan()
+            return AssignmentPlan(lost=lost)
+        plan = AssignmentPlan()
         if self.target is None:
             return plan
         plan.revoked = [tp for tp, topic in self.owned.items() if self.target.get(tp) != topic]

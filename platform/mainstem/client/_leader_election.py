@@ -1,4 +1,4 @@
-"""One leader among many processes: whoever owns the only partition of a topic."""
+"""One leader among many processes: the one that owns the only partition of a topic."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import grpc
 
 from mainstem.client._channels import Channels
 from mainstem.client._results import TopicMetadata
-from mainstem.client._sequences import Identity
+from mainstem.client._sequences import ProducerIdentity
 from mainstem.errors import (
     GatewayUnavailableError,
     InternalError,
@@ -147,7 +147,7 @@ class MetadataClient:
         call.add_done_callback(ended)
 
     def init_producer(
-        self, timeout_s: float, done: Callable[[Identity | MainstemError], None]
+        self, timeout_s: float, done: Callable[[ProducerIdentity | MainstemError], None]
     ) -> None:
         """Asks one gateway for a producer id without waiting; another thread calls `done`.
 
@@ -158,10 +158,10 @@ class MetadataClient:
         call = stub.InitProducer.future(log_pb2.InitProducerRequest(), timeout=timeout_s)
 
         def ended(call: grpc.Future[log_pb2.InitProducerResponse]) -> None:
-            answer: Identity | MainstemError
+            answer: ProducerIdentity | MainstemError
             try:
                 response = call.result()
-                answer = Identity(response.producer_id, response.producer_epoch)
+                answer = ProducerIdentity(response.producer_id, response.producer_epoch)
             except grpc.RpcError as error:
                 answer = error_from_rpc(error)
             except grpc.FutureCancelledError:

@@ -32,9 +32,9 @@ from typing import Generic, Protocol, TypeVar
 
 from mainstem.client._sequences import (
     NOT_IN_SEQUENCE,
-    Identity,
     Numbering,
     Numbers,
+    ProducerIdentity,
     taken_in_doubt,
 )
 from mainstem.errors import DeliveryTimeoutError, HeldError, MainstemError
@@ -130,7 +130,7 @@ class TopicQueue(Generic[P]):
     # None: a new producer id is needed before anything can be numbered.
     _numbering: Numbering | None = None
     # The id that has a gap.
-    _spent: Identity | None = None
+    _spent: ProducerIdentity | None = None
 
     @property
     def idle(self) -> bool:
@@ -150,7 +150,7 @@ class TopicQueue(Generic[P]):
             or (self.waiting and self.waiting[0].number < ready_before)
         )
 
-    def wants_identity(self, current: Identity | None) -> bool:
+    def wants_identity(self, current: ProducerIdentity | None) -> bool:
         """Nothing can go out before there is a newer producer id than `current`."""
         return self.sendable and not self.in_flight and self._is_stuck(current)
 
@@ -165,13 +165,13 @@ class TopicQueue(Generic[P]):
         stream: object,
         correlation_id: int,
         ready_before: int = 0,
-        identity: Identity | None = None,
+        identity: ProducerIdentity | None = None,
     ) -> Request[P] | None:
         """The next request to send on `stream`, which then is in flight; None: nothing may go now.
 
         Args:
             now: Monotonic seconds.
-            stream: Identity of the stream; a new one after each break.
+            stream: ProducerIdentity of the stream; a new one after each break.
             correlation_id: What the request's answer will carry.
             ready_before: Pieces with a smaller number do not wait for `linger.ms`.
             identity: The newest producer id, with idempotence.
@@ -193,7 +193,9 @@ class TopicQueue(Generic[P]):
         self.in_flight[correlation_id] = request
         return request
 
-    def _next(self, now: float, ready_before: int, identity: Identity | None) -> Request[P] | None:
+    def _next(
+        self, now: float, ready_before: int, identity: ProducerIdentity | None
+    ) -> Request[P] | None:
         if self.idempotent and self._numbering is None:
             in_doubt = self._first_in_doubt()
             if in_doubt is not None:
@@ -313,7 +315,7 @@ class TopicQueue(Generic[P]):
             deadlines.append(self.waiting[0].deadline)
         return min(deadlines, default=float("inf"))
 
-    def next_send(self, identity: Identity | None = None) -> float:
+    def next_send(self, identity: ProducerIdentity | None = None) -> float:
         """When `take` may have something at the earliest, if a slot is free; infinite for never."""
         if self._draining or self._is_stuck(identity):
             return float("inf")
@@ -325,7 +327,7 @@ class TopicQueue(Generic[P]):
             return max(self.not_before, due)
         return float("inf")
 
-    def _is_stuck(self, identity: Identity | None) -> bool:
+    def _is_stuck(self, identity: ProducerIdentity | None) -> bool:
         """Whether no request may be numbered yet, and none is to be sent with its old numbers."""
         if not self.idempotent or self._numbering is not None:
             return False
@@ -336,7 +338,7 @@ class TopicQueue(Generic[P]):
     def _first_in_doubt(self) -> Request[P] | None:
         return next((request for request in self.retrying if request.in_doubt), None)
 
-    def _renumber(self, identity: Identity | None) -> bool:
+    def _renumber(self, identity: ProducerIdentity | None) -> bool:
         """Begins at 0 under a new producer id, with what is left of the old one first."""
         if identity is None or identity == self._spent:
             return False

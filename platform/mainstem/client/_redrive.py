@@ -232,7 +232,7 @@ class Redrive:
             self._consumer.seek(tp)
 
     def _go_back(self, letters: Sequence[DeadLetter], ended: set[tuple[int, int]]) -> None:
-        """Whoever calls again begins with what was not put back: a commit must not pass it."""
+        """The next call begins with what was not put back: a commit must not pass it."""
         first: dict[TopicPartition, TopicPartition] = {}
         for letter in letters:
             if _place(letter.record) not in ended:

@@ -18,7 +18,7 @@ _log = logging.getLogger("mainstem.client")
 #: A poll() in another thread within this time is a sign that reports are being served.
 _POLLED_RECENTLY_S: Final = 1.0
 
-#: Whoever waits looks again so often.
+#: Threads that wait look again so often.
 LOOK_EVERY_S: Final = _POLLED_RECENTLY_S / 2
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import grpc
 
 from mainstem.client._accumulator import TopicBuffer
-from mainstem.client._answers import Outcome, accepted, failed
+from mainstem.client._answers import PieceOutcome, accepted, failed
 from mainstem.client._budget import Budget
 from mainstem.client._channels import Channels
 from mainstem.client._connection import Link, ProduceStream
@@ -25,7 +25,7 @@ from mainstem.client._metadata import MetadataClient, TopicAnswer
 from mainstem.client._pending import Failure, QueuePolicy, backoff_s
 from mainstem.client._pieces import Piece
 from mainstem.client._results import TopicMetadata
-from mainstem.client._sequences import Identity, IdentityKeeper
+from mainstem.client._sequences import IdentityKeeper, ProducerIdentity
 from mainstem.client._settings import ProducerSettings
 from mainstem.errors import MainstemError, OutcomeUnknownError, UnknownTopicError
 from mainstem.protocol import error_from_message
@@ -202,7 +202,7 @@ class Sender:
             for topic in list(self._active):
                 if self._send_one(topic, now):
                     sent = True
-        # Whoever was first is last the next time: no topic starves while slots are few.
+        # The topic that was first is last the next time: no topic starves while slots are few.
         if len(self._active) > 1:
             first = next(iter(self._active))
             del self._active[first]
@@ -309,7 +309,7 @@ class Sender:
 
     def _on_refusal(
         self, topic: TopicBuffer, answer: log_pb2.ProduceResponse, now: float
-    ) -> list[Outcome]:
+    ) -> list[PieceOutcome]:
         error = error_from_message(answer.error)
         # The wire's word counts: a newer gateway may have codes that this client does not know.
         retriable = answer.error.retriable or error.retriable
@@ -329,7 +329,7 @@ class Sender:
         for topic, failures in broken:
             self._report(topic, failed(failures))
 
-    def _report(self, topic: TopicBuffer, outcomes: list[Outcome]) -> None:
+    def _report(self, topic: TopicBuffer, outcomes: list[PieceOutcome]) -> None:
         """Hands on what left; called without a lock."""
         for piece, base_offsets, table_version, error in outcomes:
             if isinstance(error, UnknownTopicError):
@@ -451,7 +451,7 @@ class Sender:
         if cut:
             self.pump()
 
-    def _identified(self, answer: Identity | MainstemError) -> None:
+    def _identified(self, answer: ProducerIdentity | MainstemError) -> None:
         """Takes over a producer id; called by one of gRPC's threads."""
         now = self._clock()
         lost = []
@@ -459,7 +459,7 @@ class Sender:
             if self._stopped:
                 return
             keeper = self._identity
-            if isinstance(answer, Identity):
+            if isinstance(answer, ProducerIdentity):
                 keeper.given(answer)
                 self._pump(now)
             else:
@@ -471,7 +471,7 @@ class Sender:
                     topic.queue.last_error = answer
                     if not answer.retriable:
                         lost.append((topic, topic.queue.abandon(answer)))
-                # After an error that no retry cures, whoever needs an id later asks again.
+                # After an error that no retry cures, the next topic that needs an id asks again.
                 keeper.wanted = answer.retriable
             self._plan(now)
         _log.debug("asked for a producer id: %s", answer)

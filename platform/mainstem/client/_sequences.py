@@ -41,7 +41,7 @@ NOT_TAKEN: Final = NOT_IN_SEQUENCE | {
 }
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """What InitProducer gave."""
 
     producer_id: int
@@ -51,7 +51,7 @@ class Identity(NamedTuple):
 class Numbers(NamedTuple):
     """The numbers of one request: the sequence of the first record of each of its ranges."""
 
-    identity: Identity
+    identity: ProducerIdentity
     base_sequences: tuple[int, ...]
 
 
@@ -68,7 +68,7 @@ class Ranged(Protocol):
 class Numbering:
     """The next numbers of one topic under one producer id."""
 
-    identity: Identity
+    identity: ProducerIdentity
     _following: dict[int, int] = field(default_factory=dict)
 
     def number(self, pieces: Sequence[Ranged]) -> Numbers:
@@ -100,7 +100,7 @@ class IdentityKeeper:
     __slots__ = ("asking", "current", "failures", "retry_at", "wanted")
 
     def __init__(self) -> None:
-        self.current: Identity | None = None
+        self.current: ProducerIdentity | None = None
         self.wanted = False
         self.asking = False
         self.retry_at = 0.0
@@ -113,7 +113,7 @@ class IdentityKeeper:
         self.asking = True
         return True
 
-    def given(self, identity: Identity) -> None:
+    def given(self, identity: ProducerIdentity) -> None:
         """The call was answered."""
         self.current = identity
         self.wanted = False

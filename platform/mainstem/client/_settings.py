@@ -103,7 +103,7 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "request.timeout.ms",
             30_000,
             "A request without an answer for so long makes the connection count as broken: it is "
-            "opened anew, and what was not answered is sent again. Kafka: request.timeout.ms.",
+            "opened again, and what was not answered is sent again. Kafka: request.timeout.ms.",
             minimum=1,
         ),
         ConfigKey(

@@ -97,8 +97,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "gateway.session.timeout.ms",
             "int",
             6_000,
-            "A gateway whose row was not renewed for this long has lost its topics to whoever is "
-            "asked for them next. At least twice the heartbeat interval.",
+            "A gateway whose row was not renewed for this long has lost its topics to the next "
+            "gateway that is asked for them. At least twice the heartbeat interval.",
             unit="ms",
             minimum=100,
             maximum=600_000,

@@ -128,7 +128,7 @@ class PolicyViolationError(MainstemError):
 
 
 class UnknownMemberError(MainstemError):
-    """The group has no such member: it was evicted, or the gateway started anew. Join again."""
+    """The group has no such member: it was evicted, or the gateway started again. Join again."""
 
     code = "UNKNOWN_MEMBER"
 

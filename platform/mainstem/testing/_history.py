@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 #: ok: acknowledged; fail: refused, so certainly not in the log; unknown: nobody was told.
-Outcome = Literal["ok", "fail", "unknown"]
+SendOutcome = Literal["ok", "fail", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Send:
     partition: int
     number: int
     count: int
-    outcome: Outcome
+    outcome: SendOutcome
     offset: int = -1
     acks: str = "all"
     idempotent: bool = False

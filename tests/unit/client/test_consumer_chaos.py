@@ -19,7 +19,7 @@ DEADLINE_S = 60.0
 
 
 class Member(threading.Thread):
-    """Reads until told to stop; closes, forgets to close, and starts anew at random.
+    """Reads until told to stop; closes, forgets to close, and starts again at random.
 
     Attributes:
         findings: What must not be.

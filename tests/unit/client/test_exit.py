@@ -1,7 +1,7 @@
 """What a client leaves behind must not keep the interpreter from ending.
 
 gRPC's call objects take a lock when they are freed. At the end of the interpreter a thread of gRPC
-that held it may be dead: whoever frees a call then, waits for ever.
+that held it may be dead: a thread that frees a call then waits for ever.
 """
 
 from __future__ import annotations

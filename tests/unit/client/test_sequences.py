@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mainstem.client._pending import QueuePolicy, Request, TopicQueue
 from mainstem.client._sequences import (
     NOT_TAKEN,
-    Identity,
     IdentityKeeper,
     Numbering,
+    ProducerIdentity,
     taken_in_doubt,
 )
 from mainstem.errors import (
@@ -44,7 +44,7 @@ POLICY = QueuePolicy(
     backoff_max_s=1.0,
     delivery_timeout_ms=60_000,
 )
-FIRST, SECOND = Identity(1, 0), Identity(2, 0)
+FIRST, SECOND = ProducerIdentity(1, 0), ProducerIdentity(2, 0)
 
 
 @dataclass(eq=False)
@@ -75,10 +75,10 @@ def queue_of(*pieces: Block, policy: QueuePolicy = POLICY) -> TopicQueue[Block]:
 def sent(
     queue: TopicQueue[Block],
     correlation_id: int,
-    identity: Identity | None = FIRST,
+    identity: ProducerIdentity | None = FIRST,
     stream: str = "s",
     now: float = 0.0,
-) -> tuple[list[int], Identity, tuple[int, ...]]:
+) -> tuple[list[int], ProducerIdentity, tuple[int, ...]]:
     """The next request: its pieces, its producer id, its sequences."""
     request = queue.take(now, stream, correlation_id, identity=identity)
     assert request is not None
@@ -283,7 +283,7 @@ class Sent(NamedTuple):
     correlation_id: int
     resume: bool
     pieces: tuple[Block, ...]
-    identity: Identity
+    identity: ProducerIdentity
     base_sequences: tuple[int, ...]
 
 
@@ -297,7 +297,7 @@ class ModelGateway:
         self.producers = FakeProducers()
         self.logs: dict[int, list[int]] = {partition: [] for partition in range(3)}
         self.held = False
-        self.seen: dict[tuple[Identity, int, int], object] = {}
+        self.seen: dict[tuple[ProducerIdentity, int, int], object] = {}
 
     def handle(self, request: Sent, verdict: str) -> dict[int, int] | MainstemError:
         """The base offsets by partition, or why it was refused."""
@@ -355,7 +355,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.gateway = ModelGateway()
         self.now = 0.0
         self.stream = 0
-        self.identity: Identity | None = None
+        self.identity: ProducerIdentity | None = None
         self.identity_count = 0
         self.pieces: list[Block] = []
         self.wire: list[Sent] = []
@@ -403,12 +403,12 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule()
     def a_producer_id_arrives(self) -> None:
         self.identity_count += 1
-        self.identity = Identity(self.identity_count, 0)
+        self.identity = ProducerIdentity(self.identity_count, 0)
 
     @rule()
     def another_topic_takes_a_new_producer_id(self) -> None:
         self.identity_count += 1
-        self.identity = Identity(self.identity_count, 0)
+        self.identity = ProducerIdentity(self.identity_count, 0)
 
     @precondition(lambda self: self.wire)
     @rule(verdict=st.sampled_from(["store"] * 6 + ["full", "bad", "lost", "unknown"]))

@@ -113,7 +113,7 @@ class Groups(RuleBasedStateMachine):
         if len(self.alive) > 7:
             return
         process = Process(f"m-{next(self.numbers)}", topics, instance)
-        # Whoever had the instance id is evicted by this, wherever it is.
+        # The member that had the instance id is evicted by this, wherever it is.
         self.alive = {
             name: one
             for name, one in self.alive.items()
@@ -138,7 +138,7 @@ class Groups(RuleBasedStateMachine):
             del self.alive[process.member_id]
             return
         except StaleMemberEpochError:
-            # Left behind by copies of its own joins: it begins anew, with nothing.
+            # Left behind by copies of its own joins: it begins again, with nothing.
             process.epoch, process.owned, process.told = 0, set(), frozenset()
             return
         if not lose_answer:
@@ -247,7 +247,7 @@ class Groups(RuleBasedStateMachine):
             for process in list(self.alive.values()):
                 self.send(process)
                 process.owned = set(process.told)
-        # Whoever is away or dead for the group alone ends now.
+        # A member that is away or dead for the group alone ends now.
         for _ in range(3):
             self.now_ms += SESSION_MS // 2
             self.coordinator.tick()

@@ -54,7 +54,7 @@ def test_a_leader_that_catches_up_has_the_log_start_that_another_process_set(
         _commit_elsewhere(topics, [Register(registers.lso(1), 0)])
         assert leader.state.log_start_offset(0) == 0
         await leader.catch_up()
-        assert leader.looked_age_s < 60
+        assert leader.state_age_s < 60
         assert leader.state.log_start_offset(0) == 2
         assert leader.state.file_count == 1
         await leader.submit([Slice(0, batch(3))], 1)
@@ -66,7 +66,7 @@ def test_a_leader_that_catches_up_has_the_log_start_that_another_process_set(
 
 @pytest.mark.parametrize(
     ("interval", "policy"),
-    [("IDLE_LOOK_INTERVAL_S", "delete"), ("COMPACTED_LOOK_INTERVAL_S", "compact,delete")],
+    [("IDLE_CATCH_UP_INTERVAL_S", "delete"), ("COMPACTED_CATCH_UP_INTERVAL_S", "compact,delete")],
 )
 def test_an_idle_leader_catches_up_by_itself_and_sooner_where_keys_are_compacted(
     topics: Topics,

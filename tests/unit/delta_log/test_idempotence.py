@@ -73,7 +73,7 @@ def test_a_batch_that_comes_again_while_it_is_pending_waits_for_the_same_commit(
         await asyncio.sleep(0.05)
         assert not first.done()
         assert not again.done()
-        again.cancel()  # whoever gives up takes nothing from those who sent it first
+        again.cancel()  # a caller that gives up takes nothing from those who sent it first
         third = appender.submit([one], 1)
         go_on.set()
         assert await third == await first

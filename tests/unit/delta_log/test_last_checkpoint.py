@@ -1,4 +1,4 @@
-"""`_last_checkpoint` names the newest checkpoint: whoever is killed, and whoever wakes up late."""
+"""`_last_checkpoint` names the newest checkpoint, also after a kill and beside a late sleeper."""
 
 from __future__ import annotations
 

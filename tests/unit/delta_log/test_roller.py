@@ -538,7 +538,7 @@ def test_a_leader_that_was_deposed_swaps_nothing(
 def test_a_swap_that_waited_for_too_long_is_given_up(
     topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
 ) -> None:
-    """Its file may have been removed meanwhile by whoever looks for files of no table."""
+    """Its file may have been removed meanwhile by a vacuum of files that no table has."""
     create(topics, rollup_files=4)
     merges = _Merges()
     clock = [0.0]

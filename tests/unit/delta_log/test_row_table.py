@@ -1,4 +1,4 @@
-"""A table of rows that whoever commits first changes."""
+"""A table of rows that the first writer to commit changes."""
 
 from __future__ import annotations
 

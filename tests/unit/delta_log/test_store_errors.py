@@ -263,7 +263,7 @@ def test_a_name_whose_sync_failed_is_given_again_to_a_fresh_copy_before_it_count
 def test_what_another_store_of_the_process_left_in_doubt_is_named_again_by_the_next_put(
     tmp_path: Path, system: FaultyOs
 ) -> None:
-    """The next commit must not be durable without the one before it, whoever made that."""
+    """The next commit must not be durable without the one before it, whichever writer made that."""
     first = LocalStore(tmp_path)
     first.put("log/0", b"x")
     system.before = _syncs_of(first, "log", errno.EIO, 1)

@@ -186,7 +186,7 @@ def test_of_many_that_delete_one_topic_at_once_at_least_one_succeeds(topics: Top
 def test_creating_deleting_and_opening_at_once_never_harms_a_topic_that_was_not_meant(
     topics: Topics,
 ) -> None:
-    """Whoever deletes by the id that it saw must not take away a topic with another id."""
+    """A delete by the id that was seen must not take away a topic with another id."""
     stop = threading.Event()
     wrong: list[str] = []
     deleted_ids: list[str] = []

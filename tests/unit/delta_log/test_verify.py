@@ -495,7 +495,7 @@ def maintenance_drops_a_record(table: Table) -> None:
 
 
 def a_swap_beside_records_brings_one_of_them(table: Table) -> None:
-    """So that whoever passes over maintenance never sees it."""
+    """So that a reader that passes over maintenance never sees it."""
     old = table.state.files(0).sorted()[2:]
     new = table.file(0, 15, 1)
     merged = merge(table, [*old, new])

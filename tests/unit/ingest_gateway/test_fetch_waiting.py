@@ -155,8 +155,8 @@ def test_a_topic_that_is_deleted_answers_who_waits_for_it(tmp_path: Path, led: b
 def test_a_topic_that_is_deleted_through_another_gateway_answers_who_waits_at_its_leader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_service, "LED_LOOK_INTERVAL_S", 0.05)
-    monkeypatch.setattr(read_topics, "LED_LOOK_INTERVAL_S", 0.02)
+    monkeypatch.setattr(fetch_service, "LED_CATCH_UP_INTERVAL_S", 0.05)
+    monkeypatch.setattr(read_topics, "LED_CATCH_UP_INTERVAL_S", 0.02)
 
     async def test() -> None:
         async with running(tmp_path) as (gateway, client), running(tmp_path) as (_, other):

@@ -64,7 +64,7 @@ def test_reads_are_served_at_once_while_an_append_waits_for_space(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A leader without trouble would look at the store first.
-    monkeypatch.setattr(read_topics, "LED_LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(read_topics, "LED_CATCH_UP_INTERVAL_S", 0.0)
     monkeypatch.setattr(topic_registry, "DESCRIBED_AGE_S_MAX", 0.0)
 
     async def test() -> None:

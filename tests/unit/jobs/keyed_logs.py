@@ -10,7 +10,7 @@ from tests.unit.jobs.topic_tables import Appends, Record, heartbeat
 
 from mainstem.delta_log import Committed, Committer, Topics
 from mainstem.delta_log.table import TOPICS, Register, TableCommit, registers
-from mainstem.jobs.job import NOTHING, Job, Outcome, TableView
+from mainstem.jobs.job import NOTHING, Job, JobOutcome, TableView
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 
 #: Every file may be compacted at once, and is as soon as there is anything new.
@@ -28,7 +28,7 @@ def run(
     job: Job[Any, Any] | None = None,
     folder: str = TOPICS,
     alive_ms: int | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """One run of keyed compaction, or of another job, over one table.
 
     Args:

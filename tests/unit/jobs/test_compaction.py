@@ -35,7 +35,7 @@ from mainstem.delta_log.table import (
 )
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.compaction import Compaction, Merge, Merged, plan_runs
-from mainstem.jobs.job import Counts, Outcome, OutcomeKind, Plan, TableView
+from mainstem.jobs.job import Counts, JobOutcome, OutcomeKind, Plan, TableView
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import InProcessPool
 from mainstem.limits import KIB, MIB
@@ -140,7 +140,7 @@ def _plan(job: Compaction, opened: OpenTopic, now_ms: int = NOW_MS + 60_000) -> 
     return job.plan(TableView("t", TOPICS, load_table(opened.store)), now_ms)
 
 
-def _run(job: Compaction, opened: OpenTopic, plan: Plan[Merge]) -> Outcome:
+def _run(job: Compaction, opened: OpenTopic, plan: Plan[Merge]) -> JobOutcome:
     # As Spark does: there and back as bytes.
     there: Plan[Merge] = pickle.loads(pickle.dumps(plan))
     results = [job.run_task(opened.store, task) for task in there.tasks]

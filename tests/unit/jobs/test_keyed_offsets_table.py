@@ -16,7 +16,7 @@ from mainstem.consumers.offsets_rewriting import OffsetsRewriter
 from mainstem.consumers.offsets_table import NAME
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.delta_log.table import SYSTEM
-from mainstem.jobs.job import Outcome, OutcomeKind, TableView
+from mainstem.jobs.job import JobOutcome, OutcomeKind, TableView
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 
 
@@ -29,7 +29,7 @@ def later_ms() -> int:
     return time.time_ns() // 1_000_000 + 1
 
 
-def compact(warehouse: Path) -> Outcome:
+def compact(warehouse: Path) -> JobOutcome:
     """Compacts the table."""
     store = LocalStore(warehouse)
     try:

@@ -123,7 +123,7 @@ def test_two_runs_at_once_leave_a_table_that_can_be_read(store: LocalStore, log:
     job, topics = LogCleanup(min_commits=5), Topics(store)
     runs = [topics.open("t"), topics.open("t")]
     for one in runs:
-        plan = job.plan(TableView("t", TOPICS, one.state, job.look(one, 0)), 0)
+        plan = job.plan(TableView("t", TOPICS, one.state, job.examine(one, 0)), 0)
         assert job.commit(one, plan, (), 0).kind is OutcomeKind.OK
         one.store.close()
     check_verified(log.opened.store)
@@ -136,7 +136,7 @@ def test_a_plan_names_the_files_that_the_run_then_removes(store: LocalStore, log
     job = LogCleanup(min_commits=5)
     now_ms = time.time_ns() // 1_000_000
     opened = Topics(store).open("t")
-    plan = job.plan(TableView("t", TOPICS, opened.state, job.look(opened, now_ms)), now_ms)
+    plan = job.plan(TableView("t", TOPICS, opened.state, job.examine(opened, now_ms)), now_ms)
     assert [line.what for line in plan.lines] == ["remove commit files 0 to 9"]
     assert plan.lines[0].counts.files == 10
     before = commits(log)

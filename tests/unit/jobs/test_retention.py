@@ -30,7 +30,7 @@ from mainstem.delta_log.table import (
 from mainstem.delta_log.table import trimming as trimming_module
 from mainstem.jobs import retention as retention_module
 from mainstem.jobs.compaction import Compaction
-from mainstem.jobs.job import Counts, Job, Outcome, OutcomeKind, TableView
+from mainstem.jobs.job import Counts, Job, JobOutcome, OutcomeKind, TableView
 from mainstem.jobs.job_history import JobRun
 from mainstem.jobs.retention import UNLIMITED, Retention, expired
 from mainstem.jobs.runner import run_job
@@ -296,7 +296,7 @@ def test_a_run_by_what_was_true_at_the_plan_keeps_what_a_setting_keeps_now(
     plan = job.plan(TableView("t", TOPICS, opened.state), NOW_MS)
     assert not plan.nothing
     _set_retention(log, 9 * HOUR)
-    assert job.commit(opened, plan, (), NOW_MS) == Outcome(
+    assert job.commit(opened, plan, (), NOW_MS) == JobOutcome(
         OutcomeKind.SUPERSEDED, error="what was to go is gone, or is to stay by now"
     )
     opened.store.close()

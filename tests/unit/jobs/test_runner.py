@@ -18,7 +18,7 @@ from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import (
     Counts,
     Job,
-    Outcome,
+    JobOutcome,
     OutcomeKind,
     Plan,
     PlanLine,
@@ -67,12 +67,12 @@ class _EchoJob(Job[_Echo, _Echoed]):
 
     def commit(
         self, opened: OpenTopic, plan: Plan[_Echo], results: Sequence[_Echoed], now_ms: int
-    ) -> Outcome:
+    ) -> JobOutcome:
         if opened.topic == "bad-commit":
             raise RuntimeError("no commit")
         assert [one.text for one in results] == [task.text for task in plan.tasks]
         assert self.tasks_stand_alone or len(results) == 3
-        return Outcome(OutcomeKind.OK, Counts(3, 3, 3), Counts(1, 3, 2), 1, 7)
+        return JobOutcome(OutcomeKind.OK, Counts(3, 3, 3), Counts(1, 3, 2), 1, 7)
 
 
 def test_a_table_that_fails_does_not_stop_the_others_and_each_has_a_row_in_the_history(
@@ -291,7 +291,7 @@ def test_a_history_that_cannot_be_written_is_told_and_the_job_is_done(
 
 def test_histories_of_two_runners_do_not_overwrite_each_other(store: LocalStore) -> None:
     def run(n: int) -> JobRun:
-        return JobRun(f"{n}", "j", "t", n, n, Outcome(OutcomeKind.OK))
+        return JobRun(f"{n}", "j", "t", n, n, JobOutcome(OutcomeKind.OK))
 
     with JobHistory(store) as one, JobHistory(store) as other:
         for n in range(3):

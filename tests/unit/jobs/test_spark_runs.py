@@ -10,7 +10,7 @@ from tests.unit.jobs.topic_tables import appends
 
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.errors import ShuttingDownError
-from mainstem.jobs.job import Outcome, OutcomeKind
+from mainstem.jobs.job import JobOutcome, OutcomeKind
 from mainstem.jobs.job_history import JobRun
 from mainstem.jobs.jobs_config import JobSettings
 from mainstem.jobs.schedule import Cron
@@ -36,7 +36,7 @@ def warehouse(tmp_path: Path) -> Iterator[str]:
 
 
 def row(topic: str, kind: OutcomeKind, error: str = "") -> JobRun:
-    return JobRun("run", "compaction", topic, 0, 1, Outcome(kind, error=error))
+    return JobRun("run", "compaction", topic, 0, 1, JobOutcome(kind, error=error))
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_many_files_are_deleted_by_tasks(
     monkeypatch.setattr(file_deletion_module, "_TASK_FILES", 2)
     retain(log, 10)
     job, opened = Vacuum(), Topics(store).open("t")
-    seen = job.look(opened, NOW_MS + HOUR)
+    seen = job.examine(opened, NOW_MS + HOUR)
     plan = job.plan(TableView("t", TOPICS, opened.state, seen), NOW_MS + HOUR)
     assert [len(task.paths) for task in plan.tasks] == [2, 2, 1]
     assert plan.paths == ()
@@ -193,7 +193,7 @@ def test_where_the_two_replays_differ_nothing_is_deleted(
 def test_a_run_that_fails_halfway_is_finished_by_the_next(store: LocalStore, log: Appends) -> None:
     retain(log, 6)
     job, opened = Vacuum(), Topics(store).open("t")
-    view = TableView("t", TOPICS, opened.state, job.look(opened, NOW_MS + HOUR))
+    view = TableView("t", TOPICS, opened.state, job.examine(opened, NOW_MS + HOUR))
     plan = job.plan(view, NOW_MS + HOUR)
     failing = FaultyStore(opened.store, times(1, "delete", unavailable(), "00000002-"))
     broken = type(opened)("t", failing, opened.state)
@@ -213,7 +213,7 @@ def test_two_runs_at_once_delete_the_same_and_both_end_well(
     job, topics = Vacuum(), Topics(store)
     runs = [topics.open("t"), topics.open("t")]
     plans = [
-        job.plan(TableView("t", TOPICS, one.state, job.look(one, NOW_MS + HOUR)), NOW_MS + HOUR)
+        job.plan(TableView("t", TOPICS, one.state, job.examine(one, NOW_MS + HOUR)), NOW_MS + HOUR)
         for one in runs
     ]
     for one, plan in zip(runs, plans, strict=True):

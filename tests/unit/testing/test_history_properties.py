@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mainstem.testing import Operation, Read, Run, Send, check_history
-from mainstem.testing._history import Outcome
+from mainstem.testing._history import SendOutcome
 from mainstem.testing._verdict import LOG_FINDING_KINDS
 
 #: Idempotent or not, by name.
@@ -28,7 +28,7 @@ class Sent:
     """A record's fate."""
 
     record: Record
-    outcome: Outcome
+    outcome: SendOutcome
     acks: str
     offset: int = -1
 
@@ -131,7 +131,7 @@ def partitions(draw: st.DrawFn) -> Partition:
                 copy_base = len(made.log)
                 made.log.update(enumerate(batch, start=copy_base))
                 base = draw(st.sampled_from([base, copy_base]))
-        outcome: Outcome = "ok" if fate == "ok" else "fail" if fate == "fail" else "unknown"
+        outcome: SendOutcome = "ok" if fate == "ok" else "fail" if fate == "fail" else "unknown"
         told = outcome == "ok" and acks != "0"
         made.sent += [
             Sent(record, outcome, acks, base + index if told else -1)

@@ -4,7 +4,7 @@ from mainstem.delta_log.append.appender import Appender, CommittedRecords
 from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import PlacedBatch, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
-from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group, Pending
+from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
 from mainstem.delta_log.append.waiter import Appended
 from mainstem.delta_log.append.wal_recovery import Recovered, judge, recover_topic
 
@@ -14,9 +14,9 @@ __all__ = [
     "Appender",
     "ByteBudget",
     "CommittedRecords",
-    "Group",
     "Pending",
     "PlacedBatch",
+    "Portion",
     "ProducerIds",
     "ProducerMemory",
     "ProducerStates",

@@ -19,16 +19,16 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from mainstem.delta_log.append.actions import forgotten_registers
-from mainstem.delta_log.append.commits import GroupCommitter
+from mainstem.delta_log.append.append import TopicCommits
 from mainstem.delta_log.append.leadership import take_lead
 from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import FORGET_STEP_MAX, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
-from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Group
+from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Portion
 from mainstem.delta_log.append.topic_wal import TopicWal
 from mainstem.delta_log.append.waiter import (
     Appended,
-    Waiter,
+    AppendWaiter,
     after_repeats,
     first_durable,
     retrieve,
@@ -68,13 +68,13 @@ T = TypeVar("T")
 
 #: How often a leader without traffic looks at what others have committed, and how often at least in
 #: the time that a log is kept: jobs commit, write checkpoints and clean the log while nobody
-#: produces, and a leader that the clean-up has overtaken has to open the topic anew.
-IDLE_LOOK_INTERVAL_S = 300.0
-_LOOKS_PER_LOG = 4
+#: produces, and a leader that the clean-up has overtaken has to open the topic again.
+IDLE_CATCH_UP_INTERVAL_S = 300.0
+_CATCH_UPS_PER_LOG = 4
 
-#: The same for a topic that is compacted by keys: whoever reads it from its beginning wants to see
-#: soon that keyed compaction has taken records away.
-COMPACTED_LOOK_INTERVAL_S = 10.0
+#: The same for a topic that is compacted by keys: a consumer that reads it from its beginning is to
+#: see soon that keyed compaction has taken records away.
+COMPACTED_CATCH_UP_INTERVAL_S = 10.0
 
 #: An administrator waits for no longer: behind appends that the store does not take, for example.
 CHANGE_TIMEOUT_S = 15.0
@@ -133,7 +133,7 @@ class Appender:
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic: Callable[[], float] = time_elapsed_s,
         wal: Wal | None = None,
-        producers: ProducerStates[Waiter] | None = None,
+        producers: ProducerStates[AppendWaiter] | None = None,
         recovered: Recovered | None = None,
         may_acknowledge: Callable[[], bool] = lambda: True,
         roll_up_memory: RollUpMemory | None = None,
@@ -147,7 +147,7 @@ class Appender:
         self._on_failure = on_failure
         self._clock_ms = clock_ms
         self._monotonic = monotonic
-        self._queue: AppendQueue[Waiter] = AppendQueue(
+        self._queue: AppendQueue[AppendWaiter] = AppendQueue(
             queue_bytes,
             budget,
             opened.state.log_end_offset,
@@ -156,7 +156,7 @@ class Appender:
             epoch,
         )
         self._queue.producers.begin(self._now_ms())
-        self._wal: TopicWal[Waiter] | None = None
+        self._wal: TopicWal[AppendWaiter] | None = None
         if wal is not None:
             self._wal = TopicWal(wal, opened.topic, opened.state.topic_id)
             self._recover(self._wal, recovered)
@@ -176,7 +176,7 @@ class Appender:
             monotonic,
             on_ready=self._wake.set,
         )
-        self._commits = GroupCommitter(
+        self._commits = TopicCommits(
             opened.store, self._log, self._roller, self._metrics, clock_ms, monotonic
         )
         self._task = asyncio.get_running_loop().create_task(
@@ -197,7 +197,7 @@ class Appender:
         monotonic: Callable[[], float] = time_elapsed_s,
         **options: Any,
     ) -> Appender:
-        """Takes the topic over: commits the next leader epoch, which stops whoever led it before.
+        """Takes the topic over: commits the next leader epoch, which stops its former leader.
 
         What the write-ahead log still has of the topic is appended first, at its offsets.
 
@@ -211,7 +211,7 @@ class Appender:
             UnknownTopicError: The topic was deleted meanwhile.
             LogDamagedError: The write-ahead log is damaged.
         """
-        producers: ProducerStates[Waiter] = ProducerStates(
+        producers: ProducerStates[AppendWaiter] = ProducerStates(
             producer_expiration_ms, producer_memory, producer_ids
         )
         loop = asyncio.get_running_loop()
@@ -298,7 +298,7 @@ class Appender:
                 replace(slice_, log_append_time=True) if slice_.log_append_time is None else slice_
                 for slice_ in slices
             ]
-        waiter = Waiter(asyncio.get_running_loop().create_future(), self._monotonic())
+        waiter = AppendWaiter(asyncio.get_running_loop().create_future(), self._monotonic())
         accepted = self._queue.accept(slices, size_bytes, waiter, self._now_ms())
         if accepted.repeated:
             self._metrics.duplicates(len(accepted.repeated))
@@ -380,9 +380,9 @@ class Appender:
         return self._log.trouble
 
     @property
-    def looked_age_s(self) -> float:
+    def state_age_s(self) -> float:
         """Seconds since `state` was last known to be the newest."""
-        return self._monotonic() - self._log.looked_at
+        return self._monotonic() - self._log.caught_up_at
 
     async def catch_up(self) -> None:
         """Takes into `state` what others have committed. A leader that appends nothing learns of a
@@ -433,7 +433,7 @@ class Appender:
     # -- the loop --------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        group: Group[Waiter] = Group()
+        portion: Portion[AppendWaiter] = Portion()
         try:
             while self._failure is None:
                 if not len(self._queue):
@@ -453,22 +453,22 @@ class Appender:
                     if self._failure is not None:
                         return
                     self._began_at = self._monotonic()
-                    group = self._queue.take(COMMIT_BYTES_MAX)
-                    version = await self._append(group)
-                    self._committed(group, version)
-                    group = Group()
+                    portion = self._queue.take(COMMIT_BYTES_MAX)
+                    version = await self._append(portion)
+                    self._committed(portion, version)
+                    portion = Portion()
                     self._tell("on_commit", self._on_commit, self._opened)
                 # Who waited for this commit is answered before the next one is encoded.
                 await asyncio.sleep(0)
         except asyncio.CancelledError:  # `close` has waited long enough
-            self._give_up(group, self._failure or self._stopped())
+            self._give_up(portion, self._failure or self._stopped())
             raise
         except MainstemError as error:
-            self._give_up(group, error)
+            self._give_up(portion, error)
         except Exception as error:
             log.exception("the appender of topic %s failed", self.topic)
             self._give_up(
-                group,
+                portion,
                 InternalError(
                     f"the appender of topic {self.topic!r} failed: {error!r}", topic=self.topic
                 ),
@@ -487,15 +487,17 @@ class Appender:
         self._wake.clear()
         swap_in_s = self._swap_in_s()
         config = self.state.config
-        look_in_s = min(IDLE_LOOK_INTERVAL_S, config.log_retention_ms / 1000 / _LOOKS_PER_LOG)
+        catch_up_in_s = min(
+            IDLE_CATCH_UP_INTERVAL_S, config.log_retention_ms / 1000 / _CATCH_UPS_PER_LOG
+        )
         if config.compacts:
-            look_in_s = min(look_in_s, COMPACTED_LOOK_INTERVAL_S)
+            catch_up_in_s = min(catch_up_in_s, COMPACTED_CATCH_UP_INTERVAL_S)
         try:
             # Not `wait_for`: it loses a cancellation that comes together with the wake-up.
-            async with asyncio.timeout(min(swap_in_s, look_in_s)):
+            async with asyncio.timeout(min(swap_in_s, catch_up_in_s)):
                 await self._wake.wait()
         except TimeoutError:
-            if swap_in_s > look_in_s:
+            if swap_in_s > catch_up_in_s:
                 with contextlib.suppress(StoreUnavailableError):
                     await self.catch_up()
 
@@ -511,39 +513,39 @@ class Appender:
                 async with asyncio.timeout(left):
                     await self._wake.wait()
 
-    async def _append(self, group: Group[Waiter]) -> int:
-        for request in group.requests:
+    async def _append(self, portion: Portion[AppendWaiter]) -> int:
+        for request in portion.requests:
             self._metrics.append_seconds("queue", self._began_at - request.token.accepted_at)
         forgotten = self._queue.producers.take_forgotten(FORGET_STEP_MAX)
         more = forgotten_registers(forgotten)
         if self._wal is not None:
             # Up to which request of the write-ahead log the table has all from now on.
-            more.append(Register(self._wal.register, self._wal.number_of(group)))
-        return await self._commits.append(group, more)
+            more.append(Register(self._wal.register, self._wal.number_of(portion)))
+        return await self._commits.append(portion, more)
 
-    def _committed(self, group: Group[Waiter], version: int) -> None:
-        """Frees what a group held, and answers who waits for it."""
+    def _committed(self, portion: Portion[AppendWaiter], version: int) -> None:
+        """Frees what a portion held, and answers who waits for it."""
         if self._on_records is not None:
             records = CommittedRecords(
-                self.topic, self.state.topic_id, version, group.by_partition()
+                self.topic, self.state.topic_id, version, portion.by_partition()
             )
             self._tell("on_records", self._on_records, records)
-        self._queue.done(group)
+        self._queue.done(portion)
         if self._wal is not None:
-            self._wal.committed(group)
-        for request in group.requests:
+            self._wal.committed(portion)
+        for request in portion.requests:
             self._queue.producers.committed(request.runs, version)
             if not request.token.future.done():
                 request.token.future.set_result(Appended(version, request.runs))
         self._queue.producers.expire(self._now_ms())
 
-    def _recover(self, wal: TopicWal[Waiter], recovered: Recovered | None) -> None:
+    def _recover(self, wal: TopicWal[AppendWaiter], recovered: Recovered | None) -> None:
         """Queues what the write-ahead log has, before anything else can be accepted."""
         loop = asyncio.get_running_loop()
         for number, request in recovered.requests if recovered is not None else ():
             written: asyncio.Future[None] = loop.create_future()
             written.set_result(None)
-            waiter = Waiter(loop.create_future(), self._monotonic(), written)
+            waiter = AppendWaiter(loop.create_future(), self._monotonic(), written)
             waiter.future.add_done_callback(retrieve)
             pending = self._queue.recover(
                 request.slices, request.size_bytes, waiter, self._now_ms(), request.epoch
@@ -551,11 +553,11 @@ class Appender:
             assert pending.batches == request.batches, "recovered records moved"
             wal.recovered(number, pending)
 
-    def _give_up(self, group: Group[Waiter], error: MainstemError) -> None:
-        for request in group.requests:
+    def _give_up(self, portion: Portion[AppendWaiter], error: MainstemError) -> None:
+        for request in portion.requests:
             if not request.token.future.done():
                 request.token.future.set_exception(error)
-        self._queue.done(group)
+        self._queue.done(portion)
         self._fail(error)
 
     def _fail(self, error: MainstemError) -> None:
@@ -567,11 +569,11 @@ class Appender:
         self._log.end(self._failure)
         self._roller.close()
         while len(self._queue):
-            group = self._queue.take(COMMIT_BYTES_MAX)
-            for request in group.requests:
+            portion = self._queue.take(COMMIT_BYTES_MAX)
+            for request in portion.requests:
                 if not request.token.future.done():
                     request.token.future.set_exception(self._failure)
-            self._queue.done(group)
+            self._queue.done(portion)
         self._queue.producers.end()
         self._wake.set()
 

@@ -76,7 +76,7 @@ def claim_epoch(
     sleep: Callable[[float], None] = time.sleep,
     clock_ms: Callable[[], int] = wall_clock_ms,
 ) -> int:
-    """Commits the next leader epoch, which stops whoever led the topic before; returns it. Blocks.
+    """Commits the next leader epoch, which stops its former leader; returns it. Blocks.
 
     Raises:
         StoreUnavailableError: The store failed, or too many others write.

@@ -65,7 +65,7 @@ class Acceptance(Generic[Token]):
 
 
 @dataclass(slots=True)
-class Group(Generic[Token]):
+class Portion(Generic[Token]):
     """What one table commit takes: whole requests in arrival order."""
 
     requests: list[Pending[Token]] = field(default_factory=list)
@@ -110,8 +110,8 @@ class Group(Generic[Token]):
 class AppendQueue(Generic[Token]):
     """The queue of one led topic.
 
-    A request that `accept` takes has its offsets, which never change; it leaves in a group, whole,
-    and its bytes count until `done`.
+    A request that `accept` takes has its offsets, which never change; it leaves in a portion,
+    whole, and its bytes count until `done`.
 
     Args:
         limit_bytes: What may wait or be in commit in this topic.
@@ -229,24 +229,24 @@ class AppendQueue(Generic[Token]):
         self._budget.used_bytes += size_bytes
         return pending
 
-    def take(self, bytes_max: int) -> Group[Token]:
-        """The next group: at least one request if any waits, then as many as fit `bytes_max`."""
-        group: Group[Token] = Group()
+    def take(self, bytes_max: int) -> Portion[Token]:
+        """The next portion: at least one request if any waits, then as many as fit `bytes_max`."""
+        portion: Portion[Token] = Portion()
         while self._waiting:
             head = self._waiting[0]
-            if group.requests and group.size_bytes + head.size_bytes > bytes_max:
+            if portion.requests and portion.size_bytes + head.size_bytes > bytes_max:
                 break
             self._waiting.popleft()
-            group.requests.append(head)
-            group.size_bytes += head.size_bytes
-            group.record_count += head.record_count
-        self.waiting_bytes -= group.size_bytes
-        return group
+            portion.requests.append(head)
+            portion.size_bytes += head.size_bytes
+            portion.record_count += head.record_count
+        self.waiting_bytes -= portion.size_bytes
+        return portion
 
-    def done(self, group: Group[Token]) -> None:
-        """Frees the bytes of a group that was committed, or given up."""
-        self.used_bytes -= group.size_bytes
-        self._budget.used_bytes -= group.size_bytes
+    def done(self, portion: Portion[Token]) -> None:
+        """Frees the bytes of a portion that was committed, or given up."""
+        self.used_bytes -= portion.size_bytes
+        self._budget.used_bytes -= portion.size_bytes
 
     def _check_room(self, size_bytes: int) -> None:
         if self.used_bytes and self.used_bytes + size_bytes > self._limit_bytes:

@@ -12,7 +12,7 @@ from collections import deque
 from itertools import chain
 from typing import Generic, TypeVar
 
-from mainstem.delta_log.append.queue import Group, Pending
+from mainstem.delta_log.append.queue import Pending, Portion
 from mainstem.delta_log.wal import Wal, WalRequest
 from mainstem.errors import BackPressureError, StoreUnavailableError
 
@@ -38,7 +38,7 @@ class TopicWal(Generic[Token]):
 
     @property
     def register(self) -> str:
-        """The name of the register that a commit sets to `number_of` its group."""
+        """The name of the register that a commit sets to `number_of` its portion."""
         return self._wal.register
 
     def accepted(self, pending: Pending[Token]) -> None:
@@ -91,17 +91,17 @@ class TopicWal(Generic[Token]):
             self._logged.append((number, pending))
         return done
 
-    def number_of(self, group: Group[Token]) -> int:
-        """The number of a group's last request: with its commit all up to it are in the table."""
-        last = group.requests[-1]
+    def number_of(self, portion: Portion[Token]) -> int:
+        """The number of a portion's last request: with its commit all up to it are in the table."""
+        last = portion.requests[-1]
         for number, pending in chain(self._logged, self._unlogged):
             if pending is last:
                 return number
-        raise AssertionError("a group whose requests were not accepted here")
+        raise AssertionError("a portion whose requests were not accepted here")
 
-    def committed(self, group: Group[Token]) -> None:
-        """Notes that a group is in the table: its entries are not needed any more."""
-        members = {id(pending) for pending in group.requests}
+    def committed(self, portion: Portion[Token]) -> None:
+        """Notes that a portion is in the table: its entries are not needed any more."""
+        members = {id(pending) for pending in portion.requests}
         number = None
         while self._logged and id(self._logged[0][1]) in members:
             number, _ = self._logged.popleft()

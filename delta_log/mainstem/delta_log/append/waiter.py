@@ -26,7 +26,7 @@ class Appended:
 
 
 @dataclass(slots=True)
-class Waiter:
+class AppendWaiter:
     """Who waits for a request.
 
     Attributes:
@@ -41,7 +41,7 @@ class Waiter:
 
 
 def first_durable(
-    waiter: Waiter, runs: tuple[Batch, ...], may_acknowledge: Callable[[], bool]
+    waiter: AppendWaiter, runs: tuple[Batch, ...], may_acknowledge: Callable[[], bool]
 ) -> asyncio.Future[Appended]:
     """Done when a request is in the write-ahead log or in the table, whichever comes first.
 
@@ -76,8 +76,8 @@ def first_durable(
 
 
 def after_repeats(
-    pending: Pending[Waiter] | None,
-    repeated: Sequence[SeenBatch[Waiter]],
+    pending: Pending[AppendWaiter] | None,
+    repeated: Sequence[SeenBatch[AppendWaiter]],
     may_acknowledge: Callable[[], bool],
     *,
     write_ahead: bool,
@@ -101,7 +101,8 @@ def after_repeats(
     known = max((seen.table_version for seen in repeated), default=-1)
 
     async def all_done() -> Appended:
-        # Shielded: whoever gives up here must not take the batch from those who sent it first.
+        # Shielded: a caller that gives up here must not take the batch from those who sent it
+        # first.
         done = await asyncio.gather(*(asyncio.shield(future) for future in waits))
         return Appended(max([known, *(one.table_version for one in done)]), tuple(batches))
 

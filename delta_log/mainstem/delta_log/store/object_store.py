@@ -119,8 +119,8 @@ class Store(Protocol):
 
     def sweep(self, directory: str, not_after_ms: int) -> int:
         """Removes what interrupted writes left directly inside `directory` up to that wall clock
-        time; returns how many files. Whoever may still be writing is left alone by a time that is
-        long ago."""
+        time; returns how many files. A writer that may still be at work is left alone by a time
+        that is long ago."""
         ...
 
     def remove_directory(self, path: str, bound: Self) -> bool:

@@ -1,4 +1,4 @@
-"""A small system table with one live row a key, changed by whoever commits first.
+"""A small system table with one live row a key, changed by the writer that commits first.
 
 It has the columns of a topic table: `key` is the row's key and `value` the row as JSON. Each live
 row is a data file of its own, which goes in the commit that brings the next one; so a commit

@@ -32,7 +32,7 @@ from mainstem.delta_log.table.commit_loop import (
     beside_leader_loop,
     catch_up_loop,
     commit_loop,
-    deleted,
+    topic_deleted_error,
 )
 from mainstem.delta_log.table.committer import (
     Committed,
@@ -149,12 +149,12 @@ def _take_step(
             case Reload():
                 return load_table(store)
     except (StoreGone, UnknownTopicError) as error:
-        raise deleted(topic) from error
+        raise topic_deleted_error(topic) from error
     except LogDamagedError as error:
         try:
             store.check_bound()
         except StoreGone:  # no wonder: its files are being removed
-            raise deleted(topic) from error
+            raise topic_deleted_error(topic) from error
         raise
 
 
@@ -184,7 +184,7 @@ class AsyncCommits:
         self._calls = asyncio.Semaphore(TOPIC_CALLS_MAX)
         self._ended: asyncio.Future[MainstemError] = asyncio.get_running_loop().create_future()
         #: When `state` was last known to be the newest, by the monotonic clock.
-        self.looked_at = -1e9
+        self.caught_up_at = -1e9
         #: What the store said last, while it fails; None: it works.
         self.trouble: StoreUnavailableError | None = None
 
@@ -194,7 +194,7 @@ class AsyncCommits:
         return self._opened.state
 
     def end(self, error: MainstemError) -> None:
-        """From now on nothing is tried again, and whoever waits for a commit gets `error`."""
+        """From now on nothing is tried again, and a caller that waits for a commit gets `error`."""
         if not self._ended.done():
             self._ended.set_result(error)
 
@@ -242,7 +242,7 @@ class AsyncCommits:
             try:
                 return await self._in_pool(call, *arguments)
             except StoreGone as error:
-                raise deleted(self._opened.topic) from error
+                raise topic_deleted_error(self._opened.topic) from error
             except StoreUnavailableError as error:
                 self._note_failure(error)
             self._check_not_ended()
@@ -273,10 +273,10 @@ class AsyncCommits:
         match told:
             case Committed():
                 self._metrics.table_commit("committed")
-                self.looked_at = self._monotonic()
+                self.caught_up_at = self._monotonic()
                 self.trouble = None
             case NotThere():
-                self.looked_at = began_at
+                self.caught_up_at = began_at
             case Conflict() if isinstance(step, Attempt):
                 self._metrics.table_commit("conflict")
             case OutcomeUnknown():
@@ -309,9 +309,10 @@ def is_expired(state: TableState, file: DataFile) -> bool:
     """Whether vacuum may be deleting a file that no version knows yet: it waited for its commit for
     too long.
 
-    Vacuum says in the log up to which time of writing it deletes, before it does. So whoever tries
-    a version after that has it in the state, and whoever tries an earlier one loses it: a writer
-    that slept between its file and its commit cannot bring a file into the table that is gone.
+    Vacuum says in the log up to which time of writing it deletes, before it does. So a writer that
+    tries a later version has it in its state, and one that tries an earlier version loses it: a
+    writer that slept between its file and its commit cannot bring a file into the table that is
+    gone.
     """
     limit_ms = state.register_value(registers.ORPHANED)
     return bool(limit_ms) and file.modified_ms <= limit_ms + _CLOCKS_APART_MS

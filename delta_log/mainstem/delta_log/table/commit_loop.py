@@ -1,6 +1,6 @@
 """The one commit loop: what is tried next after each outcome of a commit. Pure: no I/O, no clock.
 
-Every commit goes through it, whoever makes it: a leader, a job beside the leader, a claim of the
+Every commit goes through it: a leader, a job beside the leader, a claim of the
 lead, a creation. A loop is a generator: it yields what is to be done (`Attempt`, `Read`, `Reload`,
 `Wait`) and is sent what came of it. `commit_drivers` runs loops, blocking or on an event loop.
 """
@@ -202,7 +202,7 @@ def commit_loop(
             state = yield from _reloaded(state, outcome, topic, policy)
             only_appends = False
         else:
-            merge_winner(state, topic, outcome, epoch)
+            take_in_winner(state, topic, outcome, epoch)
             only_appends = is_append(outcome.actions)
         if policy.losses_max is not None and attempts >= policy.losses_max:
             raise StoreUnavailableError(
@@ -238,11 +238,11 @@ def beside_leader_loop(
     """As `commit_loop`, after a look at what others have committed since the table was opened."""
     state, _ = yield from _newest(state, topic, policy, None)
     if state.deleted:
-        raise deleted(topic)
+        raise topic_deleted_error(topic)
     return (yield from commit_loop(state, build, topic=topic, policy=policy))
 
 
-def merge_winner(state: TableState, topic: str, winner: Conflict, epoch: int | None) -> None:
+def take_in_winner(state: TableState, topic: str, winner: Conflict, epoch: int | None) -> None:
     """Takes another writer's commit into the state.
 
     Args:
@@ -257,7 +257,7 @@ def merge_winner(state: TableState, topic: str, winner: Conflict, epoch: int | N
     ends = {} if epoch is None else _ends(state)
     state.apply(winner.version, winner.actions)
     if state.deleted or (before is not None and state.topic_id != before.id):
-        raise deleted(topic)
+        raise topic_deleted_error(topic)
     if epoch is None:
         return
     if state.epoch > epoch:
@@ -296,7 +296,7 @@ def is_append(actions: tuple[Action, ...]) -> bool:
     )
 
 
-def deleted(topic: str) -> UnknownTopicError:
+def topic_deleted_error(topic: str) -> UnknownTopicError:
     """The error for a topic that went away while it was in use."""
     return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)
 
@@ -319,7 +319,7 @@ def _decided(
                 unknowns += 1
             case StoreFailed():
                 if isinstance(outcome.error, StoreGone):
-                    raise deleted(topic) from outcome.error
+                    raise topic_deleted_error(topic) from outcome.error
                 if unknowns:
                     unknowns += 1  # an earlier attempt may have landed
                 else:
@@ -346,7 +346,7 @@ def _reloaded(
     state = yield Reload()
     assert isinstance(state, TableState)
     if state.deleted or state.topic_id != before.topic_id:
-        raise deleted(topic)
+        raise topic_deleted_error(topic)
     return state
 
 
@@ -361,7 +361,7 @@ def _newest(
             case NotThere():
                 return state, only_appends
             case Conflict():
-                merge_winner(state, topic, found, epoch)
+                take_in_winner(state, topic, found, epoch)
                 only_appends = only_appends and is_append(found.actions)
             case Overtaken():
                 state = yield from _reloaded(state, found, topic, policy)

@@ -89,7 +89,7 @@ class NotThere:
     version: int
 
 
-Outcome = Committed | Conflict | OutcomeUnknown | Overtaken
+CommitOutcome = Committed | Conflict | OutcomeUnknown | Overtaken
 
 
 class FileGone(Exception):
@@ -201,7 +201,7 @@ class Committer:
         self._store = store
         self._clock_ms = clock_ms
 
-    def commit(self, version: int, commit: TableCommit, after_id: str = "") -> Outcome:
+    def commit(self, version: int, commit: TableCommit, after_id: str = "") -> CommitOutcome:
         """Tries to make `commit` the table's version `version`, which must follow one that exists.
 
         Safe to repeat with the same commit and version, which is also how an unknown outcome is
@@ -252,7 +252,7 @@ class Committer:
         # Afterwards: what was read before the clean-up came is right.
         return found if self._is_next(version, after_id) else Overtaken(version, maybe_ours=False)
 
-    def _ours(self, version: int, commit: TableCommit, after_id: str) -> Outcome:
+    def _ours(self, version: int, commit: TableCommit, after_id: str) -> CommitOutcome:
         """What it means that our commit file is in the place of `version`."""
         try:
             if self._is_next(version, after_id, strictly=True):
@@ -267,7 +267,7 @@ class Committer:
             return OutcomeUnknown(version, commit.info.commit_id)
         return Overtaken(version, maybe_ours=True)
 
-    def _conflict_or_ours(self, version: int, commit: TableCommit, after_id: str) -> Outcome:
+    def _conflict_or_ours(self, version: int, commit: TableCommit, after_id: str) -> CommitOutcome:
         path = commit_path(version)
         try:
             actions = tuple(read_commit(self._store, version))

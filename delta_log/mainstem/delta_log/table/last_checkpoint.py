@@ -4,7 +4,7 @@ what is in the log is found by listing it.
 But other readers of the table believe it: with one that names a checkpoint that is not there, or is
 damaged, delta-rs and those who build on it cannot open the table. So it is kept right, and it is
 made of what is there each time. A process that slept on its way to write it looks again afterwards:
-then it does not go back for long, whoever was last.
+then it does not go back for long, whichever process was last.
 
 Source: Delta protocol, section "Last Checkpoint File".
 """

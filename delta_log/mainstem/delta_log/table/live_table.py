@@ -26,7 +26,7 @@ from mainstem.delta_log.table.snapshot import action_rows
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError
 
-#: How far the clocks may be apart of whoever decides that a register has expired.
+#: How far the clocks may be apart of those who decide that a register has expired.
 _CLOCK_SKEW_MS: Final = 60_000
 
 _SHOWN: Final = 3

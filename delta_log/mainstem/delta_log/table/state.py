@@ -169,8 +169,9 @@ class TableState:
         return self._has_producers
 
     def give_up_producers(self) -> None:
-        """Drops the registers of producers, and takes none from now on: whoever leads the topic
-        keeps the same by itself, in less memory. Takes a fraction of a second where there are many.
+        """Drops the registers of producers, and takes none from now on: the gateway that leads the
+        topic keeps the same by itself, in less memory. Takes a fraction of a second where there are
+        many.
         """
         self._has_producers = False
         self.registers = {

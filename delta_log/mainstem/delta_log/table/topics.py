@@ -43,8 +43,8 @@ _REGISTER_RETENTION = "delta.setTransactionRetentionDuration"
 _TABLE_PROPERTIES = {
     "delta.dataSkippingStatsColumns": "offset,timestamp",
     # Idempotent producers' registers leave the checkpoints when their leader has forgotten them,
-    # which it says with a time that lies before this. Not by their age: whoever writes a checkpoint
-    # may have a clock that is wrong by a day or a year.
+    # which it says with a time that lies before this. Not by their age: the process that writes a
+    # checkpoint may have a clock that is wrong by a day or a year.
     _REGISTER_RETENTION: "interval 10000 days",
 }
 

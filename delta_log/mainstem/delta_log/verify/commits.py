@@ -38,7 +38,7 @@ class CommitWalk:
     """Goes through the versions from the oldest commit file to `state.version`.
 
     Log clean-up removes files in any order and may have been killed: behind a gap that it can have
-    left, the walk begins anew.
+    left, the walk begins again.
 
     Args:
         commits: For what commits say of themselves.

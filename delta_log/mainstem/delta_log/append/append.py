@@ -1,4 +1,5 @@
-"""A leader's commits: the records of a group, with the roll-ups that wait for one; or these alone.
+"""A leader's commits: the records of a portion, with the roll-ups that wait for one; or these
+alone.
 
 Runs on the appender's loop; one commit at a time: the caller sees to that.
 """
@@ -12,7 +13,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from mainstem.delta_log.append.actions import file_actions, partition_epochs, producer_registers
-from mainstem.delta_log.append.queue import Group
+from mainstem.delta_log.append.queue import Portion
 from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, put_file
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import Store
@@ -30,13 +31,13 @@ from mainstem.limits import KIB
 
 Token = TypeVar("Token")
 
-#: A group of no more is encoded on the loop, and written and committed by one call of the pool: a
+#: A portion of no more is encoded on the loop, and written and committed by one call of the pool: a
 #: thread that encodes some records waits longer for the interpreter than it works.
 _INLINE_BYTES_MAX: Final = 16 * KIB
 _INLINE_PARTITIONS_MAX: Final = 3
 
 
-class GroupCommitter:
+class TopicCommits:
     """Writes data files and commits them.
 
     Args:
@@ -59,12 +60,12 @@ class GroupCommitter:
         self._clock_ms = clock_ms
         self._monotonic = monotonic
 
-    async def append(self, group: Group[Token], registers: Sequence[Register]) -> int:
-        """Adds the records of a group to the table.
+    async def append(self, portion: Portion[Token], registers: Sequence[Register]) -> int:
+        """Adds the records of a portion to the table.
 
         Args:
             registers: What changes with it, beside the ends of partitions and what the producers of
-                the group have sent.
+                the portion have sent.
 
         Returns:
             The table version that has them.
@@ -73,7 +74,7 @@ class GroupCommitter:
             MainstemError: The topic is lost.
         """
         append = _Append(
-            group,
+            portion,
             registers,
             self._store,
             self._commits.state,
@@ -145,10 +146,10 @@ class GroupCommitter:
 
 
 class _Append:
-    """One group on its way into the table.
+    """One portion on its way into the table.
 
     Args:
-        registers: See `GroupCommitter.append`.
+        registers: See `TopicCommits.append`.
         store: The topic's.
         state: The table before.
         now_ms: Becomes the time of the files and of the commit.
@@ -157,7 +158,7 @@ class _Append:
 
     def __init__(
         self,
-        group: Group[Any],
+        portion: Portion[Any],
         registers: Sequence[Register],
         store: Store,
         state: TableState,
@@ -165,14 +166,14 @@ class _Append:
         content_bytes_max: int,
     ) -> None:
         self.now_ms = now_ms
-        self.partitions = dict(sorted(group.by_partition().items()))
-        self._batches = group.batches()
+        self.partitions = dict(sorted(portion.by_partition().items()))
+        self._batches = portion.batches()
         self._registers = [
             *producer_registers(self._batches, now_ms),
-            *partition_epochs(state, group.epochs()),
+            *partition_epochs(state, portion.epochs()),
             *registers,
         ]
-        self._size_bytes = group.size_bytes
+        self._size_bytes = portion.size_bytes
         self._store = store
         self._compression_type = state.config.compression_type
         self._content_bytes_max = content_bytes_max
