@@ -9,7 +9,7 @@ is several times smaller than the one before, and a record is written again some
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from mainstem.delta_log.table import (
     file_time_ms,
     is_expired,
     replace_files,
+    time_elapsed_s,
 )
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import (
@@ -42,11 +43,14 @@ from mainstem.jobs.job import (
 )
 from mainstem.jobs.task_files import (
     COMMIT_FILES_MAX,
+    COMMIT_S_MAX,
     check_superseded,
+    commit_by_halves,
     commit_groups,
     commit_with_files,
     delete_files,
     file_limits,
+    left_out,
 )
 from mainstem.limits import KIB, MIB
 
@@ -156,26 +160,33 @@ class Compaction(Job[Merge, Merged]):
         landed: list[Landed] = []
         kept: list[tuple[Merge, Merged]] = []
         merges = zip(plan.tasks, results, strict=True)
-        for group in commit_groups(merges, lambda merge: len(merge[0].files)):
+        given_up: list[tuple[Merge, Merged]] = []
+
+        def commit(group: Sequence[tuple[Merge, Merged]]) -> None:
             found = _Swap(opened.store, group, now_ms)
             one = commit_with_files(opened, found.build)
             if one is not None:
                 landed.append(one)
-                opened = replace(opened, state=one.state)
-            kept += found.kept
+            kept.extend(found.kept)
             found.delete_rest()
-        left = len(results) - len(kept)
+
+        ends_at = time_elapsed_s() + COMMIT_S_MAX
+        for group in commit_groups(merges, lambda merge: len(merge[0].files)):
+            given_up += commit_by_halves(group, commit, ends_at)
+        delete_files(opened.store, [file for _, result in given_up for file in result.files])
+        left = len(results) - len(kept) - len(given_up)
+        error = left_out(
+            f"another writer removed the files of {left} runs first" if left else "", len(given_up)
+        )
         if not landed:
-            return JobOutcome(
-                OutcomeKind.SUPERSEDED, error="another writer removed the files of every run first"
-            )
+            return JobOutcome(OutcomeKind.SUPERSEDED, error=error)
         return JobOutcome(
             OutcomeKind.OK,
             Counts.of(file for task, _ in kept for file in task.files),
             Counts.of(file for _, result in kept for file in result.files),
             max(one.attempts for one in landed),
             landed[-1].version,
-            f"another writer removed the files of {left} runs first" if left else "",
+            error,
         )
 
 

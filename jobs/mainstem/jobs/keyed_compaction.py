@@ -9,7 +9,7 @@ active segment, and those younger than `min.compaction.lag.ms`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue, TopicConfig
@@ -29,10 +29,19 @@ from mainstem.delta_log.table import (
     is_expired,
     registers,
     replace_files,
+    time_elapsed_s,
 )
 from mainstem.jobs.job import Counts, Job, JobOutcome, OutcomeKind, Plan, PlanLine, TableView
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask, clean_partition
-from mainstem.jobs.task_files import commit_groups, commit_with_files, delete_files, file_limits
+from mainstem.jobs.task_files import (
+    COMMIT_S_MAX,
+    commit_by_halves,
+    commit_groups,
+    commit_with_files,
+    delete_files,
+    file_limits,
+    left_out,
+)
 from mainstem.jobs.tombstones import TombstoneRun, added, freed, tombstone_runs
 from mainstem.limits import MIB
 
@@ -136,24 +145,31 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
         landed: list[Landed] = []
         taken: list[CleaningResult] = []
         cleanings = zip(plan.tasks, results, strict=True)
-        for group in commit_groups(cleanings, lambda one: len(one[1].removed)):
+        given_up: list[tuple[CleaningTask, CleaningResult]] = []
+
+        def commit(group: Sequence[tuple[CleaningTask, CleaningResult]]) -> None:
             found = _Commit(opened.store, plan.folder, group, now_ms)
             one = commit_with_files(opened, found.build)
             if one is not None:
                 landed.append(one)
-                opened = replace(opened, state=one.state)
-            taken += found.taken
+            taken.extend(found.taken)
             found.delete_rest()
+
+        ends_at = time_elapsed_s() + COMMIT_S_MAX
+        for group in commit_groups(cleanings, lambda one: len(one[1].removed)):
+            given_up += commit_by_halves(group, commit, ends_at)
+        delete_files(opened.store, [file for _, result in given_up for file in result.added])
+        left = len(results) - len(taken) - len(given_up)
+        error = left_out(f"{left} partitions: {_LEFT_OUT}" if left else "", len(given_up))
         if not landed:
-            return JobOutcome(OutcomeKind.SUPERSEDED, error=_LEFT_OUT)
-        left = len(results) - len(taken)
+            return JobOutcome(OutcomeKind.SUPERSEDED, error=error)
         return JobOutcome(
             OutcomeKind.OK,
             Counts.of(file for result in taken for file in result.removed),
             Counts.of(file for result in taken for file in result.added),
             max(one.attempts for one in landed),
             landed[-1].version,
-            f"{left} partitions: {_LEFT_OUT}" if left else "",
+            error,
         )
 
 

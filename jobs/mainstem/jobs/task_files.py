@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from mainstem.config import TopicConfig
@@ -15,13 +16,19 @@ from mainstem.delta_log.table import (
     FileGone,
     Landed,
     OpenTopic,
+    OthersFirstError,
     commit_beside_leader,
     load_table,
+    time_elapsed_s,
 )
 from mainstem.errors import LogDamagedError, MainstemError
 from mainstem.limits import KIB
 
 T = TypeVar("T")
+
+#: For so long a job tries to commit one table beside writers that are always first. What it has not
+#: committed then is for its next run.
+COMMIT_S_MAX: Final = 60.0
 
 #: Files that one table commit removes, where that can be chosen: a commit file of 2.5 MB, which the
 #: leader reads between two of its own.
@@ -102,6 +109,49 @@ def commit_with_files(opened: OpenTopic, build: Build) -> Landed | None:
             "new files for too short a time; nothing was done",
             file=gone.path,
         ) from gone
+
+
+def commit_by_halves(
+    group: Sequence[T], commit: Callable[[Sequence[T]], None], ends_at: float
+) -> list[T]:
+    """Commits a group; where other writers are always first, its first half, and so on: what has
+    half the files is encoded and written in half the time.
+
+    Args:
+        commit: Commits some of them, in one table commit.
+        ends_at: When nothing more is tried, by `time_elapsed_s`.
+
+    Returns:
+        What was given up, of which nothing is committed.
+    """
+    pending = deque([list(group)])
+    given_up: list[T] = []
+    while pending:
+        part = pending.popleft()
+        try:
+            commit(part)
+        except OthersFirstError:
+            if time_elapsed_s() >= ends_at or len(part) == 1:
+                given_up += part
+            else:
+                middle = len(part) // 2
+                pending.extendleft([part[middle:], part[:middle]])
+    return given_up
+
+
+def left_out(superseded: str, given_up_count: int) -> str:
+    """What a run says of what it has not committed; empty: it has committed all.
+
+    Args:
+        superseded: What is said of those that another writer has dealt with.
+    """
+    parts = [superseded] if superseded else []
+    if given_up_count:
+        parts.append(
+            f"{given_up_count} were given up, since other writers were first at every version: "
+            "the next run does them"
+        )
+    return "; ".join(parts)
 
 
 def delete_files(store: Store, files: Iterable[DataFile]) -> None:

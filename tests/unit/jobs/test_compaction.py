@@ -23,12 +23,14 @@ from tests.unit.jobs.topic_tables import (
 from mainstem.delta_log import LocalStore, OpenTopic, Topics, load_table, read_data_file
 from mainstem.delta_log.files import write_data_files
 from mainstem.delta_log.table import (
+    BESIDE_LEADER,
     TOPICS,
     DataFile,
     Register,
     Remove,
     TableCommit,
     commit_beside_leader,
+    commit_drivers,
     read_commit,
     registers,
     replace_files,
@@ -394,6 +396,64 @@ def test_a_merge_that_a_fast_leader_is_always_ahead_of_is_made_into_a_commit_onc
     leader.close()
     assert (outcome.kind, outcome.attempts, builds) == (OutcomeKind.OK, 7, ["COMPACT"])
     check_verified(opened.store)
+
+
+class _Crowd:
+    """A store hook: a leader that is always ahead of a commit with more lines than `lines_max`."""
+
+    def __init__(self, topics: Topics, lines_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._log = Appends(topics.open("t"))
+        self._lines_max = lines_max
+        self._lines = 0
+        real = TableCommit.encoded
+
+        def encoded(commit: TableCommit) -> bytes:
+            self._lines = len(commit.actions)
+            return real(commit)
+
+        monkeypatch.setattr(TableCommit, "encoded", encoded)
+        monkeypatch.setattr(
+            commit_drivers, "BESIDE_LEADER", replace(BESIDE_LEADER, losses_max=3, loss_pause_s=None)
+        )
+
+    def __call__(self, call: str, path: str) -> None:
+        if call == "put_if_absent" and self._lines > self._lines_max:
+            self._lines = 0
+            self._log.append(0, [b"new"])
+
+    def close(self) -> None:
+        self._log.opened.store.close()
+
+
+@pytest.mark.parametrize(("lines_max", "runs"), [(12, 4), (6, 4), (2, 0)])
+def test_a_commit_that_is_always_lost_is_cut_into_halves_until_it_lands_or_is_given_up(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, lines_max: int, runs: int
+) -> None:
+    topics.create("t", 4)
+    log = Appends(topics.open("t"))
+    for partition in range(4):
+        for _ in range(3):
+            log.append(partition, [b"v"])
+    job = Compaction()
+    plan = _plan(job, log.opened)
+    assert len(plan.tasks) == 4
+    results = [job.run_task(log.opened.store, task) for task in plan.tasks]
+    crowd = _Crowd(topics, lines_max, monkeypatch)
+    store = FaultyStore(log.opened.store, before=crowd)
+    outcome = job.commit(OpenTopic("t", store, load_table(store)), plan, results, NOW_MS)
+    crowd.close()
+    assert outcome.before.files == 3 * runs
+    written = {path for result in results for path in (file.path for file in result.files)}
+    live = {file.path for file in load_table(log.opened.store)}
+    if runs:
+        assert (outcome.kind, outcome.error) == (OutcomeKind.OK, "")
+        assert written <= live
+    else:
+        assert outcome.kind == OutcomeKind.SUPERSEDED
+        assert outcome.error.startswith("4 were given up")
+        on_disk = {info.name for info in log.opened.store.list_files("partition=0")}
+        assert not {path.partition("/")[2] for path in written} & on_disk
+    check_verified(log.opened.store)
 
 
 def test_output_that_goes_while_the_commit_is_tried_does_not_become_part_of_the_table(

@@ -33,6 +33,7 @@ from mainstem.delta_log.table.commit_loop import (
     Build,
     Landed,
     LogOvertakenError,
+    OthersFirstError,
     topic_deleted_error,
 )
 from mainstem.delta_log.table.committer import (
@@ -124,6 +125,7 @@ __all__ = [
     "NewFile",
     "NotThere",
     "OpenTopic",
+    "OthersFirstError",
     "OutcomeUnknown",
     "Overtaken",
     "PartitionFiles",

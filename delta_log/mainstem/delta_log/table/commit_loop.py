@@ -139,6 +139,11 @@ CLAIM: Final = RetryPolicy("claim", 0, 8, 20, pauses_s=(0.05, 0.1, 0.2, 0.4, 0.8
 CREATE: Final = RetryPolicy("create", 0, 10, 5, pauses_s=(0.02, 0.04, 0.08, 0.16, 0.32, 0.5))
 
 
+class OthersFirstError(StoreUnavailableError):
+    """Other writers were first, at as many versions in a row as the policy allows. Nothing was
+    done."""
+
+
 class LogOvertakenError(OutcomeUnknownError):
     """Others have led the topic, and its log was cleaned, while this writer slept. Open the topic
     again; send what was not answered again with the same sequence."""
@@ -205,7 +210,7 @@ def commit_loop(
             take_in_winner(state, topic, outcome, epoch)
             only_appends = is_append(outcome.actions)
         if policy.losses_max is not None and attempts >= policy.losses_max:
-            raise StoreUnavailableError(
+            raise OthersFirstError(
                 f"topic {topic!r} could not be changed: {attempts} attempts to commit were lost "
                 "to other writers; nothing was done, try again",
                 topic=topic,
