@@ -219,15 +219,19 @@ class Job(ABC, Generic[T, R]):
     def plan(self, table: TableView, now_ms: int) -> Plan[T]:
         """What is to be done. Pure: no I/O, and the same answer for the same state and time."""
 
-    def prepare(self, opened: OpenTopic, plan: Plan[T], now_ms: int) -> None:
+    def prepare(self, opened: OpenTopic, plan: Plan[T], now_ms: int) -> Plan[T]:
         """What must be in the log before the first task of the plan begins. On the driver.
 
         Args:
             opened: As for `commit`.
 
+        Returns:
+            The plan, without what has become wrong since it was made.
+
         Raises:
             MainstemError: The table's run has failed; none of its tasks begins.
         """
+        return plan
 
     def run_task(self, store: Store, task: T) -> R:
         """Does a task of the plan: reads and writes data files, commits nothing. Blocks.

@@ -269,7 +269,7 @@ class _Run:
         if table.plan is not None and table.outcome is None and not table.plan.nothing:
             assert table.opened is not None
             try:
-                self._job.prepare(table.opened, table.plan, self._clock_ms())
+                table.plan = self._job.prepare(table.opened, table.plan, self._clock_ms())
             except Exception as error:
                 table.outcome = _failed(error)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
@@ -119,7 +119,7 @@ class VacuumOrphans(DeletionJob):
         files = [(one.path, one.size_bytes) for one in orphans]
         return deletion_plan(table, files, "orphaned", until_ms=now_ms - self._min_age_ms)
 
-    def prepare(self, opened: OpenTopic, plan: Plan[DeleteFiles], now_ms: int) -> None:
+    def prepare(self, opened: OpenTopic, plan: Plan[DeleteFiles], now_ms: int) -> Plan[DeleteFiles]:
         assert isinstance(plan, DeletionPlan)
 
         def build(state: TableState) -> TableCommit | None:
@@ -135,6 +135,15 @@ class VacuumOrphans(DeletionJob):
             )
 
         commit_beside_leader(opened, build)
+        # From here on no commit brings one of the files in. One may have, since they were listed.
+        known = known_paths(opened.store)
+        tasks = tuple(
+            DeleteFiles(task.weight_bytes, tuple(path for path in task.paths if path not in known))
+            for task in plan.tasks
+        )
+        return replace(
+            plan, tasks=tasks, paths=tuple(path for path in plan.paths if path not in known)
+        )
 
 
 def list_data_files(store: Store) -> list[StoredFile]:

@@ -31,6 +31,7 @@ from mainstem.delta_log import (
     Topics,
     read_data_file,
 )
+from mainstem.delta_log.files import RollUpMemory
 from mainstem.delta_log.store import NotFound
 from mainstem.delta_log.table import (
     DataFile,
@@ -1056,5 +1057,42 @@ def test_a_change_behind_appends_that_the_store_does_not_take_ends_in_time_and_s
             await appender.change_metadata("SET", _settings_change)
         assert not waiting.done()
         await appender.close(0.0)
+
+    _run(work)
+
+
+@pytest.mark.fault
+def test_closing_while_a_roll_up_is_at_work_and_the_lead_is_lost_ends_and_closes_the_store(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    _create(topics, rollup_files=4)
+    go_on = threading.Event()
+    puts: list[str] = []
+
+    async def work() -> None:
+        def hang(call: str, path: str) -> None:
+            if call == "put":
+                puts.append(path)
+                if len(puts) == 5:  # the merged file
+                    loop.call_soon_threadsafe(is_merging.set)
+                    go_on.wait(20)
+
+        opened = topics.open("t")
+        loop, is_merging = asyncio.get_running_loop(), asyncio.Event()
+        appender = await _lead(
+            _faulty(opened, before=hang), pool, roll_up_memory=RollUpMemory(2**20)
+        )
+        for number in range(4):
+            await appender.submit([Slice(0, _batch(number))], 1)
+        await asyncio.wait_for(is_merging.wait(), 10)
+        closing = asyncio.create_task(appender.close(10))
+        await asyncio.sleep(0.1)
+        _other_commit(topics, [Register(registers.EPOCH, appender.epoch + 1)])
+        with pytest.raises(FencedError):
+            await appender.change("X", lambda _: [Register("r", 1)])
+        go_on.set()
+        await asyncio.wait_for(closing, 10)
+        with pytest.raises(StoreUnavailableError, match="is closed"):
+            opened.store.read("x")
 
     _run(work)

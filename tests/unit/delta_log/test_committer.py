@@ -163,7 +163,7 @@ def test_a_writer_that_slept_through_a_clean_up_cannot_commit_into_the_past(
         os.utime(Path(store.uri, commit_path(version)), (old, old))
     one = _one()
     for _ in range(2):
-        assert Committer(store).commit(2, one) == Overtaken(2, maybe_ours=True)
+        assert Committer(store).commit(2, one) == Overtaken(2, maybe_ours=False)
     assert not Path(store.uri, commit_path(2)).exists()
     assert same_state(load_table(store), state)
     assert Committer(store).commit(state.version + 1, one) == Committed(state.version + 1)
@@ -200,7 +200,18 @@ def test_a_commit_of_which_it_cannot_be_told_whether_it_is_in_the_past_is_unknow
     store: LocalStore, call: str
 ) -> None:
     create_table(store)
-    committer = Committer(FaultyStore(store, times(1, call, unavailable())))
+    is_put = [False]
+
+    def note(name: str, path: str) -> None:
+        is_put[0] = is_put[0] or name == "put_if_absent"
+
+    fails = times(1, call, unavailable())
+
+    def fail(name: str, path: str) -> None:
+        if is_put[0]:
+            fails(name, path)
+
+    committer = Committer(FaultyStore(store, fail, note))
     one = _one()
     assert committer.commit(1, one) == OutcomeUnknown(1, one.info.commit_id)
     assert committer.commit(1, one) == Committed(1)

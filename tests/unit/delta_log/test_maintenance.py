@@ -9,6 +9,8 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
@@ -17,6 +19,7 @@ from tests.unit.delta_log.tables import append, commit, create_table, same_state
 from mainstem.delta_log import LocalStore, TableState, load_table
 from mainstem.delta_log.table import (
     LAST_CHECKPOINT,
+    LOG,
     LiveTable,
     Register,
     checkpoint_path,
@@ -298,3 +301,32 @@ def test_only_a_register_that_has_expired_may_be_missing(
             write_checkpoint(store, replace(live, registers=held))
     else:
         write_checkpoint(store, replace(live, registers=held))
+
+
+def test_a_checkpoint_of_another_process_is_not_taken_back_once_the_log_was_cleaned_behind_it(
+    store: LocalStore,
+) -> None:
+    """Two processes write the same version, in other bytes; the second one cleans the log before
+    the first one has read back what it put."""
+    state = create_table(store)
+    for _ in range(5):
+        append(store, state, 0)
+    old = time.time() - 7200
+    for info in store.list_files(LOG):
+        os.utime(Path(store.uri, LOG, info.name), (old, old))
+    path = checkpoint_path(state.version)
+
+    def another(call: str, put: str) -> None:
+        if (call, put) == ("put_if_absent", path):
+            data = store.read(path)
+            store.delete(path)
+            table = pq.read_table(pa.BufferReader(data))
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink, compression="none")
+            assert sink.getvalue().to_pybytes() != data
+            store.put(path, sink.getvalue().to_pybytes())
+            write_checkpoint(store)
+
+    assert write_checkpoint(FaultyStore(store, after=another)) == state.version
+    assert same_state(load_table(store), state)
+    assert DeltaTable(store.uri).version() == state.version

@@ -26,6 +26,7 @@ from mainstem.delta_log import (
     Slice,
     Topics,
 )
+from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.files.data_file_writer import merge_data_files
 from mainstem.delta_log.metrics import NoMetrics
 from mainstem.delta_log.table import (
@@ -36,7 +37,9 @@ from mainstem.delta_log.table import (
     Remove,
     TableCommit,
     altered_config,
+    commit_beside_leader,
     read_commit,
+    replace_files,
 )
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import FencedError
@@ -601,4 +604,53 @@ def test_a_merged_file_that_is_gone_when_its_turn_comes_is_not_swapped_in(
 
     run(work)
     assert values(topics, 0) == [(n, b"%d" % n) for n in range(8)]
+    _verified(store)
+
+
+def test_a_live_file_is_not_deleted_where_a_commit_landed_unknown_and_another_of_its_files_went(
+    topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
+) -> None:
+    """Two swaps in a commit that got no answer; before it is tried again a compaction replaces one
+    merged file and vacuum takes it. The other one is part of the table by then."""
+    create(topics, rollup_files=4)
+    merged: list[str] = []
+    landed: list[str] = []
+
+    async def work() -> None:
+        def hide_the_answer(call: str, path: str) -> None:
+            if call == "put" and len(merged) < 10:
+                merged.append(path)
+            if call == "put_if_absent" and len(merged) == 10 and not landed:
+                landed.append(path)
+                other = topics.open("t")
+                gone = other.state.file(merged[8])
+                if gone is None:  # a commit of records that came first
+                    landed.clear()
+                    return
+                copy, data = encode_data_file(
+                    gone.partition,
+                    0,
+                    [batch(number) for number in range(4)],
+                    timestamp_type=CREATE_TIME,
+                    compression_type="zstd",
+                    now_ms=NOW_MS,
+                )
+                other.store.put(copy.path, data)
+                actions = replace_files(other.state, [gone], [copy], now_ms=1, data_change=False)
+                commit_beside_leader(
+                    other, lambda _: TableCommit.of("COMPACT", actions, timestamp_ms=1)
+                )
+                other.store.delete(gone.path)
+                raise unknown()
+
+        rolling = await Rolling.lead(faulty(topics.open("t"), after=hide_the_answer), pool)
+        await rolling.append(4, partitions=(0, 1))
+        await rolling.until(lambda: bool(landed))
+        await asyncio.sleep(0.3)
+        assert rolling.appender.failure is None
+        await rolling.appender.close(10)
+
+    run(work)
+    for partition in (0, 1):
+        assert [offset for offset, _ in values(topics, partition)] == [0, 1, 2, 3]
     _verified(store)

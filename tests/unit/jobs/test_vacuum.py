@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
 
-from mainstem.delta_log import Committer, Conflict, LocalStore, Store, Topics, load_table
+from mainstem.delta_log import Committer, Conflict, LocalStore, OpenTopic, Store, Topics, load_table
 from mainstem.delta_log.table import (
     TOPICS,
     DataFile,
@@ -33,7 +33,8 @@ from mainstem.jobs import file_deletion as file_deletion_module
 from mainstem.jobs import vacuum_orphans as vacuum_orphans_module
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.compaction import Compaction, Merge, Merged
-from mainstem.jobs.job import Job, OutcomeKind, TableView
+from mainstem.jobs.file_deletion import DeleteFiles
+from mainstem.jobs.job import Job, OutcomeKind, Plan, TableView
 from mainstem.jobs.job_history import JobRun
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import InProcessPool
@@ -333,6 +334,28 @@ def test_a_merged_file_that_waited_until_vacuum_took_it_is_not_swapped_in(
     outcome = Committer(log.opened.store).commit(version, swap)
     assert isinstance(outcome, Conflict)
     assert is_expired(load_table(log.opened.store), merged)
+
+
+def test_a_file_that_is_committed_after_it_was_listed_is_not_deleted(
+    store: LocalStore, log: Appends
+) -> None:
+    """A process wakes up with an old file, and commits it while other topics are planned."""
+    state = load_table(log.opened.store)
+    late = replace(
+        next(iter(state)),
+        path=f"partition=0/{_orphan(log, 3).name}",
+        size_bytes=len(b"left behind"),
+    )
+
+    class Late(VacuumOrphans):
+        def prepare(
+            self, opened: OpenTopic, plan: Plan[DeleteFiles], now_ms: int
+        ) -> Plan[DeleteFiles]:
+            commit(log, late)
+            return super().prepare(opened, plan, now_ms)
+
+    run(store, Late())
+    assert Path(log.opened.store.uri, late.path).exists()
 
 
 def test_a_run_that_was_asleep_until_vacuum_took_its_files_is_superseded(

@@ -406,20 +406,19 @@ class Appender:
 
     async def stopped(self) -> None:
         """Waits until an appender that has failed is not at work any more."""
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(self._task)
+        await asyncio.wait({self._task})
 
     async def close(self, timeout_s: float) -> None:
         """Commits what was accepted within `timeout_s`, then stops. The rest fails as unknown."""
         self._closing = True
         self._wake.set()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._task), timeout_s)
-        self._fail(self._stopped())
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-        self._opened.store.close()
+        try:
+            await asyncio.wait({self._task}, timeout=timeout_s)
+            self._fail(self._stopped())
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        finally:
+            self._opened.store.close()
 
     @contextlib.contextmanager
     def _failing_when_lost(self) -> Iterator[None]:

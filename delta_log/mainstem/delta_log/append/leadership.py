@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import logging
 import time
 from collections.abc import Callable, Generator
 from itertools import islice
@@ -15,19 +15,21 @@ from mainstem.delta_log.store import NotFound, Store
 from mainstem.delta_log.table import (
     LOG,
     Batch,
-    CommitInfo,
     OpenTopic,
     Register,
     TableCommit,
     TableState,
     claim_lead,
     commit_path,
+    decode_info,
     read_ahead,
     registers,
     wall_clock_ms,
 )
-from mainstem.errors import StoreUnavailableError
+from mainstem.errors import LogDamagedError, StoreUnavailableError
 from mainstem.limits import IN_FLIGHT_BATCHES_MAX
+
+log = logging.getLogger(__name__)
 
 Token = TypeVar("Token")
 
@@ -137,13 +139,15 @@ def _recent_batches(store: Store, newest: int) -> Generator[tuple[int, Batch]]:
     with contextlib.closing(read_ahead(store, map(commit_path, versions))) as files:
         for version in versions:
             try:
-                line, _, _ = next(files).partition(b"\n")
+                info = decode_info(next(files), f"{store.uri}/{commit_path(version)}")
             except NotFound:  # cleaned up: older than the log's retention
                 return
-            body = json.loads(line).get("commitInfo")
-            if body is None:
+            except LogDamagedError as error:
+                # Behind a checkpoint the table can do without it; what it said is not guessed.
+                log.warning("batches that may come again are known from here on only: %s", error)
+                return
+            if info is None:
                 continue
-            info = CommitInfo.from_json(body)
             batches = [batch for batch in reversed(info.batches) if batch.producer is not None]
             if not batches:
                 continue

@@ -138,7 +138,9 @@ class Roller:
         """The swaps but for the one whose merged file has this path, which the store has lost."""
         for swap in swaps:
             if swap.merged.file.path == path:
-                self._give_up(swap)
+                # Not deleted: a store that hesitates may have it after all.
+                self._metrics.roll_up("superseded", len(swap.run))
+                self._kept.free(swap.run)
         return [swap for swap in swaps if swap.merged.file.path != path]
 
     def actions(self, swaps: Sequence[Swap], now_ms: int) -> list[Action]:
@@ -173,7 +175,7 @@ class Roller:
         """Begins nothing more, and waits for what is under way."""
         self._stopping.set()
         if self._task is not None:
-            await asyncio.shield(self._task)
+            await asyncio.wait({self._task})
 
     def close(self) -> None:
         """Gives everything up."""
@@ -250,11 +252,12 @@ class Roller:
     async def _clean_up(self) -> None:
         loop = asyncio.get_running_loop()
         while self._unwanted:
+            path = self._unwanted.pop()
+            if self._opened.state.is_active(path):
+                continue  # its commit landed after all
             # What cannot be removed now is left to those who look for what no table has.
             with contextlib.suppress(StoreUnavailableError):
-                await loop.run_in_executor(
-                    self._pool, self._opened.store.delete, self._unwanted.pop()
-                )
+                await loop.run_in_executor(self._pool, self._opened.store.delete, path)
 
     def _give_up(self, swap: Swap) -> None:
         self._metrics.roll_up("superseded", len(swap.run))

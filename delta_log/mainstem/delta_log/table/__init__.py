@@ -13,11 +13,18 @@ from mainstem.delta_log.table.actions import (
     Register,
     Remove,
     decode_commit,
+    decode_info,
     encode_commit,
     register_value,
     same_table,
 )
-from mainstem.delta_log.table.clocks import LogClock, SteadyClock, time_elapsed_ms, time_elapsed_s
+from mainstem.delta_log.table.clocks import (
+    LogClock,
+    SteadyClock,
+    time_elapsed_ms,
+    time_elapsed_s,
+    wall_clock_ms,
+)
 from mainstem.delta_log.table.commit_drivers import (
     AsyncCommits,
     FileSuperseded,
@@ -47,7 +54,6 @@ from mainstem.delta_log.table.committer import (
     OutcomeUnknown,
     Overtaken,
     TableCommit,
-    wall_clock_ms,
 )
 from mainstem.delta_log.table.file_index import PartitionFiles
 from mainstem.delta_log.table.followed import OpenTopic
@@ -154,6 +160,7 @@ __all__ = [
     "cut_off_version",
     "damaged_checkpoints",
     "decode_commit",
+    "decode_info",
     "encode_commit",
     "file_time_ms",
     "freeze_heap",

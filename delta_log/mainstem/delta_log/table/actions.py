@@ -379,25 +379,46 @@ def decode_rows(data: bytes, path: str) -> list[dict[str, Any]]:
     Raises:
         LogDamagedError: It is empty, changed or torn, or a line is not an object of JSON.
     """
-    if not data.endswith(b"\n"):
-        raise _damaged(path, "its last line has no end")
-    at = _checksum_at(data)
-    if at is not None:
-        end = at + len(_NO_CHECKSUM)
-        found = google_crc32c.value(data[:at] + _NO_CHECKSUM.encode() + data[end:])
-        if data[at:end] != b"%08x" % found:
-            shown = data[at:end].decode("ascii", "replace")
-            raise _damaged(path, f"its checksum is {found:08x} instead of {shown}")
+    _check_sum(data, path)
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(filter(bytes.strip, data.split(b"\n")), start=1):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _damaged(path, f"line {number}: {error!r}") from error
         if not isinstance(row, dict):
             raise _damaged(path, f"line {number} is not an action")
         rows.append(row)
     return rows
+
+
+def decode_info(data: bytes, path: str) -> CommitInfo | None:
+    """The commit info of a commit file, without its other lines; None: it does not begin with one.
+
+    Raises:
+        LogDamagedError: It is empty, changed or torn, or its first line is not an action.
+    """
+    _check_sum(data, path)
+    line, _, _ = data.partition(b"\n")
+    try:
+        action = action_from_json(json.loads(line))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"line 1: {error!r}") from error
+    return action if isinstance(action, CommitInfo) else None
+
+
+def _check_sum(data: bytes, path: str) -> None:
+    """Raises LogDamagedError where a commit file has no end, or another checksum than it says."""
+    if not data.endswith(b"\n"):
+        raise _damaged(path, "its last line has no end")
+    at = _checksum_at(data)
+    if at is None:
+        return
+    end = at + len(_NO_CHECKSUM)
+    found = google_crc32c.value(data[:at] + _NO_CHECKSUM.encode() + data[end:])
+    if data[at:end] != b"%08x" % found:
+        shown = data[at:end].decode("ascii", "replace")
+        raise _damaged(path, f"its checksum is {found:08x} instead of {shown}")
 
 
 def decode_commit(data: bytes, path: str) -> list[Action]:
@@ -412,7 +433,7 @@ def decode_commit(data: bytes, path: str) -> list[Action]:
     for number, row in enumerate(lines, start=1):
         try:
             action = action_from_json(row)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(path, f"line {number}: {error!r}") from error
         if action is not None:
             actions.append(action)

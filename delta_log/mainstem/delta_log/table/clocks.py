@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from mainstem.delta_log.table.committer import wall_clock_ms
-
 #: A clock that moves by more than this beside one that cannot be set was set. Less is what keeps it
 #: right: 43 s a day at most.
 _STEP_MS_MIN: Final = 60_000
@@ -23,6 +21,11 @@ _LEAD_MS_MIN: Final = 600_000
 _LEAD_MS_MAX: Final = 86_400_000
 #: Steps that are remembered, of a clock that is set all the time.
 _STEPS_MAX: Final = 1_000
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970-01-01 UTC: for record and commit timestamps, never for deadlines."""
+    return time.time_ns() // 1_000_000
 
 
 def time_elapsed_ms() -> int:

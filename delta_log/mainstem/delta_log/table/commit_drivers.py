@@ -180,7 +180,7 @@ class AsyncCommits:
         self._pool = pool
         self._metrics = metrics
         self._monotonic = monotonic
-        self._committer = Committer(opened.store)
+        self._committer = Committer(opened.store, monotonic)
         self._calls = asyncio.Semaphore(TOPIC_CALLS_MAX)
         self._ended: asyncio.Future[MainstemError] = asyncio.get_running_loop().create_future()
         #: When `state` was last known to be the newest, by the monotonic clock.
@@ -277,8 +277,11 @@ class AsyncCommits:
                 self.trouble = None
             case NotThere():
                 self.caught_up_at = began_at
-            case Conflict() if isinstance(step, Attempt):
-                self._metrics.table_commit("conflict")
+                self.trouble = None
+            case Conflict():
+                self.trouble = None
+                if isinstance(step, Attempt):
+                    self._metrics.table_commit("conflict")
             case OutcomeUnknown():
                 self._metrics.table_commit("unknown")
                 log.warning(
@@ -292,8 +295,20 @@ class AsyncCommits:
         log.warning("topic %s: %s; trying again", self._opened.topic, error)
 
     async def _in_pool(self, call: Callable[..., T], *arguments: object) -> T:
-        async with self._calls:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+        await self._calls.acquire()
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+        except BaseException:
+            self._calls.release()
+            raise
+        # When the thread is free again: a caller that gives up does not free it.
+        future.add_done_callback(self._call_done)
+        return await asyncio.shield(future)
+
+    def _call_done(self, future: asyncio.Future[Any]) -> None:
+        self._calls.release()
+        if not future.cancelled():
+            future.exception()  # seen, though the caller may be gone
 
     async def _pause(self, seconds: float) -> None:
         """Sleeps, but for the end."""

@@ -9,7 +9,6 @@ and only if it does not exist.
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,19 +24,20 @@ from mainstem.delta_log.store import (
     StoreGone,
 )
 from mainstem.delta_log.table.actions import Action, Batch, CommitInfo, Remove, encode_commit
+from mainstem.delta_log.table.clocks import time_elapsed_s
 from mainstem.delta_log.table.last_checkpoint import last_checkpoint_version
-from mainstem.delta_log.table.log_files import commit_path
-from mainstem.delta_log.table.snapshot import checkpoint_versions, commits_written_ms, read_commit
-from mainstem.errors import LogDamagedError, StoreUnavailableError
+from mainstem.delta_log.table.log_files import LogFiles, commit_path
+from mainstem.delta_log.table.snapshot import read_commit
+from mainstem.errors import StoreUnavailableError
 
 #: How much of a commit file is read to learn whose it is: its id stands in its first line.
 _HEAD_BYTES: Final = 1024
 _COMMIT_ID: Final = re.compile(rb'"commitId":"([0-9a-f]+)"')
-_TIMESTAMP: Final = re.compile(rb'"timestamp":(\d+)')
 
-#: A version before ours that is older than this may have been passed by a log clean-up since it was
-#: read: the log is listed before our commit counts. A busy topic never lists.
-_RECENT_MS: Final = 30_000
+#: For so long after this process has found its commit to be the next one, the file of the version
+#: before is proof enough that the log has not gone on without it: log files are kept for longer.
+#: Then the log is listed again. A busy topic never lists.
+_PROVEN_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,6 @@ class FileGone(Exception):
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} is not in the store any more; nothing was committed")
         self.path = path
-
-
-def wall_clock_ms() -> int:
-    """Milliseconds since 1970-01-01 UTC: for record and commit timestamps, never for deadlines."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)
@@ -189,17 +184,19 @@ class Committer:
 
     **A commit counts as ours only if nothing else can explain it.** That a version's name was free
     says little: log clean-up may have removed its file. Clean-up goes by ascending version, so as
-    long as the file of the version *before* is there, no later one was removed. Where it is not, or
-    is old enough for a clean-up that did not keep the order, the names in the log decide.
-    `_last_checkpoint` is a hint to look at them, and decides nothing.
+    long as the file of the version *before* is there, and is the one that we know, no later one was
+    removed. Where it is not, or where a clean-up that kept no order may have come since we looked
+    last, the names in the log decide. `_last_checkpoint` is a hint to look at them, and decides
+    nothing.
 
     Args:
-        clock_ms: Wall clock.
+        elapsed_s: A clock that nobody sets and that goes on while the machine is suspended.
     """
 
-    def __init__(self, store: Store, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, store: Store, elapsed_s: Callable[[], float] = time_elapsed_s) -> None:
         self._store = store
-        self._clock_ms = clock_ms
+        self._elapsed_s = elapsed_s
+        self._proven_at = -1e9
 
     def commit(self, version: int, commit: TableCommit, after_id: str = "") -> CommitOutcome:
         """Tries to make `commit` the table's version `version`, which must follow one that exists.
@@ -215,10 +212,17 @@ class Committer:
             StoreUnavailableError: The store failed before the commit could be there. Try again.
             StoreGone: The table was removed.
             FileGone: One of the commit's `needed_files` is not there.
-            LogDamagedError: The version, or the one before, is torn or lost.
+            LogDamagedError: The version is torn.
         """
-        for path in commit.needed_files:
-            self._check_needed(path)
+        if not self._follows(version, after_id):
+            return Overtaken(version, maybe_ours=False)
+        try:
+            for path in commit.needed_files:
+                self._check_needed(path)
+        except FileGone:
+            if self._is_taken(version):  # perhaps by an attempt of ours: that comes first
+                return self._conflict_or_ours(version, commit, after_id)
+            raise
         for file in commit.new_files:
             if not file.is_put:
                 self._store.put(file.path, file.data)
@@ -250,16 +254,24 @@ class Committer:
         except NotFound:
             found = NotThere(version)
         # Afterwards: what was read before the clean-up came is right.
-        return found if self._is_next(version, after_id) else Overtaken(version, maybe_ours=False)
+        if isinstance(found, Conflict):
+            follows = self._follows(version, after_id)
+        else:
+            follows = self._is_next(version, after_id)
+        return found if follows else Overtaken(version, maybe_ours=False)
 
     def _ours(self, version: int, commit: TableCommit, after_id: str) -> CommitOutcome:
         """What it means that our commit file is in the place of `version`."""
         try:
             if self._is_next(version, after_id, strictly=True):
+                self._proven_at = self._elapsed_s()
                 return Committed(version)
-            # Below a newer checkpoint nobody needs it, whether clean-up was about to take it or we
-            # have put it there just now: a writer that slept as well must not find it.
-            if max(checkpoint_versions(self._store), default=-1) > version:
+            # Below a newer checkpoint, and beside a gap, nobody needs it, whether clean-up was
+            # about to take it or we have put it there just now: a writer that slept as well must
+            # not find it.
+            files = LogFiles.of(self._store)
+            has_gap = version - 1 not in files.commits or version + 1 not in files.commits
+            if has_gap and max(files.checkpoints, default=-1) > version:
                 self._store.delete(commit_path(version))
         except StoreGone:
             raise
@@ -268,15 +280,16 @@ class Committer:
         return Overtaken(version, maybe_ours=True)
 
     def _conflict_or_ours(self, version: int, commit: TableCommit, after_id: str) -> CommitOutcome:
-        path = commit_path(version)
+        path, is_ours = commit_path(version), False
         try:
             actions = tuple(read_commit(self._store, version))
             theirs = next((action for action in actions if isinstance(action, CommitInfo)), None)
             if theirs is not None and theirs.commit_id == commit.info.commit_id:
                 # Ours, from an attempt that reported a failure. Visible is not yet durable.
+                is_ours = True
                 self._store.make_durable(path)
                 return self._ours(version, commit, after_id)
-            if self._is_next(version, after_id):
+            if self._follows(version, after_id):
                 return Conflict(version, actions)
         except NotFound:
             self._store.check_bound()
@@ -285,7 +298,7 @@ class Committer:
             raise
         except StoreUnavailableError:
             return OutcomeUnknown(version, commit.info.commit_id)
-        return Overtaken(version, maybe_ours=False)
+        return Overtaken(version, maybe_ours=is_ours)
 
     def _check_needed(self, path: str) -> None:
         try:
@@ -294,51 +307,64 @@ class Committer:
             self._store.check_bound()
             raise FileGone(path) from error
 
-    def _is_next(self, version: int, after_id: str, *, strictly: bool = False) -> bool:
-        """Whether `version` follows what the caller knows: no clean-up has passed it.
+    def _is_taken(self, version: int) -> bool:
+        try:
+            self._store.read_range(commit_path(version), 0, 1)
+        except NotFound:
+            return False
+        return True
 
-        Args:
-            strictly: List the log also where only the age of the version before speaks for it.
+    def _follows(self, version: int, after_id: str) -> bool:
+        """Whether the version before is the one that the caller knows, or was the newest of a log
+        that has only a checkpoint of it.
+
+        That is all there is to know before a commit is tried, and of a commit of another writer
+        that was read.
         """
         if version == 0:
             return True
-        head = self._head(version - 1)
-        if head is not None:
-            commit_id, written_ms = head
-            if after_id and commit_id and after_id != commit_id:
-                return False  # the log is another one: it was restored from a copy
-            is_recent = abs(self._clock_ms() - written_ms) <= _RECENT_MS
-            if (is_recent or not strictly) and last_checkpoint_version(self._store) <= version:
-                return True
-        return self._is_next_by_names(version, has_before=head is not None)
+        commit_id = self._id_of(version - 1)
+        if commit_id is None or (commit_id and not after_id):
+            return self._is_next_by_names(version, has_before=commit_id is not None)
+        return not (after_id and commit_id and after_id != commit_id)
+
+    def _is_next(self, version: int, after_id: str, *, strictly: bool = False) -> bool:
+        """Whether nothing but `version` comes after the version that the caller knows: no clean-up
+        has passed it.
+
+        Args:
+            strictly: The file of the version before is proof for a while only.
+        """
+        if version == 0:
+            return not strictly or self._is_next_by_names(0, has_before=True)
+        commit_id = self._id_of(version - 1)
+        if commit_id is None:
+            return self._is_next_by_names(version, has_before=False)
+        if after_id and commit_id and after_id != commit_id:
+            return False  # the log is another one: it was restored from a copy
+        is_proven = bool(after_id) and self._elapsed_s() - self._proven_at <= _PROVEN_S
+        if (is_proven or not strictly) and last_checkpoint_version(self._store) <= version:
+            return True
+        return self._is_next_by_names(version, has_before=True)
 
     def _is_next_by_names(self, version: int, *, has_before: bool) -> bool:
-        written_ms = commits_written_ms(self._store)
-        checkpoints = checkpoint_versions(self._store)
-        newest = max([*written_ms, *checkpoints], default=-1)
-        if newest < 0:
+        files = LogFiles.of(self._store)
+        if files.newest < 0:
             self._store.check_bound()
-        if newest > version:
+        if files.newest > version:
             # With a newer checkpoint that came right after our commit, the next version is there
             # and younger. One that a clean-up has left is older, or the one before ours is gone.
-            following = written_ms.get(version + 1, -1)
-            return has_before and following >= written_ms.get(version, 2**62)
-        if has_before or not checkpoints.isdisjoint((version - 1, version)):
-            return True
-        raise LogDamagedError(
-            f"the log of {self._store.uri} has neither version {version - 1} nor a checkpoint of "
-            "it; nothing more is written. Restore the file from a copy of the store",
-            file=commit_path(version - 1),
-        )
+            ours, following = files.commits.get(version), files.commits.get(version + 1)
+            if not has_before or ours is None or following is None:
+                return False
+            return following.modified_ms >= ours.modified_ms
+        return has_before or not {version - 1, version}.isdisjoint(files.checkpoints)
 
-    def _head(self, version: int) -> tuple[str, int] | None:
-        """The id of a commit and when it was made (ms since 1970); None: its file is not there."""
+    def _id_of(self, version: int) -> str | None:
+        """The id of a commit, empty where it has none; None: its file is not there."""
         try:
             head = self._store.read_range(commit_path(version), 0, _HEAD_BYTES)
         except NotFound:
             return None
-        commit_id, timestamp = _COMMIT_ID.search(head), _TIMESTAMP.search(head)
-        return (
-            commit_id[1].decode() if commit_id else "",
-            int(timestamp[1]) if timestamp else 0,
-        )
+        commit_id = _COMMIT_ID.search(head)
+        return commit_id[1].decode() if commit_id else ""

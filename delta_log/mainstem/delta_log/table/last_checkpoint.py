@@ -38,7 +38,7 @@ def last_checkpoint_version(store: Store) -> int:
         return NO_POINTER
     try:
         version = json.loads(data)["version"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return TORN_POINTER
     return version if type(version) is int and version >= 0 else TORN_POINTER
 

@@ -69,25 +69,36 @@ def create_checkpoint(store: Store, live: LiveTable) -> int:
         try:
             data = build_checkpoint(store, live.version, STEADY_CLOCK)
         except NotFound as error:
-            store.check_bound()
-            newest = newest_whole_checkpoint(store, LogFiles.of(store))
-            if newest > live.version:
-                return newest  # this process slept, and another has cleaned the log
-            raise LogDamagedError(
-                f"the log {store.uri}/{LOG} cannot be read up to version {live.version}: {error}; "
-                "no checkpoint was written",
-                file=f"{store.uri}/{LOG}",
-            ) from error
+            return _newer_checkpoint(store, live, error)
         compare_checkpoint(data, f"{store.uri}/{path}", live)
         put_whole(store, path, data)
-        if store.read(path) != data:
-            store.delete(path)
-            raise LogDamagedError(
-                f"the checkpoint {store.uri}/{path} is not what was written; it was taken back",
-                file=f"{store.uri}/{path}",
-            )
+        # Never taken back: another process may have written the same version in other bytes, and
+        # have cleaned the log behind it since.
+        try:
+            compare_checkpoint(store.read(path), f"{store.uri}/{path}", live)
+        except NotFound:
+            return _newer_checkpoint(store, live)
+        except LogDamagedError:
+            store.put(path, data)
     point_to_newest(store, live.version)
     return live.version
+
+
+def _newer_checkpoint(store: Store, live: LiveTable, why: Exception | None = None) -> int:
+    """The checkpoint behind which another process has cleaned the log while this one slept.
+
+    Raises:
+        LogDamagedError: There is none: a file is lost.
+    """
+    store.check_bound()
+    newest = newest_whole_checkpoint(store, LogFiles.of(store))
+    if newest > live.version:
+        return newest
+    raise LogDamagedError(
+        f"the log {store.uri}/{LOG} cannot be read up to version {live.version}: "
+        f"{why or 'the checkpoint is gone'}; no checkpoint was written",
+        file=f"{store.uri}/{LOG}",
+    ) from why
 
 
 def _is_there(store: Store, live: LiveTable) -> bool:

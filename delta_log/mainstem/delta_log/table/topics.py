@@ -11,9 +11,10 @@ from mainstem.config import TopicConfig, interval_ms
 from mainstem.delta_log.store import NotFound, Store, StoreGone
 from mainstem.delta_log.table import registers
 from mainstem.delta_log.table.actions import Metadata, Protocol, Register
+from mainstem.delta_log.table.clocks import wall_clock_ms
 from mainstem.delta_log.table.commit_drivers import commit_beside_leader, run_blocking
-from mainstem.delta_log.table.commit_loop import CREATE, commit_loop
-from mainstem.delta_log.table.committer import TableCommit, wall_clock_ms
+from mainstem.delta_log.table.commit_loop import CREATE, LogOvertakenError, commit_loop
+from mainstem.delta_log.table.committer import TableCommit
 from mainstem.delta_log.table.followed import OpenTopic
 from mainstem.delta_log.table.snapshot import has_log, load_table, read_commit
 from mainstem.delta_log.table.state import FORMAT, FORMAT_PROPERTY, PARTITIONS_PROPERTY, TableState
@@ -138,7 +139,7 @@ class Topics:
                 return metadata
             try:
                 self._commit_first(topic, metadata)
-            except (NotFound, UnknownTopicError):
+            except (NotFound, UnknownTopicError, LogOvertakenError):
                 continue  # the directory that was there was an older topic's, and went away
             return metadata
         raise StoreUnavailableError(
