@@ -33,6 +33,7 @@ def test_its_offsets_are_stored_read_moved_kept_over_a_restart_and_deleted(tmp_p
         for topic in TOPICS:
             admin.create_topic(topic, PARTITION_COUNT_MAX)
         # Often enough that most rows are superseded, and the table rewrites itself.
+        wanted = offsets(0)
         for number in range(3):
             wanted = offsets(number)
             assert admin.alter_consumer_group_offsets("g", wanted) == dict.fromkeys(wanted)

@@ -212,6 +212,7 @@ class OffsetsRewriter:
         # superseded meanwhile must not be written after the one that counts.
         current = [one for one in encoded if self._live.is_newest(one[0])]
         accepted_end = self._appender.log_end_offset(0)
+        copied: asyncio.Future[Appended] | None = None
         if current:
             copied = append_rows(self._appender, [pair for _, pair in current], self._now_ms())
             self._live.accept((placed.row for placed, _ in current), accepted_end)
@@ -220,7 +221,7 @@ class OffsetsRewriter:
         first_offset = self._live.first_offset(end_offset)
         # What is before `first_offset` was copied, or superseded by what was accepted before now.
         # That has to be durable as well: a crash would bring back neither.
-        if current:
+        if copied is not None:
             await asyncio.shield(copied)
         await self._until_shown(accepted_end)
         await self._remove_before(first_offset)

@@ -126,9 +126,10 @@ def test_it_says_what_delta_rs_would_write_after_any_history(
 def _cleaned_table(store: LocalStore) -> TableState:
     """A table of which there is only a checkpoint, and one commit after it."""
     state = create_table(store)
-    for number in range(8):
-        file = append(store, state, number % 4)
-    _commit(store, state, [_remove(file), Register("mainstem/producer/1/0", 9, 1_800_000_000_000)])
+    files = [append(store, state, number % 4) for number in range(8)]
+    _commit(
+        store, state, [_remove(files[-1]), Register("mainstem/producer/1/0", 9, 1_800_000_000_000)]
+    )
     create_checkpoint(store, LiveTable.of(state))
     version = state.version
     append(store, state, 2)

@@ -51,6 +51,7 @@ def test_a_checkpoint_may_be_killed_at_every_step_and_the_table_can_be_opened_by
     append(store, state, 0)
     _age_log(store)
     pointers: list[int] = []
+    ended = False
     for steps in range(100):
         left = [steps]
 

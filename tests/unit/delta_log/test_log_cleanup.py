@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -163,7 +164,7 @@ def test_two_processes_may_clean_one_log_at_once_while_a_third_writes(tmp_path: 
     store.close()
 
 
-def _clean_until(uri: str, stop: multiprocessing.synchronize.Event) -> None:
+def _clean_until(uri: str, stop: Event) -> None:
     store = LocalStore(uri)
     while not stop.is_set():
         clean_log(store, 300)

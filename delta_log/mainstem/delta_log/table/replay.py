@@ -80,7 +80,8 @@ def open_delta_table(store: Store, version: int | None = None) -> DeltaTable:
     options = dict(store.storage_options) or None
     uri, detour = _uri_for_delta_rs(store)
     try:
-        for attempt in range(1, _OPEN_ATTEMPTS_MAX + 1):
+        attempt = 1
+        while True:
             try:
                 table = DeltaTable(uri, version=version, storage_options=options)
                 break
@@ -89,6 +90,7 @@ def open_delta_table(store: Store, version: int | None = None) -> DeltaTable:
                 if attempt == _OPEN_ATTEMPTS_MAX:
                     raise
                 time.sleep(_OPEN_RETRY_DELAY_S)
+                attempt += 1
     except BaseException:
         if detour is not None:
             detour.cleanup()
