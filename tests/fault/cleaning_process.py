@@ -15,8 +15,7 @@ import time
 from unittest.mock import patch
 
 from mainstem.delta_log import Committer, LocalStore, Store
-from mainstem.delta_log.table import CommitOutcome, LiveTable, TableCommit, check_checkpoint
-from mainstem.delta_log.table import maintenance as maintenance_module
+from mainstem.delta_log.table import CommitOutcome, LiveTable, TableCommit, create_checkpoint
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import InProcessPool
@@ -57,16 +56,17 @@ def main(warehouse: str, name: str, step: str, now_ms: int) -> None:
             _stop()
         delete(store, path)
 
-    def checked(store: Store, live: LiveTable) -> None:
-        check_checkpoint(store, live)
+    def written(store: Store, live: LiveTable) -> int:
+        version = create_checkpoint(store, live)
         if step == "checkpoint":
             _stop()
+        return version
 
     options = {"checkpoint.min.commits": 1} if name == "log-cleanup" else {}
     with (
         patch("mainstem.delta_log.table.commit_drivers.Committer", _StoppedCommitter),
         patch.object(LocalStore, "delete", counted),
-        patch.object(maintenance_module, "check_checkpoint", checked),
+        patch("mainstem.jobs.log_cleanup.create_checkpoint", written),
     ):
         rows = run_job(
             warehouse,

@@ -26,12 +26,12 @@ class _Deadly:
         self._count = 0
 
     def wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any) -> Any:
+        def counted(*arguments: Any, **options: Any) -> Any:
             self._count += 1
             mine = self._count == self._at
             if mine and self._when == "before":
                 os.kill(os.getpid(), signal.SIGKILL)
-            result = call(*arguments)
+            result = call(*arguments, **options)
             if mine:
                 os.kill(os.getpid(), signal.SIGKILL)
             return result
