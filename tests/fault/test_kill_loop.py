@@ -76,7 +76,7 @@ appender.Appender._append = answer_first
 """
 
 FORGETS_THE_LOG = """
-async def find_nothing(*arguments):
+async def find_nothing(*arguments, **options):
     return appender.Recovered(())
 
 appender.recover_topic = find_nothing
