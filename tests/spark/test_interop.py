@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
@@ -49,6 +50,23 @@ def test_spark_sees_every_row_however_the_files_are_laid_out(
     assert {row[0]: row[1] for row in counted} == {0: 20, 2: 5}
     paths = [str(path) for path in topic_log.data_files(TOPIC, 0)]
     assert rows_of(spark.read.parquet(*paths).toArrow()) == expected(0), "as plain Parquet"
+
+
+def test_a_changed_value_is_an_error_of_sql_in_our_sessions(
+    spark: SparkSession, orders: str, topic_log: TopicLog
+) -> None:
+    path = topic_log.data_files(TOPIC, 2)[0]
+    with pq.ParquetFile(path) as parquet:
+        column = parquet.metadata.row_group(0).column(5)
+    assert column.path_in_schema == "value"
+    data = bytearray(path.read_bytes())
+    # In the bytes of the last value, which end the column.
+    data[column.data_page_offset + column.total_compressed_size - 9] ^= 8
+    path.write_bytes(data)
+    with pytest.raises(Exception, match="could not verify page integrity"):
+        spark.sql(f"SELECT value FROM delta.`{orders}` WHERE partition = 2").collect()
+    left = spark.sql(f"SELECT * FROM delta.`{orders}` WHERE partition = 0").toArrow()
+    assert rows_of(left) == expected(0), "the partitions beside it go on"
 
 
 def test_a_filter_on_offset_and_partition_gives_the_right_rows(

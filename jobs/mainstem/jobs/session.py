@@ -168,6 +168,9 @@ def session_settings(
         "spark.ui.showConsoleProgress": "false",
         # An entry in the table's log for each VACUUM: only the committer writes there.
         "spark.databricks.delta.vacuum.logging.enabled": "false",
+        # Data files have a checksum for each page. Spark looks at them only if it is told to, and
+        # would show a changed byte as data. As an option of a single read it has no effect.
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     }
     if chosen_master:
         settings["spark.master"] = chosen_master
