@@ -59,11 +59,6 @@ def commits_written_ms(store: Store) -> dict[int, int]:
     return {version: info.modified_ms for version, info in LogFiles.of(store).commits.items()}
 
 
-def checkpoint_versions(store: Store) -> set[int]:
-    """The versions of which there is a checkpoint file."""
-    return set(LogFiles.of(store).checkpoints)
-
-
 def load_table(store: Store, version: int | None = None) -> TableState:
     """The state of the table at the root of `store`.
 
