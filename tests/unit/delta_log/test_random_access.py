@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.descriptors import descriptors_below
 from tests.unit.delta_log.tables import records
 
 from mainstem.delta_log import LocalStore, read_data_file
@@ -88,10 +89,10 @@ def test_a_file_stays_readable_when_it_is_deleted_and_its_store_closed(tmp_path:
 @pytest.mark.parametrize("data", [b"x" * 100, LARGE], ids=["small", "large"])
 def test_a_file_that_nobody_closes_keeps_no_descriptor(store: LocalStore, data: bytes) -> None:
     store.put("a", data)
-    before = os.listdir("/proc/self/fd")
+    before = descriptors_below(store.uri)
     for _ in range(3):
         store.open("a")
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors_below(store.uri) == before
 
 
 @pytest.mark.usefixtures("way")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.descriptors import descriptors_below
 from tests.unit.delta_log import os_faults
 from tests.unit.delta_log.appending import batch, create, lead, run, values
 from tests.unit.delta_log.os_faults import ERROR_NUMBERS, FaultyOs
@@ -143,10 +144,6 @@ def _files(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
 
 
-def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 def _count_calls(system: FaultyOs, operation: Operation, root: Path) -> int:
     store = LocalStore(root)
     operation.prepare(store)
@@ -172,7 +169,7 @@ def test_an_operation_is_done_or_not_or_unknown_whatever_call_fails_and_works_af
             store = LocalStore(root)
             operation.prepare(store)
             before = _files(root)
-            open_before = _open_files()
+            open_before = descriptors_below(root)
             os_faults.fail_at(system, position, number, landed=landed)
             told: BaseException | None = None
             try:
@@ -186,7 +183,7 @@ def test_an_operation_is_done_or_not_or_unknown_whatever_call_fails_and_works_af
             assert not isinstance(told, PutOutcomeUnknown) or what.startswith("put_if_absent"), (
                 where
             )
-            assert _open_files() == open_before, where
+            assert descriptors_below(root) == open_before, where
             assert not [name for name in _files(root) if name.endswith(".tmp")], where
             if told is None:
                 assert operation.done(store), where

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -13,6 +11,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 from deltalake import DeltaTable
+from tests.descriptors import descriptors_below
 
 # Last in the path, so that nothing of the checkout's root hides an installed module. The tests' own
 # helpers (`tests.unit.ingest_gateway.harness`) are imported from there.
@@ -53,10 +52,4 @@ def nothing_left(
     """Fails the test when it leaves a thread, a file or a directory of a warehouse behind."""
     with leak_check():
         yield
-    directories = []
-    for number in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
-        with contextlib.suppress(OSError):
-            target = os.readlink(f"/proc/self/fd/{number}")
-            if target.startswith(str(tmp_path)):
-                directories.append(target)
-    assert not directories, "left open"
+    assert not descriptors_below(tmp_path), "left open"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.descriptors import descriptors_below
 from tests.unit.delta_log.tables import records
 
 from mainstem.delta_log import LocalStore
@@ -42,8 +43,8 @@ def _large_file(store: LocalStore) -> DataFile:
     return file
 
 
-def _open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def _open_files(store: LocalStore) -> int:
+    return len(descriptors_below(store.uri))
 
 
 def _step(cursor: Cursor, rows: int) -> None:
@@ -75,19 +76,19 @@ def test_a_cursor_that_was_kept_goes_on_where_it_stopped(store: LocalStore) -> N
 
 def test_cursors_that_are_kept_no_longer_let_go_of_their_files(store: LocalStore) -> None:
     file = _large_file(store)
-    before = _open_files()
+    before = _open_files(store)
     history = History(cursors_max=2)
     for offset in (1, 2, 3):
         cursor = history.open(store, file, COLUMNS, 0)
         _step(cursor, offset)
         history.keep(cursor)
-    assert _open_files() == before + 2
+    assert _open_files(store) == before + 2
     again = history.open(store, file, COLUMNS, 0)
     _step(again, 3)
     history.keep(again)  # the place of one that is there already
-    assert _open_files() == before + 2
+    assert _open_files(store) == before + 2
     history.clear()
-    assert _open_files() == before
+    assert _open_files(store) == before
 
 
 def test_a_cursor_reads_on_when_its_file_is_deleted_and_the_store_closed(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_file_that_loses_its_end_under_a_cursor_is_damaged(store: LocalStore) 
 def test_a_file_that_is_no_data_file_leaves_nothing_open(store: LocalStore) -> None:
     file = _large_file(store)
     Path(store.uri, file.path).write_bytes(b"x" * 1024 * 1024)
-    before = _open_files()
+    before = _open_files(store)
     with pytest.raises(LogDamagedError, match="is damaged"):
         History().open(store, file, COLUMNS, 0)
-    assert _open_files() == before
+    assert _open_files(store) == before
