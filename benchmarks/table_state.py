@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log import LocalStore, TableState, Topics
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import (
     Action,
     Batch,
@@ -237,8 +238,8 @@ def main() -> None:
         making.start()
         making.join()
         store = LocalStore(root)
-        table = store.bind("topics/t")
-        warm = store.bind("topics/warm")
+        table = StoreFolder(store, "topics/t")
+        warm = StoreFolder(store, "topics/warm")
         load_table(warm).files(0).sorted()  # what the first one imports
         warm.close()
         gc.collect()

@@ -165,7 +165,6 @@ def test_jobs_go_on_through_a_killed_jvm_a_pause_and_the_end_of_the_scheduler(
 
     def files(name: str) -> int:
         opened = topics.open(name)
-        opened.store.close()
         return opened.state.file_count
 
     append("orders")
@@ -215,8 +214,6 @@ def test_jobs_go_on_through_a_killed_jvm_a_pause_and_the_end_of_the_scheduler(
     assert "no scheduler runs" in message
     assert {row["state"] for row in rows} == {"stopped"}
     assert files("others") == 3, "the file says that compaction is for ord* only"
-    for one in appends.values():
-        one.opened.store.close()
     store.close()
 
 
@@ -272,7 +269,6 @@ def test_a_scheduler_that_is_killed_in_the_middle_of_a_job_is_followed_and_loses
     assert stored(table) == old | {orphan} | {one.path for one in state}
     (run,) = read_history(store, limit=0)
     assert (run.topic, run.outcome.kind) == ("orders", OutcomeKind.OK)
-    table.close()
     store.close()
 
 

@@ -97,7 +97,6 @@ class Onlooker:
                 with contextlib.suppress(UnknownTopicError):
                     opened = Topics(store, folder=SYSTEM).open(_TABLE)
                     break
-            stack.enter_context(contextlib.closing(opened.store))
             state, position = opened.state, 0
             last = False
             while not last:

@@ -18,6 +18,7 @@ from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
 from mainstem.delta_log import Appender, ByteBudget, Slice, TableState, load_table
 from mainstem.delta_log.files import offset_for_timestamp, read_data_file
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import LAST_CHECKPOINT, ProducerBatch, write_checkpoint
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import LogDamagedError
@@ -112,7 +113,6 @@ class FlippedBits:
 
     def _load(self) -> TableState:
         opened = self._log.topics.open(TOPIC)
-        opened.store.close()
         return opened.state
 
     def _read_state(self) -> Answer:
@@ -120,29 +120,23 @@ class FlippedBits:
 
     def _read_newest(self) -> Answer:
         """From the log to the rows, as a reader that has just come."""
-        store = self._log.store.bind(f"topics/{TOPIC}")
-        try:
-            state = load_table(store)
-            return [
-                batch.to_pylist()
-                for partition in range(PARTITIONS)
-                for file in state.files(partition).sorted()
-                for batch in read_data_file(store, file, 0, 2**62)
-            ]
-        finally:
-            store.close()
+        store = StoreFolder(self._log.store, f"topics/{TOPIC}")
+        state = load_table(store)
+        return [
+            batch.to_pylist()
+            for partition in range(PARTITIONS)
+            for file in state.files(partition).sorted()
+            for batch in read_data_file(store, file, 0, 2**62)
+        ]
 
     def _read_files(self, partition: int) -> Answer:
         """With a state from before the flip, as a reader that has the table open."""
-        store = self._log.store.bind(f"topics/{TOPIC}")
-        try:
-            return [
-                batch.to_pylist()
-                for file in self._state.files(partition).sorted()
-                for batch in read_data_file(store, file, 1, 2**62, ["key", "value", "headers"])
-            ]
-        finally:
-            store.close()
+        store = StoreFolder(self._log.store, f"topics/{TOPIC}")
+        return [
+            batch.to_pylist()
+            for file in self._state.files(partition).sorted()
+            for batch in read_data_file(store, file, 1, 2**62, ["key", "value", "headers"])
+        ]
 
     def _read_range(self, partition: int) -> Answer:
         end = self._state.log_end_offset(partition)
@@ -151,28 +145,22 @@ class FlippedBits:
         return pa.Table.from_batches(list(read_range(plan, columns))).to_pylist()
 
     def _fetch(self, partition: int) -> Answer:
-        store = self._log.store.bind(f"topics/{TOPIC}")
+        store = StoreFolder(self._log.store, f"topics/{TOPIC}")
         rows = []
-        try:
-            for file in self._state.files(partition).sorted():
-                cursor = Cursor(store, file, COLUMNS, file.base_offset)
-                try:
-                    while (batch := cursor.peek()) is not None:
-                        rows += batch.to_pylist()
-                        cursor.advance(batch.num_rows)
-                finally:
-                    cursor.close()
-        finally:
-            store.close()
+        for file in self._state.files(partition).sorted():
+            cursor = Cursor(store, file, COLUMNS, file.base_offset)
+            try:
+                while (batch := cursor.peek()) is not None:
+                    rows += batch.to_pylist()
+                    cursor.advance(batch.num_rows)
+            finally:
+                cursor.close()
         return rows
 
     def _look_up(self, partition: int) -> Answer:
-        store = self._log.store.bind(f"topics/{TOPIC}")
-        try:
-            times = (0, START_MS + 1, START_MS + 3_000, 2**50)
-            return [offset_for_timestamp(store, self._state, partition, time) for time in times]
-        finally:
-            store.close()
+        store = StoreFolder(self._log.store, f"topics/{TOPIC}")
+        times = (0, START_MS + 1, START_MS + 3_000, 2**50)
+        return [offset_for_timestamp(store, self._state, partition, time) for time in times]
 
     def _fill(self) -> None:
         self._log.create(TOPIC, PARTITIONS)
@@ -209,7 +197,6 @@ class FlippedBits:
         self._log.roll_up(TOPIC, 0, 1, 2)
         opened = self._log.topics.open(TOPIC)
         write_checkpoint(opened.store)
-        opened.store.close()
 
 
 def _batch(records: list[Record]) -> pa.RecordBatch:

@@ -410,7 +410,6 @@ def _log_starts(store: LocalStore) -> dict[Place, int]:
     found = {}
     for topic, (partitions, _) in TOPICS.items():
         opened = Topics(store).open(topic)
-        opened.store.close()
         for partition in range(partitions):
             found[topic, partition] = opened.state.log_start_offset(partition)
     return found

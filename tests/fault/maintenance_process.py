@@ -53,8 +53,6 @@ def main(warehouse: str, seed: str, topics: list[str]) -> None:
             else:
                 _merge_files(one.store, state, dice, done)
     finally:
-        for one in opened:
-            one.store.close()
         store.close()
     print(json.dumps(done))
 

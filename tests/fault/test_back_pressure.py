@@ -189,7 +189,6 @@ def _values(warehouse: Path, topic: str) -> list[bytes]:
     for file in opened.state.files(0).sorted():
         for batch in read_data_file(opened.store, file, 0, 1 << 60, ["value"]):
             found += [value for value in batch.column("value").to_pylist() if len(value) < 1024]
-    opened.store.close()
     return found
 
 

@@ -50,7 +50,6 @@ def table(tmp_path: Path) -> Iterator[Appends]:
     for path in root.rglob("*"):
         os.utime(path, (NOW_MS / 1000 - 10, NOW_MS / 1000 - 10))
     yield made
-    made.opened.store.close()
     store.close()
 
 

@@ -26,6 +26,7 @@ from tests.unit.jobs.topic_tables import (
 
 from mainstem.client import AdminClient, Consumer, Producer
 from mainstem.delta_log import LocalStore, Store, Topics, load_table
+from mainstem.delta_log.store import StoreFolder
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.job_history import JobRun
@@ -48,7 +49,6 @@ def table(tmp_path: Path) -> Iterator[Appends]:
     for n in range(6 * PARTITIONS):
         made.append(n % PARTITIONS, [b"%d" % n] * 5, producer_id=n % 3, modified_ms=1)
     yield made
-    made.opened.store.close()
     store.close()
 
 
@@ -206,13 +206,12 @@ def test_beside_a_gateway_under_load_each_commit_lands_soon_and_consumers_miss_n
             assert sorted(_rest(late, len(everything))) == everything
     assert {run.outcome.kind for run in runs} <= {OutcomeKind.OK, OutcomeKind.NOTHING}
     store = LocalStore(warehouse)
-    bound = store.bind("topics/t")
+    bound = StoreFolder(store, "topics/t")
     check_verified(bound)
     records: dict[int, list[Record]] = all_records(bound)
     assert [[one.value for one in records[n]] for n in range(PARTITIONS)] == [
         [b"%d" % number for number in range(count)]
     ] * PARTITIONS
-    bound.close()
     store.close()
     assert max(run.outcome.attempts for run in runs) <= 3
 

@@ -59,7 +59,6 @@ def test_a_kill_at_any_write_leaves_the_table_as_it_was_or_as_it_should_be(
     for partition in (0, 1):
         rows = [(b"%d" % (n % 4), None if n == 9 else b"%d" % n) for n in range(12)]
         append_rows(log, rows, modified_ms=OLD_MS, partition=partition)
-    log.opened.store.close()
     store.close()
     untouched = content(original)
     compacted = {partition: [8, 10, 11] for partition in (0, 1)}

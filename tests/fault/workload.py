@@ -249,8 +249,6 @@ def open_topics(warehouse: Path, topics: Iterable[str]) -> Iterator[dict[str, Op
             opened[topic] = Topics(store).open(topic)
         yield opened
     finally:
-        for one in opened.values():
-            one.store.close()
         store.close()
 
 

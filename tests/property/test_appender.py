@@ -91,7 +91,6 @@ class AppenderMachine(RuleBasedStateMachine):
         one = TableCommit.of("OTHER", actions(opened), timestamp_ms=0)
         version = opened.state.version + 1
         assert Committer(opened.store).commit(version, one) == Committed(version)
-        opened.store.close()
         store.close()
 
     @rule(kind=st.sampled_from(sorted(FAULTS)), is_after=st.booleans())

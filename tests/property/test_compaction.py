@@ -105,7 +105,6 @@ class CompactionMachine(RuleBasedStateMachine):
             return TableCommit.of("RETENTION", actions, timestamp_ms=NOW_MS)
 
         commit_beside_leader(opened, removal)
-        opened.store.close()
         if files:
             self.expected[partition] = [
                 record
@@ -133,7 +132,6 @@ class CompactionMachine(RuleBasedStateMachine):
     def commit_held(self) -> None:
         job, opened, plan, results = self.held.pop(0)
         outcome = self._commit(job, opened, plan, results)
-        opened.store.close()
         if plan.nothing:
             assert outcome.kind == OutcomeKind.SUPERSEDED
         elif outcome.kind == OutcomeKind.OK:
@@ -150,7 +148,6 @@ class CompactionMachine(RuleBasedStateMachine):
             if not plan.nothing:
                 self.between = []
                 assert self._commit(job, opened, plan, results).kind == OutcomeKind.OK
-            opened.store.close()
 
     def _commit(
         self, job: Compaction, opened: OpenTopic, plan: Plan[Merge], results: list[Merged]

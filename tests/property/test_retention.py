@@ -80,7 +80,6 @@ def test_what_survives_is_what_the_model_says_and_the_log_starts_there(
         try:
             _follow(store, log, _Model(limit), steps)
         finally:
-            log.opened.store.close()
             store.close()
 
 

@@ -23,6 +23,7 @@ from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import START_MS, TopicLog
 
 from mainstem.delta_log import load_table
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import TOPICS, altered_config, wall_clock_ms
 from mainstem.jobs import file_deletion as file_deletion_module
 from mainstem.jobs.catalogue import make_job
@@ -103,13 +104,12 @@ def test_streams_batches_and_sql_go_on_through_retention_and_vacuum_or_are_told_
     assert (batch.count(), lenient.count()) == (40, 40)
 
     _clean(spark, topic_log, 20)  # the records up to that of offset 20, by whole files
-    store = topic_log.store.bind(f"{TOPICS}/t")
+    store = StoreFolder(topic_log.store, f"{TOPICS}/t")
     state = load_table(store)
     assert (state.log_start_offset(0), state.log_end_offset(0)) == (20, 40)
     stored = {info.name for info in store.list_files("partition=0")}
     assert stored == {Path(file.path).name for file in state}
     check_verified(store, "t")
-    store.close()
 
     # Planned before, executed after: what is gone is said to be gone, or passed over.
     with pytest.raises(PythonException, match="offset 0 of topic 't', partition 0, was removed"):

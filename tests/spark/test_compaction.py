@@ -23,6 +23,7 @@ from tests.spark.worker_deaths import (
 from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import TOPICS
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import OutcomeKind
@@ -70,9 +71,8 @@ def test_many_topics_are_compacted_in_one_run_and_each_record_stays_as_it_was(
     }
     for topic, expected in before.items():
         assert records(topic_log, topic) == expected
-        store = topic_log.store.bind(f"{TOPICS}/{topic}")
+        store = StoreFolder(topic_log.store, f"{TOPICS}/{topic}")
         check_verified(store, topic)
-        store.close()
 
 
 def test_streams_sql_and_time_travel_see_each_record_once_across_compactions(

@@ -80,7 +80,6 @@ def test_no_foreign_writer_changes_a_table_of_a_gateway_at_work_and_every_reader
                 assert not operations & {"WRITE", "DELETE", "OPTIMIZE", "MERGE", "VACUUM START"}
     opened = Topics(LocalStore(gateway.warehouse)).open("orders")
     assert load_table(opened.store).log_end_offset(0) == len(acknowledged)
-    opened.store.close()
     values = spark.read.format("delta").load(str(gateway.warehouse / "topics/orders"))
     stored = [int(row.value) for row in values.orderBy("offset").select("value").collect()]
     assert stored == acknowledged

@@ -23,6 +23,7 @@ from tests.spark.worker_deaths import (
 from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import TOPICS, write_checkpoint
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.keyed_compaction import KeyedCompaction
@@ -111,7 +112,7 @@ def test_streams_batches_and_sql_go_on_over_the_holes(
     ]
     assert streams.offsets()[-1] == {"t": {"0": 40, "1": 40}}, "the holes at the end are read too"
 
-    store = topic_log.store.bind(f"{TOPICS}/t")
+    store = StoreFolder(topic_log.store, f"{TOPICS}/t")
     write_checkpoint(store)
     check_verified(store)
     topic_log.append("t", (0, _rows(40, 5)))
@@ -123,7 +124,6 @@ def test_streams_batches_and_sql_go_on_over_the_holes(
         + [(0, offset) for offset in range(40, 45)]
     )
     check_verified(store)
-    store.close()
 
 
 class _Deadly(DeadlyTasks, KeyedCompaction):
@@ -157,5 +157,4 @@ def test_a_python_worker_that_is_killed_takes_no_record_that_must_stay(
     )
     check_log(topic_log, compacted)
     opened = topic_log.topics.open(VICTIM)
-    opened.store.close()
     assert (opened.state.cleaned_offset(0), opened.state.log_end_offset(0)) == (30, 30)

@@ -166,7 +166,6 @@ def _check_time_travel(spark: SparkSession, gateway: GatewayProcess, uri: str) -
     store = LocalStore(gateway.warehouse)
     opened = Topics(store).open(TOPIC)
     newest = load_table(opened.store).version
-    opened.store.close()
     store.close()
     before = 0
     for version in range(1, newest + 1, newest // 6):

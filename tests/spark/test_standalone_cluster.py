@@ -170,7 +170,6 @@ def test_a_job_is_a_plain_application_whose_tasks_run_on_every_executor(
     busy = cluster.busy_executors()
     assert len(busy) == 2, "an executor for each worker"
     assert all(busy), f"one of them did nothing: {busy}"
-    orders.opened.store.close()
     store.close()
 
 
@@ -203,7 +202,6 @@ def test_every_job_runs_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None
     assert all_records(orders.opened.store) == {0: []}
     for name, one in (("accounts", accounts), ("orders", orders)):
         check_verified(one.opened.store, name)
-        one.opened.store.close()
     store.close()
 
 

@@ -22,6 +22,7 @@ from tests.unit.jobs.topic_tables import Record, all_records, check_verified
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
 from mainstem.delta_log import Store, load_table
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import TOPICS, wall_clock_ms
 from mainstem.jobs.job import Job, OutcomeKind
 from mainstem.jobs.runner import run_job
@@ -146,11 +147,8 @@ def run_deadly(
 
 def records(log: TopicLog, topic: str) -> dict[int, list[Record]]:
     """All records of a topic, by partition."""
-    store = log.store.bind(f"{TOPICS}/{topic}")
-    try:
-        return all_records(store)
-    finally:
-        store.close()
+    store = StoreFolder(log.store, f"{TOPICS}/{topic}")
+    return all_records(store)
 
 
 def check_log(log: TopicLog, expected: dict[int, list[Record]]) -> set[str]:
@@ -160,15 +158,12 @@ def check_log(log: TopicLog, expected: dict[int, list[Record]]) -> set[str]:
         The data files that are stored beside those of the table, by path.
     """
     assert records(log, VICTIM) == expected
-    store = log.store.bind(f"{TOPICS}/{VICTIM}")
-    try:
-        check_verified(store, VICTIM)
-        active = {file.path for file in load_table(store)}
-        stored = {f"partition=0/{info.name}" for info in store.list_files("partition=0")}
-        assert active <= stored
-        return stored - active
-    finally:
-        store.close()
+    store = StoreFolder(log.store, f"{TOPICS}/{VICTIM}")
+    check_verified(store, VICTIM)
+    active = {file.path for file in load_table(store)}
+    stored = {f"partition=0/{info.name}" for info in store.list_files("partition=0")}
+    assert active <= stored
+    return stored - active
 
 
 def _exists(pid: int) -> bool:

@@ -84,20 +84,16 @@ class OffsetsTable:
         """
         loop = asyncio.get_running_loop()
         opened = await loop.run_in_executor(pool, _open, store)
-        try:
-            appender = await Appender.lead(
-                opened,
-                pool,
-                queue_bytes=QUEUE_BYTES,
-                budget=budget,
-                metrics=metrics,
-                on_commit=on_commit,
-                on_failure=on_failure,
-                roll_up_memory=RollUpMemory(_ROLL_UP_BYTES),
-            )
-        except BaseException:
-            opened.store.close()
-            raise
+        appender = await Appender.lead(
+            opened,
+            pool,
+            queue_bytes=QUEUE_BYTES,
+            budget=budget,
+            metrics=metrics,
+            on_commit=on_commit,
+            on_failure=on_failure,
+            roll_up_memory=RollUpMemory(_ROLL_UP_BYTES),
+        )
         newest_ms = max((file.timestamp_ms_max for file in opened.state), default=0)
         try:
             # Nobody else writes it now: what was committed before the epoch is all there is.

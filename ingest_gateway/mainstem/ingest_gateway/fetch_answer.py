@@ -213,7 +213,7 @@ def _take(
         assert plan.reader is not None
         start = max(taken.next_offset, file.base_offset)
         with contextlib.ExitStack() as closing:
-            cursor = history.open(plan.reader.store(), file, columns, start)
+            cursor = history.open(plan.reader.store, file, columns, start)
             closing.callback(cursor.close)
             if _take_from(cursor, plan.tail_offset, taken, bytes_max, alone_bytes_max):
                 closing.pop_all()

@@ -25,8 +25,6 @@ def partition_refusal(
 ) -> MainstemError | None:
     """Why nothing of this partition can be read."""
     topic = reader.topic
-    if reader.gone:
-        return UnknownTopicError(f"topic {topic!r} was deleted", topic=topic)
     if topic_id and topic_id != state.topic_id:
         return UnknownTopicError(
             f"topic {topic!r} has the id {state.topic_id}, not {topic_id}: it was deleted and "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -32,7 +32,6 @@ from mainstem.ingest_gateway.offset_answers import OffsetLookup, answer_query, l
 from mainstem.ingest_gateway.read_topics import (
     FOLLOW_INTERVAL_S,
     LED_CATCH_UP_INTERVAL_S,
-    ReadTopic,
     ReadTopics,
 )
 from mainstem.ingest_gateway.tail_cache import TailCache
@@ -113,7 +112,6 @@ class FetchService:
         await asyncio.gather(*self._following.values(), return_exceptions=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._history.clear()
-        self._topics.close()
 
     async def fetch(self, request: log_pb2.FetchRequest, context: Context) -> bytes:
         """The serialised answer to a Fetch."""
@@ -247,8 +245,7 @@ class FetchService:
                 retry_delay_ms=_RETRY_DELAY_MS,
                 limit_bytes=self._unsent_bytes_max,
             )
-        readers = {plan.reader for plan in plans if plan.files and plan.reader is not None}
-        return await self._in_thread(readers, build)
+        return await self._in_thread(build)
 
     async def _plans(self, request: log_pb2.FetchRequest, bytes_max: int) -> list[FetchPlan]:
         """What is known of each partition, all at the same moment."""
@@ -409,9 +406,8 @@ class FetchService:
             lookups += answer_query(query, answer, found[0], found[1])
         if not lookups:
             return response, []
-        readers = {lookup.reader for lookup in lookups}
         finish = partial(look_up, lookups, last_attempt=last_attempt)
-        return response, await self._in_thread(readers, finish)
+        return response, await self._in_thread(finish)
 
     # -- what happens ----------------------------------------------------------------------------
 
@@ -445,13 +441,8 @@ class FetchService:
                     was_led = led
                     self._waiters.changed(topic)
                 if led:
-                    # Its commits tell of themselves. A delete through another gateway does not.
+                    # Its commits tell of themselves; those of other processes do not.
                     await self._topics.refresh(topic)
-                    found = self._topics.current(topic, any_age=True)
-                    if found is not None:
-                        await self._in_thread([found[1]], found[1].look)
-                        if found[1].gone:
-                            return
                     continue
                 await self._topics.refresh(topic)
                 found = self._topics.current(topic, any_age=True)
@@ -466,20 +457,10 @@ class FetchService:
             del self._following[topic]
             self._waiters.changed(topic)
 
-    async def _in_thread(self, readers: Iterable[ReadTopic], call: Callable[[], T]) -> T:
-        """Runs a call that reads through these topics' stores."""
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Runs a call that reads topics."""
         async with self._threads:
-            used = list(readers)
-            for reader in used:
-                reader.use()
-            future: Future[T] = self._pool.submit(call)
-
-            def release(_: object) -> None:
-                for reader in used:
-                    reader.release()
-
-            future.add_done_callback(release)
-            return await asyncio.wrap_future(future)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
 
 def fetch_handlers(fetches: FetchService) -> dict[str, Any]:

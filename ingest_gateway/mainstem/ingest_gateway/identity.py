@@ -9,7 +9,7 @@ from typing import Final
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Store, Topics
-from mainstem.delta_log.store import parse_warehouse
+from mainstem.delta_log.store import Warehouse, parse_warehouse
 from mainstem.delta_log.system import WAREHOUSE_FILE, make_warehouse_id, read_warehouse_id
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalInUse
 from mainstem.errors import InvalidConfigError, MainstemError, StoreUnavailableError
@@ -31,13 +31,11 @@ class GatewayIdentity:
         LogDamagedError: The log is damaged; the message names file and position.
     """
 
-    def __init__(self, config: GatewayConfig, store: Store) -> None:
-        place = config.text("wal.directory")
-        parent = (
-            Path(parse_warehouse(place, "wal.directory").path) if place else Path(store.uri) / "wal"
-        )
+    def __init__(self, config: GatewayConfig, store: Warehouse) -> None:
         durable = config.text("durability") == "fsync"
-        self.gateway_id, self._files = _take(parent, config.text("gateway.id"), durable)
+        self.gateway_id, self._files = _take(
+            _wal_directory(config, store), config.text("gateway.id"), durable
+        )
         try:
             self.wal = Wal(self._files, self.gateway_id)
             _match(self.wal, store)
@@ -49,6 +47,19 @@ class GatewayIdentity:
         """Writes what is queued, and lets another gateway have the id."""
         await self.wal.close()
         self._files.close()
+
+
+def _wal_directory(config: GatewayConfig, store: Warehouse) -> Path:
+    place = config.text("wal.directory")
+    if place:
+        return Path(parse_warehouse(place, "wal.directory").path)
+    if store.wal_directory is None:
+        raise InvalidConfigError(
+            f"the warehouse {store.uri} has no place for a write-ahead log; set wal.directory to a "
+            "directory of this machine",
+            name="wal.directory",
+        )
+    return store.wal_directory
 
 
 def _take(parent: Path, wanted: str, durable: bool) -> tuple[str, LocalWalFiles]:
@@ -109,7 +120,6 @@ def _has_one_of(warehouse: Topics, topics: Sequence[tuple[str, str]]) -> bool:
     for topic, topic_id in topics:
         with contextlib.suppress(MainstemError):
             opened = warehouse.open(topic)
-            opened.store.close()
             if opened.state.topic_id == topic_id:
                 return True
     return False

@@ -115,7 +115,6 @@ class Leases:
             with contextlib.suppress(MainstemError, TimeoutError):
                 gone = self._run(table.update, lambda _: {self._gateway_id: None})
                 await asyncio.wait_for(gone, _STOP_TIMEOUT_S)
-            table.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def acquire(self, topic: str) -> None:

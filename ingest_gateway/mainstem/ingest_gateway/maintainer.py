@@ -13,7 +13,6 @@ from mainstem.delta_log import OpenTopic, Store
 from mainstem.delta_log.table import (
     LAST_CHECKPOINT,
     LiveTable,
-    Repair,
     freeze_heap,
     repair_log,
     write_checkpoint,
@@ -81,7 +80,7 @@ class Maintainer:
     async def _repair(self, opened: OpenTopic) -> None:
         loop = asyncio.get_running_loop()
         try:
-            repairs = await loop.run_in_executor(self._pool, _mend, opened.store)
+            repairs = await loop.run_in_executor(self._pool, repair_log, opened.store)
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -98,7 +97,7 @@ class Maintainer:
         # What the checkpoint has to say: no log file goes before a replay of it has said so.
         live = LiveTable.of(opened.state)
         try:
-            version = await loop.run_in_executor(self._pool, _write, opened.store, live)
+            version = await loop.run_in_executor(self._pool, write_checkpoint, opened.store, live)
         except asyncio.CancelledError:
             raise
         # Whatever it is, the log is complete without the checkpoint. A panic in delta-rs is no
@@ -120,24 +119,3 @@ class Maintainer:
             table_version=version,
             seconds=round(time.monotonic() - started, 3),
         )
-
-
-def _mend(store: Store) -> list[Repair]:
-    """As `_write`, of `repair_log`."""
-    own = store.bind("")
-    try:
-        store.check_bound()
-        return repair_log(own)
-    finally:
-        own.close()
-
-
-def _write(store: Store, live: LiveTable) -> int:
-    """Writes a checkpoint through a store of its own: the topic's is closed with the topic, and a
-    checkpoint that has begun goes on."""
-    own = store.bind("")
-    try:
-        store.check_bound()  # so `own` is the same directory: a name never gets an old one back
-        return write_checkpoint(own, live)
-    finally:
-        own.close()

@@ -76,7 +76,7 @@ def look_up(lookups: Iterable[OffsetLookup], *, last_attempt: bool) -> list[str]
     for one in lookups:
         try:
             offset = first_offset_at(
-                one.reader.store(), one.files, one.start_offset, one.end_offset, one.timestamp_ms
+                one.reader.store, one.files, one.start_offset, one.end_offset, one.timestamp_ms
             )
         except DataFileMissing as failure:
             if last_attempt:

@@ -133,8 +133,6 @@ class OpenTopics:
         if known.appender is not None:
             await known.appender.close(timeout_s)
             self.on_closed(known.opened.topic)
-        else:
-            known.opened.store.close()
 
     async def used(self, topic: str, slot: Slot) -> None:
         """Notes a use that did not lead the topic, whose slot the caller holds; closes what was
@@ -204,7 +202,6 @@ class OpenTopics:
                 continue  # its user takes or keeps it
             del self._idle[other]
             if slot is not None and slot.known is not None and slot.known.appender is None:
-                slot.known.opened.store.close()
                 del self._slots[other]
 
     def _ended(self, task: asyncio.Task[Any]) -> None:

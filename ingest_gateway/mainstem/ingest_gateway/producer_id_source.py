@@ -67,9 +67,7 @@ class ProducerIdSource:
     async def close(self) -> None:
         """Releases the table."""
         async with self._lock:
-            table, self._table = self._table, None
-            if table is not None:
-                table.close()
+            self._table = None
 
     async def _take_block(self) -> int:
         assert self._table is not None, "closed"

@@ -9,13 +9,11 @@ once in `LED_CATCH_UP_INTERVAL_S`.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from concurrent.futures import Executor
 
 from mainstem.delta_log import OpenTopic, Store, TableState, Topics
-from mainstem.delta_log.store import NotFound, StoreGone
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import TOPICS, time_elapsed_s
 from mainstem.errors import MainstemError
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
@@ -28,7 +26,7 @@ FOLLOW_INTERVAL_S = 0.1
 #: How old the state of a topic that is led here may be when nothing is appended to it.
 LED_CATCH_UP_INTERVAL_S = 5.0
 
-#: Topics that are kept open for readers. Each holds a descriptor, and a state where it is followed.
+#: Topics that are kept open for readers. Each has a state where it is followed.
 READ_TOPICS_MAX = TOPICS_OPEN_MAX
 
 #: A topic that nobody has read for this long is closed.
@@ -39,46 +37,27 @@ assert FETCH_PARTITIONS_MAX <= READ_TOPICS_MAX, "one request's topics would push
 
 
 class ReadTopic:
-    """One topic for readers. `store` may be called in any thread, the rest on the loop.
+    """One topic for readers, on the loop; `store` in any thread.
 
-    Its store is closed when it is retired and nobody uses it any more.
+    Attributes:
+        store: Where its files are.
     """
 
-    def __init__(self, topic: str, bind: Callable[[], Store]) -> None:
+    def __init__(self, topic: str, store: Store) -> None:
         self.topic = topic
+        self.store = store
         #: Of the table that is read; empty until that is known.
         self.topic_id = ""
         #: What is followed; None: it was led here whenever it was read.
         self._followed: OpenTopic | None = None
-        #: Its directory was found to be removed.
-        self.gone = False
         self.refreshed_at = 0.0
         self.read_at = time_elapsed_s()
         self.refreshing: asyncio.Task[None] | None = None
-        self._bind = bind
-        self._store: Store | None = None
-        self._lock = threading.Lock()
-        self._users = 0
-        self._retired = False
 
     @property
     def state(self) -> TableState | None:
         """What was followed, as of the last time; None: it was led here whenever it was read."""
         return None if self._followed is None else self._followed.state
-
-    def store(self) -> Store:
-        """The topic's store. Blocks. Raises NotFound when the topic is gone."""
-        with self._lock:
-            if self._store is None:
-                self._store = self._bind()
-            return self._store
-
-    def look(self) -> None:
-        """Looks whether the topic's directory is still there. Blocks."""
-        try:
-            self.store().check_bound()
-        except (NotFound, StoreGone):
-            self.gone = True
 
     def follow(self, topics: Topics) -> None:
         """Loads the state, or brings it forward. Blocks.
@@ -88,38 +67,10 @@ class ReadTopic:
             MainstemError: Its table cannot be read.
         """
         if self._followed is None:
-            opened = topics.open(self.topic)
-            with self._lock:
-                if self._store is None:
-                    self._store = opened.store
-                else:  # somebody may read through it
-                    opened.close()
-                    opened.store = self._store
-            self._followed = opened
+            self._followed = topics.open(self.topic)
         else:
             self._followed.refresh()
         self.topic_id = self._followed.state.topic_id
-
-    def use(self) -> None:
-        with self._lock:
-            self._users += 1
-
-    def release(self) -> None:
-        """Ends what `use` began. In any thread."""
-        with self._lock:
-            self._users -= 1
-            self._close_if_unused()
-
-    def retire(self) -> None:
-        """No new users come."""
-        with self._lock:
-            self._retired = True
-            self._close_if_unused()
-
-    def _close_if_unused(self) -> None:
-        if self._retired and self._users == 0 and self._store is not None:
-            store, self._store = self._store, None
-            store.close()
 
 
 class ReadTopics:
@@ -197,9 +148,6 @@ class ReadTopics:
         """
         check_topic_name(topic)
         found = self._open.get(topic)
-        if found is not None and found.gone:
-            self.forget(topic)
-            found = None
         if found is None:
             found = self._add(topic)
         if found.refreshing is None:
@@ -210,13 +158,7 @@ class ReadTopics:
 
     def forget(self, topic: str) -> None:
         """Lets go of a topic, for example because it is deleted."""
-        found = self._open.pop(topic, None)
-        if found is not None:
-            found.retire()
-
-    def close(self) -> None:
-        for topic in list(self._open):
-            self.forget(topic)
+        self._open.pop(topic, None)
 
     async def _refresh(self, found: ReadTopic) -> None:
         if self.led(found.topic):
@@ -225,12 +167,8 @@ class ReadTopics:
             finally:
                 found.refreshing = None
             return
-        found.use()
-        future = self._pool.submit(found.follow, self._topics)
-        # In the thread, or where a pool that shuts down cancels it.
-        future.add_done_callback(lambda _: found.release())
         try:
-            await asyncio.wrap_future(future)
+            await asyncio.get_running_loop().run_in_executor(self._pool, found.follow, self._topics)
             found.refreshed_at = time_elapsed_s()
         except MainstemError:
             # Perhaps another topic has the name now: the next one who asks looks again.
@@ -241,7 +179,7 @@ class ReadTopics:
             found.refreshing = None
 
     def _add(self, topic: str) -> ReadTopic:
-        found = ReadTopic(topic, lambda: self._store.bind(f"{TOPICS}/{topic}"))
+        found = ReadTopic(topic, StoreFolder(self._store, f"{TOPICS}/{topic}"))
         self._open[topic] = found
         while True:
             oldest = next(iter(self._open.values()))

@@ -25,8 +25,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log import Store
-from mainstem.delta_log.store import open_warehouse
+from mainstem.delta_log.store import Warehouse, open_warehouse
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.admin_service import AdminService
 from mainstem.ingest_gateway.fetch_service import FetchService, fetch_handlers
@@ -81,7 +80,7 @@ class Gateway:
         StoreUnavailableError: The warehouse cannot be opened; the message says why.
     """
 
-    def __init__(self, config: GatewayConfig, store: Store | None = None) -> None:
+    def __init__(self, config: GatewayConfig, store: Warehouse | None = None) -> None:
         self._config = config
         self._draining = asyncio.Event()
         self._metrics = GatewayMetrics()
@@ -308,7 +307,7 @@ class Gateway:
 
 
 async def serve(
-    config: GatewayConfig, on_ready: Callable[[str], None], store: Store | None = None
+    config: GatewayConfig, on_ready: Callable[[str], None], store: Warehouse | None = None
 ) -> None:
     """Runs a gateway until SIGTERM or SIGINT, then drains it.
 

@@ -9,7 +9,8 @@ from functools import partial
 import structlog
 
 from mainstem.config import GatewayConfig, TopicConfig
-from mainstem.delta_log import Appender, Store, TableState, Topics
+from mainstem.delta_log import Appender, TableState, Topics
+from mainstem.delta_log.store import Warehouse
 from mainstem.delta_log.table import (
     Action,
     Build,
@@ -27,7 +28,8 @@ log = structlog.get_logger()
 class TopicChanges:
     """Changes topics of the warehouse, whichever gateway leads them."""
 
-    def __init__(self, store: Store, registry: TopicRegistry, config: GatewayConfig) -> None:
+    def __init__(self, store: Warehouse, registry: TopicRegistry, config: GatewayConfig) -> None:
+        self._store = store
         self._topics = Topics(store)
         self._registry = registry
         self._open_topics = registry.open_topics
@@ -138,7 +140,7 @@ class TopicChanges:
         """Makes good what a change has used of the reserve. Where there is still too little space,
         the next change tries again."""
         with contextlib.suppress(StoreUnavailableError):
-            await self._open_topics.run(self._topics.store.fill_reserve)
+            await self._open_topics.run(self._store.fill_reserve)
 
     async def _commit_apart(
         self,
@@ -151,11 +153,8 @@ class TopicChanges:
 
         def work() -> int:
             opened = self._topics.open(topic)
-            try:
-                landed = commit_beside_leader(opened, _commit(operation, build, frees_space))
-                return opened.state.version if landed is None else landed.version
-            finally:
-                opened.close()
+            landed = commit_beside_leader(opened, _commit(operation, build, frees_space))
+            return opened.state.version if landed is None else landed.version
 
         return await self._open_topics.run(work)
 

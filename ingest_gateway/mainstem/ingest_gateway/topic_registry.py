@@ -281,12 +281,7 @@ class TopicRegistry:
 
     async def _recover_topic(self, wal: Wal, topic: str, topic_id: str) -> str:
         """Returns why entries of the topic have to wait; empty: they do not."""
-        async with self.open_topics.holding(topic, waiters_max=sys.maxsize) as slot:
-            # Nobody creates it: an empty one would look as if the old one had been deleted.
-            known = await self.open_topics.open(topic, slot)
-            found_id = known.opened.state.topic_id
-            await self.open_topics.used(topic, slot)
-        if found_id != topic_id:
+        if await self._is_ended(topic, topic_id):
             await self.open_topics.run(self._check_warehouse, wal)
             count = wal.forget(topic, topic_id)
             log.warning("requests given up: their topic is deleted", topic=topic, count=count)
@@ -298,11 +293,28 @@ class TopicRegistry:
             return "it is led elsewhere" if waiting_count else ""
         return ""
 
+    async def _is_ended(self, topic: str, topic_id: str) -> bool:
+        """Whether the topic with that id is proven to be deleted.
+
+        Raises:
+            UnknownTopicError: There is none of that name, which proves nothing.
+        """
+        # Nobody creates it: an empty one would look as if the old one had been deleted.
+        async with self.open_topics.holding(topic, waiters_max=sys.maxsize) as slot:
+            try:
+                known = await self.open_topics.open(topic, slot)
+            except UnknownTopicError:
+                if await self.open_topics.run(self._topics.is_ended, topic, topic_id):
+                    return True
+                raise
+            is_another = known.opened.state.topic_id != topic_id
+            await self.open_topics.used(topic, slot)
+        return is_another
+
     def _check_warehouse(self, wal: Wal) -> None:
         """Raises StoreUnavailableError unless the warehouse that the log belongs to is there: else
         nothing that is found in it, or not, is proof of anything. Blocks."""
         store = self._topics.store
-        store.check_bound()
         if wal.warehouse_id and read_warehouse_id(store) != wal.warehouse_id:
             raise StoreUnavailableError(
                 f"{store.uri} is not warehouse {wal.warehouse_id} any more; mount its volume again"

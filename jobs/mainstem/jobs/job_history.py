@@ -109,12 +109,6 @@ class JobHistory:
                 tables.create(NAME, 1, _SETTINGS)
             self._opened = tables.open(NAME)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def append(self, runs: Sequence[JobRun]) -> None:
         """Adds rows, all in one table commit.
 
@@ -169,9 +163,6 @@ class JobHistory:
                 for value in reversed(batch.column("value").to_pylist()):
                     yield JobRun.from_json(json.loads(value))
 
-    def close(self) -> None:
-        self._opened.store.close()
-
 
 def read_history(
     store: Store, *, job: str | None = None, topic: str | None = None, limit: int = 100
@@ -186,10 +177,9 @@ def read_history(
     found: list[JobRun] = []
     if not Topics(store, folder=SYSTEM).exists(NAME):
         return found
-    with JobHistory(store) as history:
-        for run in history.newest_first():
-            if job in (None, run.job) and topic in (None, run.topic):
-                found.append(run)
-                if len(found) == limit:
-                    break
+    for run in JobHistory(store).newest_first():
+        if job in (None, run.job) and topic in (None, run.topic):
+            found.append(run)
+            if len(found) == limit:
+                break
     return found

@@ -79,9 +79,7 @@ class _Table:
         return table_name(self.folder, self.topic)
 
     def close(self) -> None:
-        if self.opened is not None:
-            self.opened.store.close()
-            self.opened = None
+        self.opened = None
 
 
 def plan_job(
@@ -168,8 +166,7 @@ def run_job(
 def _write_history(store: Store, rows: Sequence[JobRun]) -> None:
     # What was done is done: a history that cannot be written is no failure of the job.
     try:
-        with JobHistory(store) as history:
-            history.append(rows)
+        JobHistory(store).append(rows)
     except MainstemError as error:
         log.warning("system/job_history lacks the run %s: %s", rows[0].run_id, error.message)
 

@@ -135,7 +135,6 @@ class Scheduler:
             return self._drain()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
-            self._table.close()
 
     # -- the lease and the rows --------------------------------------------------------------------
 

@@ -131,11 +131,7 @@ def read_rows(store: Store) -> dict[str, LeaseRow | JobRow]:
 
 
 def _on_table(store: Store, act: Callable[[SchedulerTable], None]) -> None:
-    table = SchedulerTable(store)
-    try:
-        act(table)
-    finally:
-        table.close()
+    act(SchedulerTable(store))
 
 
 def _decode(body: Mapping[str, Any]) -> LeaseRow | JobRow:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from mainstem.delta_log.store import NotFound, Store, open_warehouse
+from mainstem.delta_log.store import Store, StoreFolder, open_warehouse
 from mainstem.delta_log.table import TOPICS, Topics, load_table
 from mainstem.errors import UnknownTopicError
 
@@ -108,15 +108,9 @@ def _names(store: Store, topics: Iterable[str]) -> dict[str, str]:
 def _topic_id(store: Store, topic: str) -> str | None:
     """The id of the topic; None when it was deleted a moment ago."""
     try:
-        bound = store.bind(f"{TOPICS}/{topic}")
-    except NotFound:
-        return None
-    try:
-        return load_table(bound).topic_id
+        return load_table(StoreFolder(store, f"{TOPICS}/{topic}")).topic_id
     except UnknownTopicError:
         return None
-    finally:
-        bound.close()
 
 
 def _registered(spark: SparkSession) -> dict[str, str]:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mainstem.delta_log.store import NotFound, Store, open_warehouse
+from mainstem.delta_log.store import Store, StoreFolder, open_warehouse
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import Job, Task, TaskResult
 
@@ -75,19 +75,14 @@ class Share:
             store.close()
 
     def _run_task(self, store: Store, one: TableTask) -> TaskResult | TaskFailure:
+        table = StoreFolder(store, f"{one.folder}/{one.topic}")
         try:
-            bound = store.bind(f"{one.folder}/{one.topic}")
-        except NotFound:
-            return TaskFailure(f"UNKNOWN_TOPIC: {one.folder}/{one.topic} was deleted")
-        try:
-            result: TaskResult = self.job.run_task(bound, one.task)
+            result: TaskResult = self.job.run_task(table, one.task)
             return result
         except MainstemError as error:
             return TaskFailure(f"{error.code}: {error.message}")
         except Exception as error:
             return TaskFailure(f"INTERNAL: {type(error).__name__}: {error}")
-        finally:
-            bound.close()
 
 
 class TaskPool(Protocol):

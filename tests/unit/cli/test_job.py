@@ -33,7 +33,6 @@ def warehouse(tmp_path: Path) -> str:
     table = appends(topics, "busy", 2)
     for n in range(8):
         table.append(n % 2, [b"v"] * 5, modified_ms=OLD_MS)
-    table.opened.store.close()
     store.close()
     return str(tmp_path / "warehouse")
 

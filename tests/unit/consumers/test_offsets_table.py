@@ -51,7 +51,6 @@ async def led(
             await table.close(close_s)
     finally:
         pool.shutdown()
-        store.close()
 
 
 def run(test: Any) -> None:

@@ -42,13 +42,10 @@ def values(topics: Topics, partition: int) -> list[tuple[int, bytes]]:
     """Offsets and values of a partition, read back through our own reader."""
     opened = topics.open("t")
     found: list[tuple[int, bytes]] = []
-    try:
-        for file in opened.state.files(partition).sorted():
-            for part in read_data_file(opened.store, file, 0, 2**62, ["value"]):
-                columns = (part.column("offset").to_pylist(), part.column("value").to_pylist())
-                found += zip(*columns, strict=True)
-    finally:
-        opened.store.close()
+    for file in opened.state.files(partition).sorted():
+        for part in read_data_file(opened.store, file, 0, 2**62, ["value"]):
+            columns = (part.column("offset").to_pylist(), part.column("value").to_pylist())
+            found += zip(*columns, strict=True)
     return found
 
 

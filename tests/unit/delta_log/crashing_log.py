@@ -266,7 +266,6 @@ class CrashingLog:
             register = opened.state.register_value(registers.producer(producer_id, partition))
             if register != sequence:
                 self.findings.append(f"register of {producer_id} is {register}, not {sequence}")
-        opened.store.close()
         self.findings += map(str, verify_named(store, "t").findings)
         store.close()
 

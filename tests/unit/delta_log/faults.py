@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 
-from mainstem.delta_log.store import ObjectInfo, PutOutcomeUnknown, Store
+from mainstem.delta_log.store import ObjectInfo, PutOutcomeUnknown, Store, Warehouse
 from mainstem.errors import StoreUnavailableError
 
 #: Called with the name of a `Store` method and the path, before the real call. May raise, or block.
@@ -85,32 +86,23 @@ class FaultyStore:
         with self._around("sweep", directory):
             return self.inner.sweep(directory, not_after_ms)
 
-    def remove_directory(self, path: str, bound: Self) -> bool:
-        with self._around("remove_directory", path):
-            # A test may hand in a store that it bound by itself.
-            inner: Any = getattr(bound, "inner", bound)
-            return self.inner.remove_directory(path, inner)
-
-    def bind(self, directory: str, *, create: bool = False) -> Self:
-        with self._around("bind", directory):
-            return type(self)(
-                self.inner.bind(directory, create=create),
-                lambda call, path: self.before(call, f"{directory}/{path}"),
-                lambda call, path: self.after(call, f"{directory}/{path}"),
-                self.calls,
-            )
-
-    def check_bound(self) -> None:
-        self.inner.check_bound()
+    @property
+    def wal_directory(self) -> Path | None:
+        return self._warehouse.wal_directory
 
     def close(self) -> None:
-        self.inner.close()
+        self._warehouse.close()
 
     def fill_reserve(self) -> None:
-        self.inner.fill_reserve()
+        self._warehouse.fill_reserve()
 
     def self_check(self) -> None:
-        self.inner.self_check()
+        self._warehouse.self_check()
+
+    @property
+    def _warehouse(self) -> Warehouse:
+        """`inner`, where it is the store of a whole warehouse."""
+        return cast(Warehouse, self.inner)
 
     @contextmanager
     def _around(self, call: str, path: str) -> Iterator[None]:

@@ -142,7 +142,6 @@ def installed() -> Iterator[FaultyOs]:
     with pytest.MonkeyPatch.context() as patch:
         for module in ("disk", "local", "random_access"):
             patch.setattr(f"mainstem.delta_log.store.{module}.os", system)
-        patch.setattr("mainstem.delta_log.store.local.fcntl.flock", system.flock)
         patch.setattr("mainstem.delta_log.wal.files.os", system)
         patch.setattr("mainstem.delta_log.wal.files.fcntl.flock", system.flock)
         # Arrow opens files by itself.

@@ -355,7 +355,6 @@ def test_a_gateway_that_does_not_lead_keeps_orphans_only_where_its_successor_has
         opened = topics.open("t")
         found = await recover_topic(wal, "t", opened.state, is_led=False)
         assert wal.topics() == [("t", opened.state.topic_id)]
-        opened.store.close()
         await wal.close()
         files.close()
         return found
@@ -493,7 +492,6 @@ def test_the_kind_of_timestamp_is_that_of_the_moment_of_acceptance(
     gateways.run(first, before=away)
     opened = topics.open("t")
     change = altered_config(opened.state, {"message.timestamp.type": "LogAppendTime"}, [])
-    opened.store.close()
     _commit_other(topics, change)
     gateways.run(_append_one(2), before=nothing)
     gateways.run(_settled, clean=True)
@@ -514,7 +512,6 @@ def _commit_other(topics: Topics, action: Any) -> None:
     one = TableCommit.of("SET", [action], timestamp_ms=NOW_MS)
     version = opened.state.version + 1
     assert Committer(opened.store).commit(version, one) == Committed(version)
-    opened.store.close()
 
 
 def _types(topics: Topics) -> list[int]:

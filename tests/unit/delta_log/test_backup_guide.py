@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.tables import append, create_table
 
 from mainstem.delta_log import LocalStore, load_table
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import LiveTable, create_checkpoint
 from mainstem.delta_log.verify import verify_named
 
@@ -32,7 +33,7 @@ def test_every_copy_of_a_topic_under_load_is_whole_and_has_all_that_was_acknowle
     tmp_path: Path,
 ) -> None:
     warehouse = LocalStore(tmp_path / "warehouse")
-    store = warehouse.bind("topics/t", create=True)
+    store = StoreFolder(warehouse, "topics/t")
     state = create_table(store)
     stop = threading.Event()
     acknowledged = [0]
@@ -59,14 +60,12 @@ def test_every_copy_of_a_topic_under_load_is_whole_and_has_all_that_was_acknowle
             assert report.ok, report.findings
             assert report.table_version >= before
             assert DeltaTable(copy / "topics/t").version() == report.table_version
-            bound = target.bind("topics/t")
+            bound = StoreFolder(target, "topics/t")
             assert load_table(bound).version == report.table_version
-            bound.close()
             target.close()
     finally:
         stop.set()
         writer.join()
-        store.close()
         warehouse.close()
     assert state.version >= 165
     assert load_table(LocalStore(tmp_path / "copy11/topics/t")).checkpoint_version > 0

@@ -97,17 +97,14 @@ def test_commits_land_beside_a_leader_that_appends_and_no_record_is_lost(topics:
     def others() -> int:
         landed = 0
         one = topics.open("t")
-        try:
-            while not stop.is_set():
-                found = commit_beside_leader(one, _count_up())
-                assert found is not None
-                assert BESIDE_LEADER.losses_max is not None
-                assert found.attempts <= BESIDE_LEADER.losses_max
-                landed += 1
-                stop.wait(0.005)
-            return landed
-        finally:
-            one.store.close()
+        while not stop.is_set():
+            found = commit_beside_leader(one, _count_up())
+            assert found is not None
+            assert BESIDE_LEADER.losses_max is not None
+            assert found.attempts <= BESIDE_LEADER.losses_max
+            landed += 1
+            stop.wait(0.005)
+        return landed
 
     async def append_all() -> None:
         with ThreadPoolExecutor(4) as pool:

@@ -38,7 +38,6 @@ def _commit_elsewhere(topics: Topics, actions: Sequence[Action]) -> None:
         return TableCommit.of("OTHER", actions, timestamp_ms=NOW_MS)
 
     assert commit_beside_leader(opened, build) is not None
-    opened.store.close()
 
 
 def test_a_leader_that_catches_up_has_the_log_start_that_another_process_set(

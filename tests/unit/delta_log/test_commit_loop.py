@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from tests.unit.delta_log.faults import unavailable
 from tests.unit.delta_log.tables import NOW_MS
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.store import StoreGone
 from mainstem.delta_log.table import (
     Action,
     CommitInfo,
@@ -172,12 +172,6 @@ def test_a_leader_does_not_give_up_what_it_accepted_while_the_store_fails() -> N
     assert waits[-1] == LEADER.pauses_s[-1]
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda one: one.name)
-def test_a_table_that_is_gone_ends_every_loop(policy: RetryPolicy) -> None:
-    with pytest.raises(UnknownTopicError, match="'t' was deleted"):
-        run(script(StoreFailed(StoreGone("gone"))), policy=policy)
-
-
 def test_after_a_loss_the_commit_is_built_again_of_what_the_winner_left() -> None:
     seen: list[int] = []
 
@@ -290,7 +284,24 @@ def test_a_writer_that_the_log_has_left_behind_never_says_that_it_has_committed(
     policy: RetryPolicy, *, maybe_ours: bool
 ) -> None:
     with pytest.raises(LogOvertakenError, match="version 5 of topic 't' is history"):
-        run(script(Overtaken(5, maybe_ours)), policy=policy)
+        run(script(Overtaken(5, maybe_ours), state(40)), policy=policy)
+    with pytest.raises(LogOvertakenError, match="version 5 of topic 't' is history"):
+        run(script(Overtaken(5, maybe_ours), StoreFailed(unavailable())), policy=policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda one: one.name)
+@pytest.mark.parametrize("maybe_ours", [True, False])
+def test_a_writer_that_slept_until_its_topic_was_deleted_says_so(
+    policy: RetryPolicy, *, maybe_ours: bool
+) -> None:
+    deleted = state(40)
+    deleted.apply(41, [Register(registers.DELETED, 1)])
+    created_again = state(40)
+    assert created_again.metadata is not None
+    created_again.apply(41, [replace(created_again.metadata, id="another")])
+    for now in (deleted, created_again):
+        with pytest.raises(UnknownTopicError, match="'t' was deleted"):
+            run(script(Overtaken(5, maybe_ours), now), policy=policy)
 
 
 def test_beside_a_leader_the_table_is_read_again_where_the_log_has_gone_on() -> None:
@@ -305,8 +316,8 @@ def test_beside_a_leader_the_table_is_read_again_where_the_log_has_gone_on() -> 
 @pytest.mark.parametrize(
     "answers",
     [
-        [Overtaken(5, maybe_ours=True)],
-        [OutcomeUnknown(5, "x"), Overtaken(5, maybe_ours=False)],
+        [Overtaken(5, maybe_ours=True), state(40)],
+        [OutcomeUnknown(5, "x"), Overtaken(5, maybe_ours=False), state(40)],
     ],
 )
 def test_what_may_have_landed_before_the_log_went_on_is_not_committed_a_second_time(

@@ -19,6 +19,7 @@ from tests.unit.delta_log.tables import NOW_MS
 
 from mainstem.delta_log import Appended, LocalStore, Slice, Topics
 from mainstem.delta_log.append import ProducerIds, ProducerMemory, ProducerStates
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import (
     Batch,
     LiveTable,
@@ -133,7 +134,6 @@ def test_a_committed_batch_that_comes_again_gets_its_original_offsets_and_versio
             if restart == "from a checkpoint":
                 opened = topics.open("t")
                 write_checkpoint(opened.store)
-                opened.store.close()
             appender = await lead(topics.open("t"), pool)
         for both, result in zip(slices, first, strict=True):
             assert await appender.submit(both, 1) == result
@@ -225,9 +225,8 @@ def test_records_carry_their_numbers_and_the_registers_come_with_the_same_commit
             1,
         )
         await appender.close(10)
-        bound = store.bind("topics/t")
+        bound = StoreFolder(store, "topics/t")
         actions = read_commit(bound, result.table_version)
-        bound.close()
         found = {one.name: one for one in actions if isinstance(one, Register)}
         assert found[registers.producer(5, 0)] == Register(registers.producer(5, 0), 1, NOW_MS)
         assert found[registers.producer(2**53, 0)].value == 1
@@ -355,7 +354,6 @@ def test_a_clock_that_is_set_by_days_makes_no_leader_forget_a_producer(
         await appender.close(10)
         opened = topics.open("t")
         write_checkpoint(opened.store)
-        opened.close()
         # The next leader's clock is right again.
         appender = await lead(topics.open("t"), pool)
         assert await appender.submit([_slice(0, 1, 1, 3)], 1) == Appended(
@@ -405,8 +403,6 @@ def test_producers_that_are_forgotten_leave_the_table_and_who_follows_it_and_oth
     assert [table.transaction_version(name) for name in sorted(gone)] == [None, None]
     assert [table.transaction_version(name) for name in sorted(kept)] == [0, 1]
     state = topics.open("t")
-    state.close()
-    follower.close()
     assert not gone & set(state.state.registers)
     assert kept <= set(state.state.registers)
     assert state.state.log_end_offset(0) == 6

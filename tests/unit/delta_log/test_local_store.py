@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.delta_log import LocalStore
-from mainstem.delta_log.store import AlreadyExists, NotFound, PutOutcomeUnknown, StoreGone
+from mainstem.delta_log.store import AlreadyExists, NotFound, PutOutcomeUnknown
 from mainstem.errors import StoreUnavailableError
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -368,113 +368,34 @@ def test_a_range_of_a_missing_file_is_not_found(store: LocalStore) -> None:
         store.read_range("log/0", 0, 4)
 
 
-def test_names_of_the_longest_topic_can_be_made_and_removed(store: LocalStore) -> None:
-    name = "t" * 249
-    bound = store.bind(f"topics/{name}", create=True)
-    bound.put_if_absent("_delta_log/0", b"x")
-    assert store.remove_directory(f"topics/{name}", bound)
-    bound.close()
-    assert store.list_directories("topics") == []
-    assert store.list_directories(".trash") == []
-
-
-def test_binding_what_does_not_exist_is_not_found(store: LocalStore) -> None:
-    with pytest.raises(NotFound):
-        store.bind("topics/t")
-    store.put("topics/file", b"")
-    with pytest.raises(NotFound):
-        store.bind("topics/file")
-
-
-def test_a_bound_store_cannot_reach_a_directory_that_was_made_again_under_its_name(
+def test_a_write_into_a_directory_that_was_moved_away_is_not_reported_as_done(
     store: LocalStore,
 ) -> None:
-    old = store.bind("topics/t", create=True)
-    old.put("partition=0/a", b"old")
-    assert store.remove_directory("topics/t", old)
-    new = store.bind("topics/t", create=True)
-    new.put("partition=0/new", b"new")
-    for write in (old.put, old.put_if_absent):
-        for path in ("partition=0/b", "_delta_log/0", "c"):
-            with pytest.raises(StoreGone):
-                write(path, b"late")
-    for call in (old.read, old.open):
-        with pytest.raises(NotFound):
-            call("partition=0/new")
-    assert sorted(path.name for path in Path(new.uri).rglob("*")) == ["new", "partition=0"]
-    old.close()
-    new.close()
-
-
-def test_a_write_into_a_removed_directory_whose_files_still_exist_is_not_reported_as_done(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A removal that was killed after the rename leaves a directory that takes writes."""
-    bound = store.bind("topics/t", create=True)
-    bound.put_if_absent("_delta_log/0", b"x")
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        assert store.remove_directory("topics/t", bound)
-    with pytest.raises(StoreGone):
-        bound.put_if_absent("_delta_log/1", b"late")
-    with pytest.raises(StoreGone):
-        bound.put("_delta_log/2", b"late")
-    bound.close()
-
-
-def test_the_next_removal_sweeps_what_an_interrupted_one_left(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = store.bind("topics/a", create=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-        store.remove_directory("topics/a", first)
-    assert len(store.list_directories(".trash")) == 1
-    second = store.bind("topics/b", create=True)
-    store.remove_directory("topics/b", second)
-    assert store.list_directories(".trash") == []
-    first.close()
-    second.close()
-
-
-def test_a_removal_leaves_a_directory_alone_that_was_made_again_under_the_name(
-    store: LocalStore,
-) -> None:
-    """Two deletes of one topic: the slower one must not remove what was made in between."""
-    slow = store.bind("topics/t", create=True)
-    fast = store.bind("topics/t")
-    assert store.remove_directory("topics/t", fast)
-    assert not store.remove_directory("topics/t", slow)
-    new = store.bind("topics/t", create=True)
-    new.put("kept", b"x")
-    assert not store.remove_directory("topics/t", slow)
-    assert new.read("kept") == b"x"
-    for bound in (slow, fast, new):
-        bound.close()
-
-
-def test_directories_that_are_removed_at_the_same_time_are_all_removed(store: LocalStore) -> None:
-    bound = [store.bind(f"topics/t{number}", create=True) for number in range(60)]
-    for directory in bound:
-        directory.put("f", b"x")
-    with ThreadPoolExecutor(8) as pool:
-        removed = list(
-            pool.map(
-                lambda number: store.remove_directory(f"topics/t{number}", bound[number]),
-                range(len(bound)),
-            )
-        )
-    assert all(removed)
-    assert store.list_directories("topics") == []
-    for directory in bound:
-        directory.close()
+    """An operator moves the warehouse, or mounts another over it, while it is in use."""
+    store.put_if_absent("_delta_log/0", b"x")
+    aside = f"{store.uri}-aside"
+    os.rename(store.uri, aside)
+    for another in (False, True):
+        if another:
+            os.mkdir(store.uri)
+        with pytest.raises(PutOutcomeUnknown, match="was moved"):
+            store.put_if_absent(f"_delta_log/1{another}", b"late")
+        with pytest.raises(StoreUnavailableError, match="was moved"):
+            store.put("_delta_log/2", b"late")
+        with pytest.raises(StoreUnavailableError, match="was moved"):
+            store.make_durable("_delta_log/0")
+    assert os.listdir(store.uri) == []
+    os.rmdir(store.uri)
+    os.rename(aside, store.uri)
+    store.make_durable("_delta_log/1False")
+    store.put("_delta_log/2", b"in time")
 
 
 def test_a_store_that_is_closed_in_the_middle_of_a_call_finishes_it_in_its_own_directory(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of a closed descriptor is given out again at once, to another directory."""
-    mine = store.bind("topics/mine", create=True)
+    mine = LocalStore(f"{store.uri}/mine")
     mine.put("_delta_log/0", b"x")
     fsync = os.fsync
     others: list[LocalStore] = []
@@ -484,24 +405,16 @@ def test_a_store_that_is_closed_in_the_middle_of_a_call_finishes_it_in_its_own_d
         if not mine_closed:
             mine_closed.append(True)
             mine.close()
-            others.extend(store.bind("topics/other", create=True) for _ in range(3))
+            others.extend(LocalStore(f"{store.uri}/other") for _ in range(3))
         fsync(fd)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", close_meanwhile)
         mine.put_if_absent("_delta_log/1", b"x")
-    assert [info.name for info in store.list_files("topics/mine/_delta_log")] == ["0", "1"]
-    assert store.list_files("topics/other/_delta_log") == []
+    assert [info.name for info in store.list_files("mine/_delta_log")] == ["0", "1"]
+    assert store.list_files("other/_delta_log") == []
     for other in others:
         other.close()
-
-
-def test_a_closed_store_refuses_calls_and_can_be_closed_again(store: LocalStore) -> None:
-    bound = store.bind("topics/t", create=True)
-    bound.close()
-    bound.close()
-    with pytest.raises(StoreUnavailableError, match="closed"):
-        bound.put("f", b"x")
 
 
 def test_self_check_passes_here_and_leaves_nothing(store: LocalStore) -> None:

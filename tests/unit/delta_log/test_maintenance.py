@@ -154,20 +154,6 @@ def test_a_clean_up_that_was_killed_in_the_middle_leaves_a_table_that_can_be_rea
     assert same_state(load_table(store), state)
 
 
-def test_nothing_is_removed_from_a_table_that_took_the_name(store: LocalStore) -> None:
-    old = store.bind("topics/t", create=True)
-    _table(old)
-    store.remove_directory("topics/t", old)
-    new = store.bind("topics/t", create=True)
-    state = _table(new)
-    _age_log(new, 2 * 3600)
-    with pytest.raises(Exception, match=r"no file|removed"):
-        write_checkpoint(old)
-    assert _commits(new) == list(range(state.version + 1))
-    old.close()
-    new.close()
-
-
 def test_a_frozen_heap_is_not_collected_again_and_is_freed_all_the_same(store: LocalStore) -> None:
     state = _table(store)
     try:

@@ -90,7 +90,6 @@ def topic(topics: Topics, pool: ThreadPoolExecutor) -> Topics:
             if number == 5:
                 opened = topics.open("t")
                 assert write_checkpoint(opened.store) == 6
-                opened.store.close()
             await appender.submit([Slice(0, batch(number))], 1)
         await appender.close(10)
 
@@ -201,7 +200,6 @@ def test_a_checkpoint_that_was_killed_before_its_pointer_or_its_clean_up_is_made
     Path(topic.uri("t"), checkpoint_path(8)).write_bytes(b"PAR1")  # and one that is half written
     opened = topic.open("t")
     assert opened.state.checkpoint_version == 6
-    opened.store.close()
     _append_more(topic, pool)
 
 

@@ -24,11 +24,13 @@ from mainstem.delta_log import (
     OpenTopic,
     RollUpMemory,
     Slice,
+    Store,
     Topics,
 )
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.files.data_file_writer import merge_data_files
 from mainstem.delta_log.metrics import NoMetrics
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import (
     Action,
     CommitInfo,
@@ -110,13 +112,10 @@ def _verified(store: LocalStore) -> None:
 
 
 def _commits(store: LocalStore) -> list[list[Action]]:
-    bound = store.bind("topics/t")
-    try:
-        names = [info.name for info in bound.list_files("_delta_log")]
-        versions = sorted(int(name[:20]) for name in names if name.endswith(".json"))
-        return [read_commit(bound, version) for version in versions]
-    finally:
-        bound.close()
+    bound = StoreFolder(store, "topics/t")
+    names = [info.name for info in bound.list_files("_delta_log")]
+    versions = sorted(int(name[:20]) for name in names if name.endswith(".json"))
+    return [read_commit(bound, version) for version in versions]
 
 
 def _swapped(actions: Sequence[Action]) -> tuple[list[DataFile], list[DataFile], list[Remove]]:
@@ -354,18 +353,15 @@ class _Merges:
 def _compact(topics: Topics, file_count: int) -> None:
     """As a compaction commits: the first files become one, byte for byte the first of them."""
     opened = topics.open("t")
-    try:
-        swapped: list[Action] = []
-        for file in opened.state.files(0).sorted()[:file_count]:
-            path = f"{file.path}.compacted"
-            opened.store.put(path, opened.store.read(file.path))
-            swapped.append(Remove(file.path, 0, file.size_bytes, NOW_MS, data_change=False))
-            swapped.append(replace(file, path=path, data_change=False))
-        version = opened.state.version + 1
-        one = TableCommit.of("COMPACTION", swapped, timestamp_ms=NOW_MS)
-        assert Committer(opened.store).commit(version, one) == Committed(version)
-    finally:
-        opened.store.close()
+    swapped: list[Action] = []
+    for file in opened.state.files(0).sorted()[:file_count]:
+        path = f"{file.path}.compacted"
+        opened.store.put(path, opened.store.read(file.path))
+        swapped.append(Remove(file.path, 0, file.size_bytes, NOW_MS, data_change=False))
+        swapped.append(replace(file, path=path, data_change=False))
+    version = opened.state.version + 1
+    one = TableCommit.of("COMPACTION", swapped, timestamp_ms=NOW_MS)
+    assert Committer(opened.store).commit(version, one) == Committed(version)
 
 
 def test_a_compaction_that_was_first_drops_the_swap_and_the_records_go_on(
@@ -381,11 +377,10 @@ def test_a_compaction_that_was_first_drops_the_swap_and_the_records_go_on(
         await rolling.until(lambda: bool(merges.merged))
         await rolling.append(2)
         await rolling.rolled_up(4, "superseded")
-        bound = store.bind("topics/t")
+        bound = StoreFolder(store, "topics/t")
         await rolling.until(
             lambda: merges.merged[0] not in _paths(bound)  # nobody will ever want it
         )
-        bound.close()
         await rolling.append(4)
         await rolling.rolled_up(4)
         await rolling.appender.close(10)
@@ -396,7 +391,7 @@ def test_a_compaction_that_was_first_drops_the_swap_and_the_records_go_on(
     _verified(store)
 
 
-def _paths(store: LocalStore) -> set[str]:
+def _paths(store: Store) -> set[str]:
     return {f"partition=0/{info.name}" for info in store.list_files("partition=0")}
 
 

@@ -37,8 +37,6 @@ def test_the_newest_row_of_each_key_is_read_by_another_table(store: LocalStore) 
     theirs.update(lambda _: {"b": None})
     assert ours.read() == {"a": {"n": 3}}
     assert len(list(ours.opened.state)) == 1, "each live row is one live file"
-    ours.close()
-    theirs.close()
 
 
 def test_rows_that_change_together_are_one_commit(store: LocalStore) -> None:
@@ -46,7 +44,6 @@ def test_rows_that_change_together_are_one_commit(store: LocalStore) -> None:
     version = ours.opened.state.version
     ours.update(lambda _: {"a": {"n": 1}, "b": {"n": 2}})
     assert ours.opened.state.version == version + 1
-    ours.close()
 
 
 def test_a_change_that_gives_nothing_commits_nothing(store: LocalStore) -> None:
@@ -56,7 +53,6 @@ def test_a_change_that_gives_nothing_commits_nothing(store: LocalStore) -> None:
     ours.update(lambda _: {"a": None})
     ours.read()
     assert ours.opened.state.version == version
-    ours.close()
 
 
 def test_a_change_that_refuses_writes_nothing(store: LocalStore) -> None:
@@ -69,7 +65,6 @@ def test_a_change_that_refuses_writes_nothing(store: LocalStore) -> None:
     with pytest.raises(InvalidConfigError, match="1 already"):
         ours.update(refuse)
     assert ours.read() == {"a": {"n": 1}}
-    ours.close()
 
 
 def test_writers_that_count_together_lose_no_step_and_leave_no_orphan(store: LocalStore) -> None:
@@ -77,9 +72,7 @@ def test_writers_that_count_together_lose_no_step_and_leave_no_orphan(store: Loc
         ours = table(store)
         for _ in range(10):
             ours.update(lambda rows: {"n": {"n": rows.get("n", {"n": 0})["n"] + 1}})
-        ours.close()
 
-    table(store).close()
     writers = [threading.Thread(target=count) for _ in range(3)]
     for writer in writers:
         writer.start()
@@ -88,7 +81,6 @@ def test_writers_that_count_together_lose_no_step_and_leave_no_orphan(store: Loc
     reader = table(store)
     assert reader.read() == {"n": {"n": 30}}
     assert len(data_files(store)) == 30, "a file each, for readers of versions before"
-    reader.close()
 
 
 def test_replaced_files_stay_for_ten_minutes_however_many_commits_follow(store: LocalStore) -> None:
@@ -108,7 +100,6 @@ def test_replaced_files_stay_for_ten_minutes_however_many_commits_follow(store: 
     change(41)
     assert len(data_files(store)) == 3, "the live one, and two that were replaced just now"
     assert ours.read() == {"a": {"n": 41}}
-    ours.close()
 
 
 def test_a_replaced_file_that_cannot_be_deleted_fails_no_change(store: LocalStore) -> None:
@@ -119,7 +110,6 @@ def test_a_replaced_file_that_cannot_be_deleted_fails_no_change(store: LocalStor
         ours.update(lambda _, n=number: {"a": {"n": n}})  # type: ignore[misc]
         now_ms += 600_000
     assert ours.read() == {"a": {"n": 2}}
-    ours.close()
 
 
 def test_a_reader_that_slept_until_its_files_were_deleted_reads_the_newest(
@@ -136,8 +126,6 @@ def test_a_reader_that_slept_until_its_files_were_deleted_reads_the_newest(
 
     theirs = table(FaultyStore(store, replace_it))
     assert theirs.read() == {"a": {"n": 2}}
-    theirs.close()
-    ours.close()
 
 
 def test_a_live_file_that_is_lost_is_damage_and_named(store: LocalStore) -> None:
@@ -148,15 +136,11 @@ def test_a_live_file_that_is_lost_is_damage_and_named(store: LocalStore) -> None
     theirs = table(store)
     with pytest.raises(LogDamagedError, match=path.name):
         theirs.read()
-    theirs.close()
-    ours.close()
 
 
 def test_a_commit_that_landed_and_reported_a_failure_is_one_row(store: LocalStore) -> None:
-    table(store).close()
     faulty = FaultyStore(store, after=times(1, "put_if_absent", unknown()))
     ours = table(faulty)
     ours.update(lambda rows: {"a": {"n": rows.get("a", {"n": 0})["n"] + 1}})
     assert ours.read() == {"a": {"n": 1}}
     assert len(list(ours.opened.state)) == 1
-    ours.close()

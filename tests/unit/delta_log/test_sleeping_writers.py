@@ -112,9 +112,7 @@ def two_hours_pass(topics: Topics, pointer: str = "there", *, left: tuple[int, .
         path.write_bytes(before)
     elif pointer == "missing":
         path.unlink()
-    end = opened.state.log_end_offset(0)
-    store.close()
-    return end
+    return opened.state.log_end_offset(0)
 
 
 def _has_pointer(opened: OpenTopic) -> bool:

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mainstem.delta_log import LocalStore, Store
-from mainstem.delta_log.store import AlreadyExists, MemoryStore, NotFound, StoreGone
+from mainstem.delta_log import LocalStore
+from mainstem.delta_log.store import AlreadyExists, MemoryStore, NotFound, StoreFolder, Warehouse
 from mainstem.errors import StoreUnavailableError
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 #: Makes an empty store; the folder is for those that need one.
-STORES: dict[str, Callable[[Path], Store]] = {
+STORES: dict[str, Callable[[Path], Warehouse]] = {
     "local": lambda folder: LocalStore(folder / "warehouse"),
     "memory": lambda _: MemoryStore(),
 }
@@ -31,7 +31,7 @@ LARGE = os.urandom(9 * 1024 * 1024)
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, no_leaks: None, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, no_leaks: None, tmp_path: Path) -> Iterator[Warehouse]:
     opened = STORES[request.param](tmp_path)
     yield opened
     opened.close()
@@ -40,7 +40,7 @@ def store(request: pytest.FixtureRequest, no_leaks: None, tmp_path: Path) -> Ite
 # -- put if absent -------------------------------------------------------------------------------
 
 
-def _race(store: Store, path: str, start: threading.Barrier) -> list[int]:
+def _race(store: Warehouse, path: str, start: threading.Barrier) -> list[int]:
     """Which of many writers put `path`: those who were told that they did."""
 
     def put(writer: int) -> bool:
@@ -56,7 +56,9 @@ def _race(store: Store, path: str, start: threading.Barrier) -> list[int]:
     return [writer for writer in range(WRITERS) if won[writer]]
 
 
-def test_of_many_writers_of_one_name_exactly_one_wins_and_its_data_is_there(store: Store) -> None:
+def test_of_many_writers_of_one_name_exactly_one_wins_and_its_data_is_there(
+    store: Warehouse,
+) -> None:
     start = threading.Barrier(WRITERS)
     for number in range(30):
         path = f"_delta_log/{number:020d}.json"
@@ -65,7 +67,7 @@ def test_of_many_writers_of_one_name_exactly_one_wins_and_its_data_is_there(stor
         assert store.read(path) == b"%d" % winners[0] * 1000
 
 
-def test_a_loser_can_read_what_won_at_once(store: Store) -> None:
+def test_a_loser_can_read_what_won_at_once(store: Warehouse) -> None:
     start = threading.Barrier(WRITERS)
 
     def put_and_read(writer: int) -> bytes:
@@ -78,7 +80,7 @@ def test_a_loser_can_read_what_won_at_once(store: Store) -> None:
         assert len(set(pool.map(put_and_read, range(WRITERS)))) == 1
 
 
-def test_a_name_that_is_taken_keeps_its_data(store: Store) -> None:
+def test_a_name_that_is_taken_keeps_its_data(store: Warehouse) -> None:
     store.put_if_absent("log/0", b"first")
     for _ in range(2):
         with pytest.raises(AlreadyExists):
@@ -86,20 +88,20 @@ def test_a_name_that_is_taken_keeps_its_data(store: Store) -> None:
     assert store.read("log/0") == b"first"
 
 
-def test_a_name_that_was_deleted_is_free(store: Store) -> None:
+def test_a_name_that_was_deleted_is_free(store: Warehouse) -> None:
     store.put_if_absent("log/0", b"first")
     store.delete("log/0")
     store.put_if_absent("log/0", b"second")
     assert store.read("log/0") == b"second"
 
 
-def test_a_name_that_was_put_is_not_absent(store: Store) -> None:
+def test_a_name_that_was_put_is_not_absent(store: Warehouse) -> None:
     store.put("a", b"x")
     with pytest.raises(AlreadyExists):
         store.put_if_absent("a", b"y")
 
 
-def test_no_reader_sees_a_part_of_a_file(store: Store) -> None:
+def test_no_reader_sees_a_part_of_a_file(store: Warehouse) -> None:
     seen: set[int] = set()
     done = threading.Event()
 
@@ -126,7 +128,7 @@ def test_no_reader_sees_a_part_of_a_file(store: Store) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0\xff" * 500, LARGE], ids=len)
 def test_what_was_put_is_read_at_once_whole_by_range_and_at_any_place(
-    store: Store, data: bytes
+    store: Warehouse, data: bytes
 ) -> None:
     store.put("a/b/c", data)
     store.put_if_absent("a/b/d", data)
@@ -140,7 +142,7 @@ def test_what_was_put_is_read_at_once_whole_by_range_and_at_any_place(
             assert file.read(100) == data[middle : middle + 100]
 
 
-def test_a_range_is_cut_where_the_file_ends(store: Store) -> None:
+def test_a_range_is_cut_where_the_file_ends(store: Warehouse) -> None:
     store.put("a", b"0123456789")
     assert store.read_range("a", 8, 4) == b"89"
     assert store.read_range("a", 10, 4) == b""
@@ -148,7 +150,7 @@ def test_a_range_is_cut_where_the_file_ends(store: Store) -> None:
     assert store.read_range("a", 4, 0) == b""
 
 
-def test_a_buffer_of_arrow_is_put_as_it_is_and_read_as_parquet(store: Store) -> None:
+def test_a_buffer_of_arrow_is_put_as_it_is_and_read_as_parquet(store: Warehouse) -> None:
     table = pa.table({"n": list(range(100_000))})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
@@ -157,20 +159,20 @@ def test_a_buffer_of_arrow_is_put_as_it_is_and_read_as_parquet(store: Store) -> 
         assert parquet.read() == table
 
 
-def test_a_file_that_was_put_again_has_the_new_data(store: Store) -> None:
+def test_a_file_that_was_put_again_has_the_new_data(store: Warehouse) -> None:
     store.put("a", b"old and long")
     store.put("a", b"new")
     assert store.read("a") == b"new"
 
 
-def test_an_open_file_is_read_to_its_end_though_it_is_deleted(store: Store) -> None:
+def test_an_open_file_is_read_to_its_end_though_it_is_deleted(store: Warehouse) -> None:
     store.put("a", LARGE)
     with store.open("a") as file:
         store.delete("a")
         assert file.read() == LARGE
 
 
-def test_what_is_not_there_is_not_found(store: Store) -> None:
+def test_what_is_not_there_is_not_found(store: Warehouse) -> None:
     store.put("a", b"x")
     for path in ("b", "no/such/directory", "a/b"):
         for call in (store.read, store.open, store.make_durable):
@@ -180,7 +182,7 @@ def test_what_is_not_there_is_not_found(store: Store) -> None:
             store.read_range(path, 0, 1)
 
 
-def test_what_was_put_can_be_made_durable_again(store: Store) -> None:
+def test_what_was_put_can_be_made_durable_again(store: Warehouse) -> None:
     store.put_if_absent("log/0", b"x")
     store.make_durable("log/0")
     assert store.read("log/0") == b"x"
@@ -189,14 +191,14 @@ def test_what_was_put_can_be_made_durable_again(store: Store) -> None:
 # -- deleting ------------------------------------------------------------------------------------
 
 
-def test_deleting_what_is_not_there_does_nothing(store: Store) -> None:
+def test_deleting_what_is_not_there_does_nothing(store: Warehouse) -> None:
     store.put("log/0", b"x")
     for path in ("log/1", "no/such/directory", "x"):
         store.delete(path)
     assert store.read("log/0") == b"x"
 
 
-def test_a_deleted_file_is_neither_read_nor_listed(store: Store) -> None:
+def test_a_deleted_file_is_neither_read_nor_listed(store: Warehouse) -> None:
     for number in range(3):
         store.put(f"log/{number}", b"x")
     store.delete("log/1")
@@ -208,7 +210,7 @@ def test_a_deleted_file_is_neither_read_nor_listed(store: Store) -> None:
 # -- listing -------------------------------------------------------------------------------------
 
 
-def test_a_listing_is_sorted_has_sizes_and_begins_after_the_given_name(store: Store) -> None:
+def test_a_listing_is_sorted_has_sizes_and_begins_after_the_given_name(store: Warehouse) -> None:
     for name in ("b", "a", "d", "c"):
         store.put(f"log/{name}", name.encode() * 3)
     store.put("log/below/x", b"")
@@ -222,7 +224,7 @@ def test_a_listing_is_sorted_has_sizes_and_begins_after_the_given_name(store: St
     assert store.list_directories("") == ["log", "log2"]
 
 
-def test_a_listing_of_thousands_of_files_has_each_of_them_once(store: Store) -> None:
+def test_a_listing_of_thousands_of_files_has_each_of_them_once(store: Warehouse) -> None:
     names = [f"{number:020d}.json" for number in range(2_100)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: store.put(f"log/{name}", b"x"), reversed(names)))
@@ -230,14 +232,14 @@ def test_a_listing_of_thousands_of_files_has_each_of_them_once(store: Store) -> 
     assert [info.name for info in store.list_files("log", names[2_000])] == names[2_001:]
 
 
-def test_a_listing_says_when_a_file_was_written(store: Store) -> None:
+def test_a_listing_says_when_a_file_was_written(store: Warehouse) -> None:
     store.put("log/0", b"x")
     store.put("log/1", b"x")
     first, second = store.list_files("log")
     assert 0 < first.modified_ms <= second.modified_ms
 
 
-def test_what_is_not_there_has_an_empty_listing(store: Store) -> None:
+def test_what_is_not_there_has_an_empty_listing(store: Warehouse) -> None:
     store.put("file", b"x")
     for directory in ("nothing", "nothing/below", "file"):
         assert store.list_files(directory) == []
@@ -248,7 +250,7 @@ def test_what_is_not_there_has_an_empty_listing(store: Store) -> None:
     "name",
     ["partition=0", "a.b_c-D", "_delta_log", "t" * 249, "..", ".hidden", "a b%20#?&+=ü"],
 )
-def test_names_are_kept_as_they_are(store: Store, name: str) -> None:
+def test_names_are_kept_as_they_are(store: Warehouse, name: str) -> None:
     if name == "..":
         name = "..x"
     store.put(f"{name}/{name}", b"x")
@@ -258,56 +260,54 @@ def test_names_are_kept_as_they_are(store: Store, name: str) -> None:
     assert [info.name for info in store.list_files(name)] == sorted([name, f"{name[:240]}2"])
 
 
-# -- stores inside a store -----------------------------------------------------------------------
+# -- a store inside a store, and its end ----------------------------------------------------------
 
 
-def test_a_bound_store_has_the_files_below_its_directory(store: Store) -> None:
-    store.put("topics/t/a", b"x")
-    bound = store.bind("topics/t")
-    assert bound.read("a") == b"x"
-    bound.put("b/c", b"y")
+def test_a_folder_has_the_files_below_its_directory(store: Warehouse) -> None:
+    store.put("topics/t/a", b"0123")
+    folder = StoreFolder(store, "topics/t")
+    assert folder.uri == f"{store.uri.rstrip('/')}/topics/t"
+    assert folder.read("a") == b"0123"
+    assert folder.read_range("a", 1, 2) == b"12"
+    with folder.open("a") as file:
+        assert file.read() == b"0123"
+    folder.put("b/c", b"y")
+    folder.put_if_absent("b/d", b"y")
+    with pytest.raises(AlreadyExists):
+        folder.put_if_absent("b/c", b"z")
+    folder.make_durable("b/c")
     assert store.read("topics/t/b/c") == b"y"
-    assert bound.uri == f"{store.uri.rstrip('/')}/topics/t"
-    bound.close()
+    assert [info.name for info in folder.list_files("b", "c")] == ["d"]
+    assert [info.name for info in folder.list_files("")] == ["a"]
+    assert folder.list_directories("") == ["b"]
+    assert folder.sweep("b", 2**62) == 0
+    folder.delete("b/c")
+    with pytest.raises(NotFound):
+        store.read("topics/t/b/c")
 
 
-def test_a_bound_store_never_reaches_a_directory_that_was_made_again_under_its_name(
-    store: Store,
+def test_a_folder_of_which_nothing_is_there_is_empty_and_is_made_by_the_first_put(
+    store: Warehouse,
 ) -> None:
-    old = store.bind("topics/t", create=True)
-    old.put("partition=0/a", b"old")
-    assert store.remove_directory("topics/t", old)
-    assert not store.remove_directory("topics/t", old)
+    folder = StoreFolder(store, "topics/t")
+    assert folder.list_files("") == []
+    assert folder.list_directories("") == []
     with pytest.raises(NotFound):
-        store.bind("topics/t")
-    new = store.bind("topics/t", create=True)
-    new.put("partition=0/new", b"new")
-    for write in (old.put, old.put_if_absent):
-        for path in ("partition=0/b", "_delta_log/0", "c"):
-            with pytest.raises(StoreGone):
-                write(path, b"late")
-    with pytest.raises(StoreGone):
-        old.check_bound()
-    with pytest.raises(NotFound):
-        old.read("partition=0/new")
-    assert not store.remove_directory("topics/t", old)
-    assert new.list_directories("") == ["partition=0"]
-    assert [info.name for info in new.list_files("partition=0")] == ["new"]
-    old.close()
-    new.close()
+        folder.read("_delta_log/0")
+    folder.delete("_delta_log/0")
+    folder.put_if_absent("_delta_log/0", b"x")
+    assert store.list_directories("topics") == ["t"]
 
 
-def test_a_closed_store_does_nothing_more(store: Store) -> None:
-    bound = store.bind("topics/t", create=True)
-    bound.put("a", b"x")
-    bound.close()
-    bound.close()
-    for call in (bound.read, bound.open, bound.list_files, bound.delete):
+def test_a_closed_store_does_nothing_more(store: Warehouse) -> None:
+    store.put("a", b"x")
+    store.close()
+    store.close()
+    for call in (store.read, store.open, store.list_files, store.delete):
         with pytest.raises(StoreUnavailableError, match="is closed"):
             call("a")
-    assert store.read("topics/t/a") == b"x"
 
 
-def test_a_store_that_keeps_its_promises_passes_its_own_check(store: Store) -> None:
+def test_a_store_that_keeps_its_promises_passes_its_own_check(store: Warehouse) -> None:
     store.self_check()
     assert store.list_files("") == []

@@ -19,7 +19,7 @@ from tests.unit.delta_log.appending import batch, create, lead, run, values
 from tests.unit.delta_log.os_faults import ERROR_NUMBERS, FaultyOs
 
 from mainstem.delta_log import LocalStore, Slice, Topics
-from mainstem.delta_log.store import AlreadyExists, PutOutcomeUnknown, StoreGone
+from mainstem.delta_log.store import AlreadyExists, PutOutcomeUnknown
 from mainstem.errors import MainstemError, StoreUnavailableError
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -74,32 +74,11 @@ def _opens(store: LocalStore) -> None:
         assert file.read() == b"first"
 
 
-def _binds(store: LocalStore, *, create: bool) -> None:
-    store.bind("topics/t", create=create).close()
-
-
-def _checks(store: LocalStore) -> None:
-    bound = store.bind("topics/t")
-    try:
-        bound.check_bound()
-    finally:
-        bound.close()
-
-
-def _removes(store: LocalStore) -> None:
-    bound = store.bind("topics/t")
-    try:
-        assert store.remove_directory("topics/t", bound)
-    finally:
-        bound.close()
-
-
 def _creates(store: LocalStore) -> None:
     LocalStore(f"{store.uri}/new/root").close()
 
 
 _FIRST = _put("log/0", b"first")
-_TOPIC = _put("topics/t/f", b"x")
 
 OPERATIONS = {
     "read": Operation(_FIRST, lambda store: store.read("log/0"), _always),
@@ -122,17 +101,6 @@ OPERATIONS = {
         part=True,
     ),
     "sweep": Operation(_FIRST, lambda store: store.sweep("log", 2**62), _always),
-    "bind": Operation(_TOPIC, lambda store: _binds(store, create=False), _always),
-    "bind and create": Operation(
-        _nothing,
-        lambda store: _binds(store, create=True),
-        lambda store: Path(store.uri, "topics/t").is_dir(),
-        part=True,
-    ),
-    "check_bound": Operation(_TOPIC, _checks, _always),
-    "remove_directory": Operation(
-        _TOPIC, _removes, lambda store: not Path(store.uri, "topics/t").exists(), part=True
-    ),
     "create a store": Operation(
         _nothing, _creates, lambda store: Path(store.uri, "new/root").is_dir(), part=True
     ),
@@ -178,7 +146,6 @@ def test_an_operation_is_done_or_not_or_unknown_whatever_call_fails_and_works_af
                 told = error
             os_faults.heal(system)
             where = f"{what}, call {position} ({system.calls[-1]}), landed: {landed}: {told!r}"
-            assert not isinstance(told, StoreGone), where
             assert not isinstance(told, OSError) or what == "open", where
             assert not isinstance(told, PutOutcomeUnknown) or what.startswith("put_if_absent"), (
                 where
@@ -197,24 +164,18 @@ def test_an_operation_is_done_or_not_or_unknown_whatever_call_fails_and_works_af
 
 
 @pytest.mark.parametrize("number", ERROR_NUMBERS, ids=os_faults.name)
-def test_a_directory_that_cannot_be_looked_at_is_not_gone(
+def test_a_warehouse_that_cannot_be_looked_at_has_taken_nothing_for_certain(
     tmp_path: Path, system: FaultyOs, number: int
 ) -> None:
     """One stat that fails: a network file system, an automounter, no memory."""
     store = LocalStore(tmp_path)
-    bound = store.bind("topics/t", create=True)
-    for work in (
-        bound.check_bound,
-        lambda: bound.put("a", b"x"),
-        lambda: bound.put_if_absent("b", b"x"),
-    ):
+    for put, told in ((store.put, StoreUnavailableError), (store.put_if_absent, PutOutcomeUnknown)):
         os_faults.fail_calls(system, "stat", number, 1)
-        with pytest.raises((StoreUnavailableError, PutOutcomeUnknown)) as told:
-            work()
-        assert not isinstance(told.value, StoreGone)
-    os_faults.heal(system)
-    bound.check_bound()
-    bound.close()
+        with pytest.raises(told):
+            put("b", b"x")
+        os_faults.heal(system)
+        assert (told is PutOutcomeUnknown) == Path(store.uri, "b").exists()
+    store.make_durable("b")
     store.close()
 
 
@@ -350,10 +311,8 @@ def test_an_appender_goes_on_when_a_fault_ends_and_has_everything_acknowledged_o
                         acknowledged.append(value)
                 os_faults.heal(system)
             await appender.close(5)
-        topics.store.close()
 
     run(work)
     assert acknowledged == list(range(4)), "an accepted batch is tried until it is there"
     topics = Topics(LocalStore(tmp_path))
     assert Counter(int(value) for _, value in values(topics, 0)) == dict.fromkeys(range(4), 1)
-    topics.store.close()

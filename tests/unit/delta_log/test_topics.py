@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
+from tests.unit.delta_log.faults import FaultyStore, Hook, times, unavailable, unknown
 from tests.unit.delta_log.tables import append, commit
 
 from mainstem.delta_log import LocalStore, Topics, load_table
@@ -23,8 +23,11 @@ from mainstem.delta_log.table import (
     added_partitions,
     altered_config,
     commit_beside_leader,
+    commit_path,
     registers,
+    write_checkpoint,
 )
+from mainstem.delta_log.verify import verify_named
 from mainstem.errors import (
     InvalidConfigError,
     InvalidTopicError,
@@ -45,7 +48,6 @@ def test_a_new_topic_is_there_with_its_settings_and_empty(topics: Topics) -> Non
     assert opened.state.config.overrides == {"retention.ms": 5, "compression.type": "lz4"}
     assert opened.state.version == 0
     assert opened.state.file_count == 0
-    opened.store.close()
     assert topics.names() == ["t"]
     assert topics.exists("t")
 
@@ -80,7 +82,6 @@ def test_names_that_look_alike_are_four_topics(topics: Topics) -> None:
     for name in topics.names():
         opened = topics.open(name)
         assert opened.state.topic_id == ids[name]
-        opened.store.close()
 
 
 @pytest.mark.parametrize("name", ["t" * 249, "...", "-", "_", ".hidden"])
@@ -109,7 +110,6 @@ def test_a_topic_that_exists_is_not_created_again(topics: Topics) -> None:
             topics.create("t", 2, validate_only=validate_only)
     opened = topics.open("t")
     assert (opened.state.topic_id, opened.state.partition_count) == (first.id, 1)
-    opened.store.close()
 
 
 @pytest.mark.parametrize("count", [0, -1, 10_001])
@@ -140,7 +140,6 @@ def test_of_many_that_create_one_topic_exactly_one_succeeds(topics: Topics) -> N
         assert len(ids) == 1
         opened = topics.open("t")
         assert opened.state.topic_id == ids[0]
-        opened.store.close()
         assert topics.delete("t") == ids[0]
 
 
@@ -154,8 +153,6 @@ def test_a_topic_that_is_deleted_and_created_again_is_another_topic(topics: Topi
     new = topics.open("t")
     assert (new.state.partition_count, new.state.file_count) == (1, 0)
     assert new.state.log_end_offset(2) == 0
-    for opened in (old, new):
-        opened.store.close()
 
 
 def test_deleting_what_does_not_exist_is_an_unknown_topic(topics: Topics) -> None:
@@ -207,7 +204,7 @@ def test_creating_deleting_and_opening_at_once_never_harms_a_topic_that_was_not_
         while not stop.is_set():
             try:
                 with contextlib.suppress(UnknownTopicError):
-                    topics.open("t").store.close()
+                    topics.open("t")
             except MainstemError as error:
                 wrong.append(repr(error))
 
@@ -219,81 +216,184 @@ def test_creating_deleting_and_opening_at_once_never_harms_a_topic_that_was_not_
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert len(created_ids) == len(set(created_ids)) > 20
+    assert len(created_ids) == len(set(created_ids)) > 5
     left = set(created_ids) - set(deleted_ids)
     assert len(left) == len(topics.names())
     for name in topics.names():
         opened = topics.open(name)
         assert {opened.state.topic_id} == left
-        opened.store.close()
+
+
+class Crash(BaseException):
+    """The process is killed at a call of the store."""
+
+
+def _crash_at(number: int, calls: list[str]) -> Hook:
+    def hook(call: str, path: str) -> None:
+        calls.append(f"{call} {path}")
+        if len(calls) == number:
+            raise Crash
+
+    return hook
 
 
 @pytest.mark.fault
-def test_a_delete_that_was_interrupted_after_its_mark_is_finished_by_the_next_that_looks(
-    topics: Topics, store: LocalStore
+@pytest.mark.parametrize("finish", ["create", "delete"])
+def test_a_delete_that_was_killed_at_any_call_is_finished_by_the_next(
+    topics: Topics, store: LocalStore, finish: str
 ) -> None:
-    class Crash(Exception):
-        pass
-
-    crashing = Topics(FaultyStore(store, times(1, "remove_directory", Crash())))
-    for finish in ("open", "create", "delete"):
-        topics.create("t", 1)
-        crashing = Topics(FaultyStore(store, times(1, "remove_directory", Crash())))
-        with pytest.raises(Crash):
-            crashing.delete("t")
+    number = 0
+    while True:
+        number += 1
+        first = topics.create("t", 2).id
+        opened = topics.open("t")
+        append(opened.store, opened.state, 1)
+        calls: list[str] = []
+        try:
+            Topics(FaultyStore(store, _crash_at(number, calls))).delete("t")
+        except Crash:
+            pass
+        else:
+            break
         if finish == "create":
-            topics.create("t", 7)
-            opened = topics.open("t")
-            assert opened.state.partition_count == 7
-            opened.store.close()
+            try:
+                second = topics.create("t", 7).id
+            except TopicExistsError:  # it was not marked yet
+                assert topics.delete("t") == first
+                second = topics.create("t", 7).id
+            again = topics.open("t")
+            assert (again.state.topic_id, again.state.partition_count) == (second, 7)
+            assert again.state.file_count == 0
+            assert verify_named(store, "t").ok
             topics.delete("t")
         else:
-            with pytest.raises(UnknownTopicError):
-                getattr(topics, finish)("t")
+            try:
+                assert topics.delete("t") == first
+            except UnknownTopicError:  # it was done but for the last call
+                assert number > 10, calls
+        assert topics.names() == [], calls[-1]
+        assert _data_files(store) == [], calls[-1]
+    assert number > 15
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("at", ["list_files", "delete", "put_if_absent", "put"])
+def test_a_delete_that_sleeps_at_any_call_leaves_a_topic_alone_that_was_made_meanwhile(
+    topics: Topics, store: LocalStore, at: str
+) -> None:
+    number = 0
+    woken = True
+    while woken:
+        number += 1
+        woken = False
+        topics.create("t", 2)
+        opened = topics.open("t")
+        append(opened.store, opened.state, 1)
+        left = number
+
+        def sleep(call: str, path: str) -> None:
+            nonlocal left, woken
+            left -= call == at
+            if left or woken:
+                return
+            woken = True
+            if "t" in topics.names():
+                with contextlib.suppress(UnknownTopicError):
+                    topics.delete("t")
+            topics.create("t", 9)
+            made = topics.open("t")
+            for _ in range(3):
+                append(made.store, made.state, 5)
+
+        with contextlib.suppress(UnknownTopicError):
+            Topics(FaultyStore(store, sleep)).delete("t")
+        if woken and topics.names():
+            report = verify_named(store, "t")
+            assert report.ok, report.findings
+            again = topics.open("t")
+            assert again.state.partition_count == 9
+            assert again.state.file_count == 3
+            topics.delete("t")
         assert topics.names() == []
+    assert number > 1
 
 
-@pytest.mark.fault
-def test_an_open_that_finishes_a_delete_leaves_a_topic_alone_that_was_made_meanwhile(
+def _data_files(store: LocalStore) -> list[str]:
+    return [str(path) for path in Path(store.uri, "topics").glob("*/partition=*/*.parquet")]
+
+
+def test_the_log_of_a_deleted_topic_is_a_checkpoint_and_no_records(
     topics: Topics, store: LocalStore
 ) -> None:
-    topics.create("t", 1)
+    topics.create("t", 2)
     opened = topics.open("t")
-    commit(opened.store, 1, [Register(registers.DELETED, 1)])
-
-    def overtake(call: str, path: str) -> None:
-        if call == "remove_directory" and not made:
-            made.append("")
-            assert isinstance(opened.store, LocalStore)
-            assert store.remove_directory("topics/t", opened.store)
-            made.append(topics.create("t", 9).id)
-
-    made: list[str] = []
-    with pytest.raises(UnknownTopicError):
-        Topics(FaultyStore(store, overtake)).open("t")
-    opened.store.close()
+    for _ in range(30):
+        append(opened.store, opened.state, 1)
+    topics.delete("t")
+    log = Path(store.uri, "topics/t/_delta_log")
+    # 30 appends, the mark, one commit that takes the files out.
+    assert sorted(path.name for path in log.iterdir()) == [
+        "00000000000000000032.checkpoint.parquet",
+        "00000000000000000032.json",
+        "_deleted",
+        "_last_checkpoint",
+    ]
+    assert _data_files(store) == []
+    assert DeltaTable(topics.uri("t")).to_pyarrow_table().num_rows == 0
+    topics.create("t", 1)
     again = topics.open("t")
-    assert again.state.topic_id == made[1]
-    again.store.close()
+    assert again.state.version == 33
+    append(again.store, again.state, 0)
+    assert DeltaTable(topics.uri("t")).to_pyarrow_table().num_rows == 3
 
 
-@pytest.mark.fault
-def test_a_delete_leaves_a_topic_alone_that_was_made_after_it_was_finished_by_another(
+def test_a_topic_that_was_created_again_remembers_nothing_of_the_old_one(
     topics: Topics, store: LocalStore
 ) -> None:
-    topics.create("t", 1)
-    made: list[str] = []
+    topics.create("t", 4)
+    opened = topics.open("t")
+    append(opened.store, opened.state, 3)
+    names = [
+        registers.lso(3),
+        registers.cleaned(3),
+        registers.VACUUMED,
+        registers.ORPHANED,
+        registers.producer(7, 3),
+        registers.producer_epoch(7, 3),
+        registers.partition_epoch(3),
+        "mainstem/wal/gateway/log",
+    ]
+    commit(opened.store, 2, [Register(name, 1) for name in names])
+    topics.delete("t")
+    topics.create("t", 4)
+    for _ in range(2):  # from the commits, and from a checkpoint
+        again = topics.open("t")
+        assert set(again.state.registers) == {registers.EPOCH}
+        write_checkpoint(again.store)
+    assert verify_named(store, "t").ok
 
-    def overtake(call: str, path: str) -> None:
-        if call == "remove_directory" and not made:
-            with pytest.raises(UnknownTopicError):
-                topics.open("t")  # finishes the delete, as any reader does
-            made.append(topics.create("t", 9).id)
 
-    Topics(FaultyStore(store, overtake)).delete("t")
+def test_a_damaged_topic_is_deleted_and_created_again_behind_the_damage(
+    topics: Topics, store: LocalStore
+) -> None:
+    topics.create("t", 2)
+    opened = topics.open("t")
+    for _ in range(3):
+        append(opened.store, opened.state, 1)
+    Path(opened.store.uri, commit_path(2)).write_bytes(b"{torn")
+    assert topics.delete("t") == opened.state.topic_id
+    assert topics.names() == []
+    assert topics.other_directories() == []
+    assert _data_files(store) == []
+    with pytest.raises(UnknownTopicError):
+        opened.refresh()
+    with pytest.raises(UnknownTopicError):
+        topics.delete("t")
+    topics.create("t", 3)
     again = topics.open("t")
-    assert again.state.topic_id == made[0]
-    again.store.close()
+    append(again.store, again.state, 2)
+    assert verify_named(store, "t").ok
+    assert DeltaTable(topics.uri("t")).to_pyarrow_table().num_rows == 3
 
 
 @pytest.mark.fault
@@ -322,7 +422,6 @@ def test_a_create_whose_answer_was_lost_succeeds_with_its_own_id(
     metadata = faulty.create("t", 1)
     opened = topics.open("t")
     assert opened.state.topic_id == metadata.id
-    opened.store.close()
 
 
 @pytest.mark.fault
@@ -352,14 +451,12 @@ def _change(topics: Topics, metadata: Sequence[Metadata]) -> None:
     landed = commit_beside_leader(opened, lambda _: one)
     assert landed is not None
     assert landed.attempts == 1
-    opened.store.close()
 
 
 def test_settings_are_changed_and_put_back_and_everything_else_stays(topics: Topics) -> None:
     first = topics.create("t", 3, {"retention.ms": 5, "commit.bytes": 77})
     opened = topics.open("t")
     metadata = altered_config(opened.state, {"compression.type": "none"}, ["retention.ms"])
-    opened.store.close()
     _change(topics, [metadata])
     opened = topics.open("t")
     assert opened.state.config.overrides == {"commit.bytes": 77, "compression.type": "none"}
@@ -371,7 +468,6 @@ def test_settings_are_changed_and_put_back_and_everything_else_stays(topics: Top
     assert (opened.state.topic_id, opened.state.metadata.name) == (first.id, "t")
     assert opened.state.metadata.schema_string == first.schema_string
     assert opened.state.partition_count == 3
-    opened.store.close()
     assert DeltaTable(topics.uri("t")).metadata().configuration == expected
 
 
@@ -382,11 +478,9 @@ def test_partitions_are_added_and_never_taken_away(topics: Topics) -> None:
         with pytest.raises(InvalidConfigError):
             added_partitions(opened.state, count)
     _change(topics, [added_partitions(opened.state, 10_000)])
-    opened.store.close()
     opened = topics.open("t")
     assert opened.state.partition_count == 10_000
     assert opened.state.config.overrides == {"retention.ms": 5}
-    opened.store.close()
 
 
 def test_a_wrong_change_is_refused_before_anything_is_written(topics: Topics) -> None:
@@ -395,7 +489,6 @@ def test_a_wrong_change_is_refused_before_anything_is_written(topics: Topics) ->
     with pytest.raises(InvalidConfigError, match=r"did you mean retention\.ms"):
         altered_config(opened.state, {"retention.mss": 1}, [])
     assert load_table(opened.store).version == 0
-    opened.store.close()
 
 
 def test_whether_a_topic_exists_does_not_cost_more_with_the_length_of_its_log(

@@ -17,8 +17,9 @@ from click.testing import CliRunner
 from tests.unit.delta_log.tables import NOW_MS, commit, commit_file, create_table, records
 
 from mainstem.cli._commands import cli
-from mainstem.delta_log import LocalStore, TableState, Topics, load_table
+from mainstem.delta_log import LocalStore, Store, TableState, Topics, load_table
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import (
     Action,
     Batch,
@@ -45,7 +46,7 @@ class Table:
     Partition 0: offsets 0-4 of nobody, 5-9 and 10-14 of producer ALICE; partition 1: offsets 0-2.
     """
 
-    def __init__(self, store: LocalStore, root: Path) -> None:
+    def __init__(self, store: Store, root: Path) -> None:
         self.store = store
         self.root = root
         self.state = create_table(store, 2)
@@ -133,9 +134,7 @@ class Table:
 
 @pytest.fixture
 def table(topics: Topics, store: LocalStore, tmp_path: Path) -> Any:
-    bound = store.bind("topics/t", create=True)
-    yield Table(bound, tmp_path / "warehouse" / "topics" / "t")
-    bound.close()
+    return Table(StoreFolder(store, "topics/t"), tmp_path / "warehouse" / "topics" / "t")
 
 
 def found(report: TopicReport) -> set[tuple[str, str]]:
@@ -166,9 +165,8 @@ def test_a_sound_table_passes_every_check_and_each_says_how_much_it_looked_at(
 
 def test_a_topic_without_a_record_passes(store: LocalStore, topics: Topics) -> None:
     topics.create("empty", 3)
-    bound = store.bind("topics/empty")
+    bound = StoreFolder(store, "topics/empty")
     assert verify_topic(bound, "empty").ok
-    bound.close()
 
 
 def test_a_table_passes_after_a_checkpoint_and_without_its_old_commit_files(table: Table) -> None:
@@ -251,10 +249,9 @@ def test_a_topic_that_does_not_exist_or_was_deleted_is_an_error(
     table.commit([Register(registers.DELETED, 1)], "DELETE TOPIC")
     with pytest.raises(UnknownTopicError, match="deleted"):
         table.verify()
-    empty = store.bind("topics/none", create=True)
+    empty = StoreFolder(store, "topics/none")
     with pytest.raises(UnknownTopicError):
         verify_topic(empty, "none")
-    empty.close()
 
 
 def test_files_that_the_log_does_not_name_are_a_note_and_no_finding(table: Table) -> None:

@@ -274,7 +274,6 @@ async def _look(topics: Topics, wal: Wal) -> None:
     """Settles what can be settled without the lead."""
     opened = topics.open("t")
     await recover_topic(wal, "t", opened.state, is_led=False)
-    opened.store.close()
 
 
 async def _idle(topics: Topics, wal: Wal) -> None:
@@ -387,7 +386,6 @@ def test_a_file_of_orphans_that_cannot_be_written_keeps_the_topic_from_being_led
                 await lead(topics.open("t"), InlineExecutor(), wal=wal)
         opened = topics.open("t")
         found = await recover_topic(wal, "t", opened.state, is_led=True)
-        opened.store.close()
         assert found == Recovered(orphan_count=6, orphans_path=found.orphans_path)
 
     world.live(full)

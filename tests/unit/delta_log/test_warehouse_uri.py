@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstem.delta_log import Topics
-from mainstem.delta_log.store import open_warehouse, parse_warehouse
+from mainstem.delta_log.store import StoreFolder, open_warehouse, parse_warehouse
 from mainstem.delta_log.table import LiveTable, check_replay, create_checkpoint, load_table
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 
@@ -132,11 +132,10 @@ def test_a_directory_with_an_odd_name_is_the_same_one_by_path_by_uri_and_for_del
     topics = Topics(store)
     topics.create("t", 1)
     assert os.listdir(place) == ["topics"]
-    table = store.bind("topics/t")
+    table = StoreFolder(store, "topics/t")
     create_checkpoint(table, LiveTable.of(load_table(table)))
     assert (place / "topics/t/_delta_log/00000000000000000000.checkpoint.parquet").exists()
     check_replay(table, load_table(table))  # reads the table with delta-rs
-    table.close()
     store.close()
     for uri in (place, place.as_uri(), os.path.relpath(place)):
         other = open_warehouse(uri)

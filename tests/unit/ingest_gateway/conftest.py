@@ -18,6 +18,7 @@ from tests.descriptors import descriptors_below
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from mainstem.delta_log import LocalStore, Topics
+from mainstem.delta_log.store import StoreFolder
 
 
 @pytest.fixture(scope="session")
@@ -29,10 +30,9 @@ def runtimes_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """
     warehouse = LocalStore(tmp_path_factory.mktemp("warehouse"))
     Topics(warehouse).create("t", 1)
-    table = warehouse.bind("topics/t")
+    table = StoreFolder(warehouse, "topics/t")
 
     DeltaTable(table.uri)  # its runtime stays for the life of the process
-    table.close()
     warehouse.close()
 
     async def start() -> grpc.aio.Channel:

@@ -17,7 +17,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from mainstem.config import load_gateway_config
-from mainstem.delta_log import LocalStore, Store, TableState, load_table, read_data_file
+from mainstem.delta_log import LocalStore, TableState, load_table, read_data_file
+from mainstem.delta_log.store import Warehouse
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 
@@ -128,7 +129,7 @@ class Stream:
 
 @asynccontextmanager
 async def running(
-    warehouse: Path | None = None, store: Store | None = None, **settings: Any
+    warehouse: Path | None = None, store: Warehouse | None = None, **settings: Any
 ) -> AsyncIterator[tuple[Gateway, Client]]:
     """A gateway that runs while the block lasts, with a client."""
     flags: dict[str, object] = {"listeners": "127.0.0.1:0"}

@@ -666,14 +666,14 @@ def test_a_store_whose_calls_hang_does_not_stop_the_loop(tmp_path: Path) -> None
             for call, path, operation in (
                 ("put", "topics/t/partition", lambda: client.produce(values_request(b"v"))),
                 ("put_if_absent", "topics/t/", lambda: client.produce(values_request(b"v"))),
-                ("bind", "topics/new", lambda: client.create("new")),
+                ("read_range", "topics/new", lambda: client.create("new")),
                 (
                     "list_directories",
                     "topics",
                     lambda: client.admin.ListTopics(admin_pb2.ListTopicsRequest()),
                 ),
                 ("read", "topics/new", lambda: client.describe("new")),
-                ("remove_directory", "topics/new", lambda: client.delete("new")),
+                ("list_directories", "topics/new", lambda: client.delete("new")),
             ):
                 gate = Gate(call, path)
                 store.before = gate

@@ -136,5 +136,4 @@ def test_the_last_number_is_given_and_none_after_it(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="all 1099511627775 producer ids are given out"):
         table.take(1)
     assert table.secret() == secret
-    table.close()
     store.close()

@@ -73,7 +73,6 @@ class Site:
         epoch = opened.state.epoch + 1
         _commit(opened, Register(registers.EPOCH, epoch))
         state = opened.state
-        opened.store.close()
         files = LocalWalFiles(self.logs / "g")
         wal = Wal(files, "g")
         if not wal.warehouse_id:
@@ -95,7 +94,6 @@ class Site:
         store = LocalStore(self.warehouse)
         opened = Topics(store).open(topic)
         end = opened.state.log_end_offset(0)
-        opened.store.close()
         store.close()
         return end
 
@@ -203,18 +201,36 @@ def test_a_topic_that_is_not_found_is_waited_for_and_gets_its_records_when_it_is
     run(test())
 
 
-def test_records_of_a_topic_that_was_created_again_are_given_up(site: Site) -> None:
+def test_records_of_a_topic_whose_directory_is_not_there_are_kept(site: Site) -> None:
     async def test() -> None:
         await site.acknowledge()
-        store = LocalStore(site.warehouse)
-        Topics(store).delete("t")
+        topic = site.warehouse / "topics" / "t"
+        topic.rename(site.warehouse / "aside")
         await site.start()
         assert site.logged() == 1, "that it is not there is no proof"
-        Topics(store).create("t", 1)
-        store.close()
+        (site.warehouse / "aside").rename(topic)
         await site.start()
         assert site.logged() == 0
-        assert site.ends_at() == 0
+        assert site.ends_at() == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("created_again", [False, True])
+def test_records_of_a_topic_that_was_deleted_while_no_gateway_ran_are_given_up(
+    site: Site, *, created_again: bool
+) -> None:
+    async def test() -> None:
+        await site.acknowledge()
+        topics = Topics(LocalStore(site.warehouse))
+        topics.delete("t")
+        if created_again:
+            topics.create("t", 1)
+        await site.start()
+        assert site.logged() == 0
+        assert topics.names() == ["t"] * created_again
+        if created_again:
+            assert site.ends_at() == 0
 
     run(test())
 
@@ -239,7 +255,6 @@ def test_the_commit_that_marks_a_topic_as_deleted_is_proof_for_its_leader(site: 
         store = LocalStore(site.warehouse)
         opened = Topics(store).open("t")
         _commit(opened, Register(registers.DELETED, 1))
-        opened.store.close()
         store.close()
 
     async def test() -> None:

@@ -38,17 +38,14 @@ def run(
     heartbeat(topics.store, now_ms if alive_ms is None else alive_ms)
     job.begin(topics.store)
     opened = topics.open(topic)
-    try:
-        plan = job.plan(TableView(topic, folder, opened.state), now_ms)
-        if plan.nothing:
-            return NOTHING
-        results = [
-            pickle.loads(pickle.dumps(job.run_task(opened.store, pickle.loads(pickle.dumps(task)))))
-            for task in plan.tasks
-        ]
-        return job.commit(opened, plan, results, now_ms)
-    finally:
-        opened.store.close()
+    plan = job.plan(TableView(topic, folder, opened.state), now_ms)
+    if plan.nothing:
+        return NOTHING
+    results = [
+        pickle.loads(pickle.dumps(job.run_task(opened.store, pickle.loads(pickle.dumps(task)))))
+        for task in plan.tasks
+    ]
+    return job.commit(opened, plan, results, now_ms)
 
 
 def append_rows(

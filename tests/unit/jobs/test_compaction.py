@@ -369,9 +369,6 @@ class _Leader:
             self._left -= 1
             self._log.append(0, [b"new"])
 
-    def close(self) -> None:
-        self._log.opened.store.close()
-
 
 def test_a_merge_that_a_fast_leader_is_always_ahead_of_is_made_into_a_commit_once_only(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
@@ -393,7 +390,7 @@ def test_a_merge_that_a_fast_leader_is_always_ahead_of_is_made_into_a_commit_onc
     monkeypatch.setattr(TableCommit, "of", counted)
     beside = OpenTopic("t", FaultyStore(opened.store, before=leader), load_table(opened.store))
     outcome = job.commit(beside, plan, results, NOW_MS)
-    leader.close()
+
     assert (outcome.kind, outcome.attempts, builds) == (OutcomeKind.OK, 7, ["COMPACT"])
     check_verified(opened.store)
 
@@ -421,9 +418,6 @@ class _Crowd:
             self._lines = 0
             self._log.append(0, [b"new"])
 
-    def close(self) -> None:
-        self._log.opened.store.close()
-
 
 @pytest.mark.parametrize(("lines_max", "runs"), [(12, 4), (6, 4), (2, 0)])
 def test_a_commit_that_is_always_lost_is_cut_into_halves_until_it_lands_or_is_given_up(
@@ -441,7 +435,7 @@ def test_a_commit_that_is_always_lost_is_cut_into_halves_until_it_lands_or_is_gi
     crowd = _Crowd(topics, lines_max, monkeypatch)
     store = FaultyStore(log.opened.store, before=crowd)
     outcome = job.commit(OpenTopic("t", store, load_table(store)), plan, results, NOW_MS)
-    crowd.close()
+
     assert outcome.before.files == 3 * runs
     written = {path for result in results for path in (file.path for file in result.files)}
     live = {file.path for file in load_table(log.opened.store)}
@@ -474,7 +468,7 @@ def test_output_that_goes_while_the_commit_is_tried_does_not_become_part_of_the_
     beside = OpenTopic("t", FaultyStore(opened.store, before=before), load_table(opened.store))
     with pytest.raises(LogDamagedError, match="gone before its commit"):
         job.commit(beside, plan, results, NOW_MS)
-    leader.close()
+
     assert file_count(opened.store) == 9
     check_verified(opened.store)
 

@@ -368,8 +368,6 @@ def test_of_two_that_run_at_once_one_is_superseded_and_leaves_nothing_behind(
     for partition, result in enumerate(results[1]):
         listed = {one.name for one in first.store.list_files(f"partition={partition}")}
         assert not listed & {file.path.split("/")[1] for file in result.added}
-    first.store.close()
-    second.store.close()
 
 
 def test_a_partition_that_another_writer_changed_is_left_out_and_the_rest_is_done(
@@ -395,8 +393,6 @@ def test_a_partition_that_another_writer_changed_is_left_out_and_the_rest_is_don
     assert [list(left(log, partition)) for partition in (0, 1)] == [[1], [0, 1]]
     run(topics, NOW_MS)
     assert [list(left(log, partition)) for partition in (0, 1)] == [[1], [1]]
-    opened.store.close()
-    one.store.close()
 
 
 def test_a_policy_that_changes_during_the_run_stops_it(topics: Topics) -> None:
@@ -409,7 +405,6 @@ def test_a_policy_that_changes_during_the_run_stops_it(topics: Topics) -> None:
     _alter(topics, {"cleanup.policy": "delete"})
     assert job.commit(opened, plan, results, NOW_MS).kind == OutcomeKind.SUPERSEDED
     assert list(left(log)) == [0, 1]
-    opened.store.close()
 
 
 def test_a_file_that_is_lost_fails_the_run_and_one_that_was_replaced_does_not(
@@ -429,7 +424,6 @@ def test_a_file_that_is_lost_fails_the_run_and_one_that_was_replaced_does_not(
     commit_beside_leader(topics.open("t"), lambda _: commit)
     results = [job.run_task(opened.store, task) for task in plan.tasks]
     assert job.commit(opened, plan, results, NOW_MS).kind == OutcomeKind.SUPERSEDED
-    opened.store.close()
 
 
 def test_a_new_file_that_is_gone_before_the_commit_is_not_committed(topics: Topics) -> None:
@@ -443,7 +437,6 @@ def test_a_new_file_that_is_gone_before_the_commit_is_not_committed(topics: Topi
     with pytest.raises(LogDamagedError, match="is gone before its commit"):
         job.commit(opened, plan, [result], NOW_MS)
     assert list(left(log)) == [0, 1]
-    opened.store.close()
 
 
 def test_it_takes_care_of_the_offsets_table_and_keeps_no_tombstone_there(topics: Topics) -> None:
@@ -467,4 +460,3 @@ def _alter(topics: Topics, settings: dict[str, object]) -> None:
             "ALTER", [altered_config(state, settings, [])], timestamp_ms=NOW_MS
         ),
     )
-    opened.store.close()

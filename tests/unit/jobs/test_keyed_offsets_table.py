@@ -104,7 +104,6 @@ def test_a_key_that_went_stays_away_when_the_leader_rewrites_the_table_meanwhile
             before = shown(table)
             monkeypatch.setattr(OffsetsRewriter, "_remove_before", remove_after_the_commit)
             await table.rewrite()
-            opened.store.close()
         assert kinds == [OutcomeKind.OK]
         async with led(tmp_path) as table:
             assert shown(table) == before

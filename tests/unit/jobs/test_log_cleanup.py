@@ -125,7 +125,6 @@ def test_two_runs_at_once_leave_a_table_that_can_be_read(store: LocalStore, log:
     for one in runs:
         plan = job.plan(TableView("t", TOPICS, one.state, job.examine(one, 0)), 0)
         assert job.commit(one, plan, (), 0).kind is OutcomeKind.OK
-        one.store.close()
     check_verified(log.opened.store)
 
 
@@ -142,7 +141,6 @@ def test_a_plan_names_the_files_that_the_run_then_removes(store: LocalStore, log
     before = commits(log)
     run(store, job)
     assert sorted(set(before) - set(commits(log))) == list(range(10))
-    opened.close()
 
 
 def test_the_platforms_own_tables_are_looked_after_too(store: LocalStore) -> None:

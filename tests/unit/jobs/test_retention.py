@@ -299,7 +299,6 @@ def test_a_run_by_what_was_true_at_the_plan_keeps_what_a_setting_keeps_now(
     assert job.commit(opened, plan, (), NOW_MS) == JobOutcome(
         OutcomeKind.SUPERSEDED, error="what was to go is gone, or is to stay by now"
     )
-    opened.store.close()
 
 
 def test_files_that_were_merged_after_the_plan_go_by_what_they_are_now(
@@ -319,7 +318,6 @@ def test_files_that_were_merged_after_the_plan_go_by_what_they_are_now(
     job.begin(store)
     assert job.commit(opened, plan, (), NOW_MS + 2 * HOUR).before.files == 1
     assert load_table(log.opened.store).log_start_offset(0) == 8
-    opened.store.close()
 
 
 def test_a_compaction_does_not_make_a_record_from_the_future_young_again(

@@ -293,10 +293,10 @@ def test_histories_of_two_runners_do_not_overwrite_each_other(store: LocalStore)
     def run(n: int) -> JobRun:
         return JobRun(f"{n}", "j", "t", n, n, JobOutcome(OutcomeKind.OK))
 
-    with JobHistory(store) as one, JobHistory(store) as other:
-        for n in range(3):
-            one.append([run(2 * n)])
-            other.append([run(2 * n + 1)])
+    one, other = JobHistory(store), JobHistory(store)
+    for n in range(3):
+        one.append([run(2 * n)])
+        other.append([run(2 * n + 1)])
     assert [row.run_id for row in read_history(store)] == ["5", "4", "3", "2", "1", "0"]
 
 

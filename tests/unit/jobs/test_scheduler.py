@@ -257,7 +257,6 @@ def test_a_run_that_its_scheduler_did_not_survive_is_told_as_abandoned(store: Lo
         until(lambda: row(store, "vacuum").next_ms is not None)
     table = SchedulerTable(store)
     table.update(lambda _: {job_key("vacuum"): JobRow(after_ms=1, running="gone", started_ms=5)})
-    table.close()
     scheduler = Scheduler(store, config(jobs), lambda _, __: OK, clock_ms=lambda: 1_000)
     with running(scheduler):
         until(lambda: row(store, "vacuum").outcome)

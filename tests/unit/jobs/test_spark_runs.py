@@ -30,7 +30,6 @@ def warehouse(tmp_path: Path) -> Iterator[str]:
     orders = appends(Topics(store), "orders", 1)
     for _ in range(3):
         orders.append(0, [b"value"], modified_ms=OLD_MS)
-    orders.opened.store.close()
     yield store.uri
     store.close()
 

@@ -166,7 +166,6 @@ def test_many_files_are_deleted_by_tasks(
     plan = job.plan(TableView("t", TOPICS, opened.state, seen), NOW_MS + HOUR)
     assert [len(task.paths) for task in plan.tasks] == [2, 2, 1]
     assert plan.paths == ()
-    opened.store.close()
     assert run(store, Vacuum(), NOW_MS + HOUR).outcome.before.files == 5
     assert stored(log) == set()
 
@@ -200,7 +199,6 @@ def test_a_run_that_fails_halfway_is_finished_by_the_next(store: LocalStore, log
     broken = type(opened)("t", failing, opened.state)
     with pytest.raises(StoreUnavailableError):
         job.commit(broken, plan, (), NOW_MS + HOUR)
-    opened.store.close()
     assert len(stored(log)) == 4
     assert run(store, Vacuum(), NOW_MS + HOUR).outcome.kind is OutcomeKind.OK
     assert stored(log) == active(log)
@@ -219,7 +217,6 @@ def test_two_runs_at_once_delete_the_same_and_both_end_well(
     ]
     for one, plan in zip(runs, plans, strict=True):
         assert job.commit(one, plan, (), NOW_MS + HOUR).kind is OutcomeKind.OK
-        one.store.close()
     assert stored(log) == active(log)
     check_verified(log.opened.store)
 

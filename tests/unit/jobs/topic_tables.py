@@ -31,7 +31,6 @@ def heartbeat(store: Store, at_ms: int) -> None:
     """A gateway of the warehouse is alive, and has this time."""
     table = ClusterTable(store)
     table.update(lambda _: {"g": GatewayRow("g", "i", "g:1", "", at_ms)})
-    table.close()
 
 
 class Record(NamedTuple):

@@ -39,7 +39,6 @@ def fill(topic_log: TopicLog, layout: str = "fresh") -> str:
     topic_log.append(TOPIC, *((partition, RECORDS) for partition in (0, 2)))
     opened = topic_log.topics.open(TOPIC)
     write_checkpoint(opened.store)
-    opened.store.close()
     topic_log.append(TOPIC, (0, RECORDS[:2]), (0, RECORDS[2:]))
     topic_log.append(TOPIC, *((0, [record]) for record in RECORDS * 2))
     topic_log.roll_up(TOPIC, 0, 4, 10)

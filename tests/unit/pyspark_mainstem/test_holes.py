@@ -82,4 +82,3 @@ def test_a_range_whose_files_were_compacted_and_vacuumed_is_read_from_those_that
         opened.store.delete(file.path)
     found = [row for batch in read_range(plan, ["offset", "value"]) for row in batch.to_pylist()]
     assert found == [{"offset": 10, "value": b"10"}]
-    opened.store.close()

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
-from mainstem.delta_log import Store, TableState, load_table
+from mainstem.delta_log import LocalStore
 from mainstem.delta_log.table import write_checkpoint
 from mainstem.errors import InvalidConfigError, LogDamagedError, StoreUnavailableError
-from pyspark_mainstem import _topic_tables
 from pyspark_mainstem._topic_tables import TopicTables
 
 
@@ -48,7 +47,6 @@ def test_log_clean_up_that_overtakes_the_reader_is_survived(
     write_checkpoint(opened.store)
     for version in range(opened.state.version):
         opened.store.delete(f"_delta_log/{version:020d}.json")
-    opened.store.close()
     after = tables.get("a")
     assert after is not None
     assert after.log_end_offset(0) == 12
@@ -87,22 +85,24 @@ def test_a_topic_made_again_between_two_looks_is_another_whatever_its_version(
     assert (state.topic_id, state.log_end_offset(0)) == (new_id, commit_count)
 
 
-def test_a_topic_that_is_being_deleted_is_gone_not_damaged(
+def test_a_topic_that_is_deleted_while_it_is_read_is_gone_not_damaged(
     topic_log: TopicLog, tables: TopicTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic_log.create("a")
     topic_log.count_up("a", 0, 3, file_count=3)
 
-    def load_while_deleting(store: Store) -> TableState:
+    def delete_first(store: LocalStore, path: str) -> bytes:
+        monkeypatch.undo()
         topic_log.delete("a")
-        raise LogDamagedError("version 2 is missing")
+        return store.read(path)
 
-    monkeypatch.setattr(_topic_tables, "load_table", load_while_deleting)
+    monkeypatch.setattr(LocalStore, "read", delete_first)
     assert tables.get("a") is None
 
+
+def test_a_topic_whose_log_is_torn_is_damaged(topic_log: TopicLog, tables: TopicTables) -> None:
     topic_log.create("b")
     (Path(topic_log.topics.uri("b")) / "_delta_log" / f"{0:020d}.json").write_text("torn")
-    monkeypatch.setattr(_topic_tables, "load_table", load_table)
     with pytest.raises(LogDamagedError, match="is damaged"):
         tables.get("b")
 

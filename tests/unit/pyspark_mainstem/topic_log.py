@@ -67,7 +67,6 @@ class TopicLog:
         """Appends `count` records with the values `0`, `1`, ... from the partition's end on."""
         opened = self.topics.open(topic)
         first = opened.state.log_end_offset(partition)
-        opened.store.close()
         each = count // file_count
         starts = [first + each * index for index in range(file_count)]
         ends = [*starts[1:], first + count]
@@ -152,14 +151,12 @@ class TopicLog:
     def data_files(self, topic: str, partition: int) -> list[Path]:
         """The paths of the active files of a partition, in offset order."""
         opened = self.topics.open(topic)
-        opened.store.close()
         return [
             Path(opened.state.table) / file.path for file in opened.state.files(partition).sorted()
         ]
 
     def version(self, topic: str) -> int:
         opened = self.topics.open(topic)
-        opened.store.close()
         return opened.state.version
 
     async def _append(self, topic: str, batches: Iterable[tuple[int, Iterable[Record]]]) -> None:
@@ -180,10 +177,7 @@ class TopicLog:
 
     def _commit(self, opened: OpenTopic, operation: str, actions: list[Action]) -> None:
         commit = TableCommit.of(operation, actions, timestamp_ms=wall_clock_ms())
-        try:
-            commit_beside_leader(opened, lambda _: commit)
-        finally:
-            opened.store.close()
+        commit_beside_leader(opened, lambda _: commit)
 
 
 def _remove(file: DataFile) -> Remove:

@@ -412,13 +412,10 @@ class Appender:
         """Commits what was accepted within `timeout_s`, then stops. The rest fails as unknown."""
         self._closing = True
         self._wake.set()
-        try:
-            await asyncio.wait({self._task}, timeout=timeout_s)
-            self._fail(self._stopped())
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        finally:
-            self._opened.store.close()
+        await asyncio.wait({self._task}, timeout=timeout_s)
+        self._fail(self._stopped())
+        self._task.cancel()
+        await asyncio.wait({self._task})
 
     @contextlib.contextmanager
     def _failing_when_lost(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ from mainstem.delta_log.files.data_file_writer import merge_data_files
 from mainstem.delta_log.files.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory
 from mainstem.delta_log.files.slices import WrittenFile
 from mainstem.delta_log.metrics import AppenderMetrics
-from mainstem.delta_log.store import Store, StoreGone
+from mainstem.delta_log.store import Store
 from mainstem.delta_log.table import Action, OpenTopic, is_expired, replace_files
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 from mainstem.limits import UNCOMMITTED_FILE_MS_MAX
@@ -202,8 +202,6 @@ class Roller:
                     run = self._next_run()
                     if run:
                         await self._pause(_PAUSE_FACTOR * await self._merge(run))
-        except StoreGone:
-            self._stopping.set()  # the topic was deleted, as the next append finds out
         except Exception:
             # A fault of ours, which the next files would only meet again.
             self._stopping.set()
@@ -233,8 +231,6 @@ class Roller:
         loop = asyncio.get_running_loop()
         try:
             merged, cpu_s = await loop.run_in_executor(self._pool, merge)
-        except StoreGone:
-            raise
         except (StoreUnavailableError, LogDamagedError) as error:
             log.warning("topic %s: small files stay as they are: %s", self._opened.topic, error)
             self._metrics.roll_up("failed", len(run))

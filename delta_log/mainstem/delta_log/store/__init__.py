@@ -1,6 +1,7 @@
 """Where the files of a warehouse lie: what the log asks of a store, and the stores there are."""
 
 from mainstem.delta_log.store.disk import Disk, make_directory
+from mainstem.delta_log.store.folder import StoreFolder
 from mainstem.delta_log.store.local import LocalStore
 from mainstem.delta_log.store.memory import MemoryStore
 from mainstem.delta_log.store.object_store import (
@@ -9,7 +10,8 @@ from mainstem.delta_log.store.object_store import (
     ObjectInfo,
     PutOutcomeUnknown,
     Store,
-    StoreGone,
+    Warehouse,
+    is_there,
 )
 from mainstem.delta_log.store.random_access import read_at
 from mainstem.delta_log.store.warehouse_uri import LocalDirectory, open_warehouse, parse_warehouse
@@ -24,7 +26,9 @@ __all__ = [
     "ObjectInfo",
     "PutOutcomeUnknown",
     "Store",
-    "StoreGone",
+    "StoreFolder",
+    "Warehouse",
+    "is_there",
     "make_directory",
     "open_warehouse",
     "parse_warehouse",

@@ -1,26 +1,23 @@
-"""A `Store` in a directory of a local file system.
+"""A warehouse in a directory of a local file system.
 
 `put_if_absent` writes a temporary file, syncs it, gives it its final name with `link`, which fails
-when the name exists, and syncs the directory. Files are reached through a descriptor of the root
-directory, so that a store that is bound to a removed directory cannot write into a new one of the
-same name; and a write that went into a directory that has just lost its name is reported as
-StoreGone, never as done.
+when the name exists, and syncs the directory. Files are reached through a descriptor of the
+warehouse's directory; a write that went into one that has just lost its name, as it was moved away
+or another was mounted over it, is not reported as done.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import functools
 import os
-import re
-import shutil
 import stat
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -36,20 +33,12 @@ from mainstem.delta_log.store.object_store import (
     NotFound,
     ObjectInfo,
     PutOutcomeUnknown,
-    StoreGone,
 )
 from mainstem.delta_log.store.random_access import open_descriptor, read_at
 from mainstem.delta_log.store.reserve import Reserve, is_full
 from mainstem.errors import StoreUnavailableError
 
-_TRASH = ".trash"
-_LOCK = ".remove-lock"
 _RESERVE = ".reserve"
-
-#: What a table's directory has, for those that lie where a link leads to.
-_LOG = "_delta_log"
-_PARTITION = re.compile(r"partition=\d+")
-_DATA_FILE = re.compile(r"\.(parquet|tmp)$")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,18 +70,11 @@ class LocalStore:
     Args:
         root: A directory on a file system with hard links and a working fsync.
         create: False: raise NotFound where the directory does not exist.
-        reserve: Of the warehouse that `root` lies in. Default: its own.
     """
 
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        *,
-        create: bool = True,
-        reserve: Reserve | None = None,
-    ) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, create: bool = True) -> None:
         self._root = Path(root).absolute()
-        self._reserve = reserve or Reserve(str(self._root / _RESERVE))
+        self._reserve = Reserve(str(self._root / _RESERVE))
         self._lock = threading.Lock()
         self._users = 0
         self._closed = False
@@ -118,6 +100,10 @@ class LocalStore:
     @property
     def storage_options(self) -> Mapping[str, str]:
         return {}
+
+    @property
+    def wal_directory(self) -> Path:
+        return self._root / "wal"
 
     @_uses_root
     def read(self, path: str) -> bytes:
@@ -154,7 +140,7 @@ class LocalStore:
                 except FileExistsError:
                     self._disk.replace(path, data)
                 names.sync()
-            self._check_not_gone(path)
+            self._check_in_place()
         except OSError as error:
             if is_new:
                 self._disk.discard(path)
@@ -194,8 +180,8 @@ class LocalStore:
                 self._disk.discard(temporary)
             try:
                 names.sync(os.path.basename(path))
-                # A removed directory can still be written to while its files are being deleted.
-                self._check_not_gone(path)
+                # A directory that was moved away can still be written to.
+                self._check_in_place()
             except OSError as error:
                 raise PutOutcomeUnknown(
                     f"{self._root / path} may be lost with the next loss of power: {error}"
@@ -215,6 +201,7 @@ class LocalStore:
             finally:
                 os.close(fd)
             names.sync(name)
+            self._check_in_place()
 
     @_uses_root
     def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
@@ -261,51 +248,6 @@ class LocalStore:
                 count += 1
         return count
 
-    @_uses_root
-    def remove_directory(self, path: str, bound: Self) -> bool:
-        # Between a check of the name and the rename another process may remove the directory, and
-        # make a new one under its name. All removals of a root take turns, so the name cannot
-        # change hands in between.
-        trash = f"{_TRASH}/{uuid.uuid4().hex}"
-        try:
-            self._disk.make_directory(_TRASH)
-            with self._removing():
-                if not bound._is(path, self):
-                    return False
-                os.rename(path, trash, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        except OSError as error:
-            raise self._failed("remove the directory", path, error) from error
-        # It is gone. Should it come back with a loss of power, its log says that it was deleted.
-        for changed in (os.path.dirname(path), _TRASH):
-            with contextlib.suppress(OSError), self._disk.names(changed) as names:
-                names.sync()
-        # What interrupted removals left goes too. The directory of the trash stays: others may be
-        # using it.
-        with contextlib.suppress(StoreUnavailableError):
-            for name, _ in list(self._entries(_TRASH)):
-                _remove_table(str(self._root / _TRASH / name))
-        return True
-
-    @_uses_root
-    def bind(self, directory: str, *, create: bool = False) -> Self:
-        if create:
-            try:
-                self._disk.make_directory(directory)
-            except FileNotFoundError as error:
-                self.check_bound()
-                # Made, and removed by somebody else before its name was synced.
-                raise NotFound(f"the directory {self._root / directory} was removed") from error
-            except OSError as error:
-                raise self._failed("make the directory", directory, error) from error
-        return type(self)(self._root / directory, create=False, reserve=self._reserve)
-
-    @_uses_root
-    def check_bound(self) -> None:
-        try:
-            self._check_not_gone("")
-        except OSError as error:
-            raise _unavailable("look for", str(self._root), error) from error
-
     def close(self) -> None:
         with self._lock:
             if self._closed:
@@ -319,10 +261,6 @@ class LocalStore:
     def fill_reserve(self) -> None:
         try:
             self._reserve.fill()
-            # A removal must not need space for these.
-            self._disk.make_directory(_TRASH)
-            with self._removing():
-                pass
         except OSError as error:
             raise self._failed("set space aside in", _RESERVE, error) from error
 
@@ -380,31 +318,12 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return False
 
-    def _is(self, path: str, parent: Self) -> bool:
-        """Whether the directory that was opened is the one that `parent` now has at `path`."""
-        assert not self._closed
-        try:
-            return identity(os.stat(path, dir_fd=parent._fd)) == self._identity
-        except FileNotFoundError:
-            return False
-
-    def _check_not_gone(self, path: str) -> None:
-        """Raises StoreGone if the directory has lost its name, OSError if nobody can tell."""
+    def _check_in_place(self) -> None:
+        """Raises OSError if the directory has lost its name, or nobody can tell."""
         if not self._has_its_name():
-            raise self._gone(path)
-
-    def _gone(self, path: str) -> StoreGone:
-        return StoreGone(f"the directory {self._root} was removed while it was in use", path=path)
-
-    @contextlib.contextmanager
-    def _removing(self) -> Iterator[None]:
-        """One removal at a time, of all processes; the lock goes with the process."""
-        fd = os.open(_LOCK, os.O_RDWR | os.O_CREAT, 0o644, dir_fd=self._fd)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+            raise OSError(
+                errno.ESTALE, "the directory was moved, or another is mounted over it; put it back"
+            )
 
     def _names_of(self, path: str) -> Names:
         """The names of the directory that `path` lies in, which is made if need be."""
@@ -450,43 +369,7 @@ class LocalStore:
             raise self._failed("read", path, error) from error
 
     def _failed(self, what: str, path: str, error: OSError) -> StoreUnavailableError:
-        """StoreGone if the directory has lost its name, else StoreUnavailableError."""
-        with contextlib.suppress(OSError):
-            if not self._has_its_name():
-                return self._gone(path)
         return _unavailable(what, str(self._root / path), error)
-
-
-def _remove_table(path: str) -> None:
-    """Removes a table's directory as well as it can be done, and the data where links lead to.
-
-    An operator who keeps a topic, or one of its partitions, on another disk wants that disk freed.
-    What does not look like a part of the table is left alone there.
-    """
-    with contextlib.suppress(OSError):
-        for name in os.listdir(path):
-            inner = os.path.join(path, name)
-            if os.path.islink(inner) and _PARTITION.fullmatch(name):
-                _remove_linked(inner, _DATA_FILE)
-            elif os.path.islink(path) and (name == _LOG or _PARTITION.fullmatch(name)):
-                shutil.rmtree(inner, ignore_errors=True)
-    if os.path.islink(path):
-        _remove_linked(path, None)
-    else:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove_linked(link: str, files: re.Pattern[str] | None) -> None:
-    """Removes a link, its files of that name where it leads to, and that directory if it is empty
-    then."""
-    target = os.path.realpath(link)
-    with contextlib.suppress(OSError):
-        for name in os.listdir(target) if files is not None else ():
-            if files is not None and files.search(name):
-                os.unlink(os.path.join(target, name))
-        os.rmdir(target)
-    with contextlib.suppress(OSError):
-        os.unlink(link)
 
 
 def _mount_point(path: str) -> str:

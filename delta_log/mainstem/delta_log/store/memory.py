@@ -1,4 +1,4 @@
-"""A `Store` in the memory of this process: for tests, with the contract of every other."""
+"""A warehouse in the memory of this process: for tests, with the contract of every other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
 
 import pyarrow as pa
 
@@ -14,7 +13,6 @@ from mainstem.delta_log.store.object_store import (
     AlreadyExists,
     NotFound,
     ObjectInfo,
-    StoreGone,
 )
 from mainstem.errors import StoreUnavailableError
 
@@ -32,7 +30,7 @@ class _Directory:
 
 
 class MemoryStore:
-    """An empty store; `bind` gives others that share its files.
+    """An empty store.
 
     Args:
         uri: What it is called.
@@ -40,11 +38,8 @@ class MemoryStore:
 
     def __init__(self, uri: str = "memory://") -> None:
         self._uri = uri
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._root = _Directory()
-        #: The store that this one was bound from, and where it lay there.
-        self._parent: MemoryStore | None = None
-        self._place = ""
         self._closed = False
 
     @property
@@ -54,6 +49,10 @@ class MemoryStore:
     @property
     def storage_options(self) -> Mapping[str, str]:
         return {}
+
+    @property
+    def wal_directory(self) -> None:
+        return None
 
     def read(self, path: str) -> bytes:
         with self._using():
@@ -69,13 +68,11 @@ class MemoryStore:
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         with self._using():
-            self._check_bound(path)
             directory, name = self._parent_of(path, create=True)
             directory.files[name] = _File(bytes(data), _now_ms())
 
     def put_if_absent(self, path: str, data: bytes, *, frees_space: bool = False) -> None:
         with self._using():
-            self._check_bound(path)
             directory, name = self._parent_of(path, create=True)
             if name in directory.files:
                 raise AlreadyExists(path)
@@ -112,31 +109,6 @@ class MemoryStore:
         with self._using():
             return 0  # nothing is interrupted here
 
-    def remove_directory(self, path: str, bound: Self) -> bool:
-        with self._using():
-            found = self._directory(path)
-            if found is None or found is not bound._root:
-                return False
-            above, name = self._parent_of(path)
-            del above.directories[name]
-            return True
-
-    def bind(self, directory: str, *, create: bool = False) -> Self:
-        with self._using():
-            found = self._directory(directory, create=create)
-            if found is None:
-                raise NotFound(f"there is no directory {self._uri}/{directory}")
-            bound = type(self)(f"{self._uri.rstrip('/')}/{directory}" if directory else self._uri)
-            bound._lock = self._lock
-            bound._root = found
-            bound._parent = self
-            bound._place = directory
-            return bound
-
-    def check_bound(self) -> None:
-        with self._using():
-            self._check_bound("")
-
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -146,20 +118,16 @@ class MemoryStore:
 
     def self_check(self) -> None:
         with self._using():
-            self._check_bound("")
+            pass
 
     # -- helpers ---------------------------------------------------------------------------------
 
-    def _using(self) -> threading.RLock:
+    def _using(self) -> threading.Lock:
         if self._closed:
             raise StoreUnavailableError(
                 f"the store {self._uri} is closed; nothing was done", path=self._uri
             )
         return self._lock
-
-    def _check_bound(self, path: str) -> None:
-        if self._parent is not None and self._parent._directory(self._place) is not self._root:
-            raise StoreGone(f"the directory {self._uri} was removed while it was in use", path=path)
 
     def _directory(self, path: str, *, create: bool = False) -> _Directory | None:
         found = self._root

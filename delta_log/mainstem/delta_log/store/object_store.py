@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self
+from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
-
-from mainstem.errors import StoreUnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +29,6 @@ class AlreadyExists(Exception):
 
 class NotFound(Exception):
     """There is no file of that name."""
-
-
-class StoreGone(StoreUnavailableError):
-    """The directory that a store is bound to was removed. Nothing more can be written there."""
-
-    retriable = False
 
 
 class PutOutcomeUnknown(Exception):
@@ -123,33 +116,22 @@ class Store(Protocol):
         that is long ago."""
         ...
 
-    def remove_directory(self, path: str, bound: Self) -> bool:
-        """Removes the directory at `path` with everything in it, if it is the one of `bound`.
 
-        The name is free at once, even if this is interrupted. A directory that somebody made under
-        the name in the meantime is left alone.
+class Warehouse(Store, Protocol):
+    """The store of a whole warehouse, which whoever opened it closes.
 
-        Returns:
-            Whether this call removed it.
-        """
-        ...
+    What it is called, and so whether it is the one that was here before, says
+    `system/warehouse.json`.
+    """
 
-    def bind(self, directory: str, *, create: bool = False) -> Self:
-        """A store rooted at the directory that has this name now; `create` makes it if need be.
-
-        Should that directory be removed and another made under its name, writes through the bound
-        store raise StoreGone; they never reach the new directory.
-
-        Raises NotFound without `create`, and where the directory is removed at this moment.
-        """
-        ...
-
-    def check_bound(self) -> None:
-        """Raises StoreGone if the directory that this store is bound to has been removed."""
+    @property
+    def wal_directory(self) -> Path | None:
+        """Where its gateways have their write-ahead logs, unless they are told otherwise: on a disk
+        of this machine. None: there is no such place."""
         ...
 
     def close(self) -> None:
-        """Releases what `bind` took."""
+        """Releases what it holds. Calls that go on end first; later ones raise."""
         ...
 
     def fill_reserve(self) -> None:
@@ -167,3 +149,12 @@ class Store(Protocol):
             StoreUnavailableError: One does not hold here; the message says which.
         """
         ...
+
+
+def is_there(store: Store, path: str) -> bool:
+    """Whether there is a file of that name. Raises StoreUnavailableError."""
+    try:
+        store.read_range(path, 0, 1)
+    except NotFound:
+        return False
+    return True

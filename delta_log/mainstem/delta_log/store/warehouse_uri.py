@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from mainstem.delta_log.store.local import LocalStore
-from mainstem.delta_log.store.object_store import NotFound, Store
+from mainstem.delta_log.store.object_store import NotFound, Warehouse
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 
 #: RFC 3986, section 3.1.
@@ -79,7 +79,7 @@ def parse_warehouse(uri: str | os.PathLike[str], setting: str = "warehouse") -> 
     return LocalDirectory("/" + os.path.normpath(path).lstrip("/"))
 
 
-def open_warehouse(uri: str | os.PathLike[str], *, create: bool = False) -> Store:
+def open_warehouse(uri: str | os.PathLike[str], *, create: bool = False) -> Warehouse:
     """The store of the warehouse at `uri`: for gateways, jobs, the command line and Spark alike.
 
     Args:

@@ -52,11 +52,8 @@ def last_heartbeat_ms(store: Store) -> int:
     """
     if not Topics(store, folder=SYSTEM).exists(NAME):
         return 0
-    table = ClusterTable(store)
-    try:
-        return max((row.heartbeat_ms for row in table.read().values()), default=0)
-    finally:
-        table.close()
+    rows = ClusterTable(store).read().values()
+    return max((row.heartbeat_ms for row in rows), default=0)
 
 
 def _decode(body: Mapping[str, Any]) -> GatewayRow:

@@ -144,9 +144,6 @@ class RowTable(Generic[R]):
         if landed is not None:
             self._forget(old)
 
-    def close(self) -> None:
-        self._opened.store.close()
-
     def _take(self, state: TableState) -> dict[str, R]:
         known = {path: row for path, row in self._rows.items() if state.is_active(path)}
         for file in state:

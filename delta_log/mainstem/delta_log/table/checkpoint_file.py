@@ -10,7 +10,7 @@ Source: Delta protocol, section "Checkpoints", "Checkpoint Schema".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log.store import Store
+from mainstem.delta_log.table.actions import Action
 from mainstem.delta_log.table.log_files import checkpoint_path
 from mainstem.errors import LogDamagedError
 from mainstem.limits import KIB
@@ -159,6 +160,15 @@ class CheckpointWriter:
             self._writer.write_table(pa.Table.from_batches(self._batches), self._row_count)
         self._batches = []
         self._row_count = 0
+
+
+def checkpoint_of(actions: Iterable[Action]) -> bytes:
+    """The content of a checkpoint that says just this."""
+    writer = CheckpointWriter()
+    for action in actions:
+        for kind, body in action.to_json().items():
+            writer.write(kind, pa.array([body], CHECKPOINT_SCHEMA.field(kind).type))
+    return writer.finish()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mainstem.delta_log.metrics import AppenderMetrics
-from mainstem.delta_log.store import Store, StoreGone
+from mainstem.delta_log.store import Store
 from mainstem.delta_log.table import registers
 from mainstem.delta_log.table.actions import Action, DataFile, Remove
 from mainstem.delta_log.table.commit_loop import (
@@ -43,7 +43,7 @@ from mainstem.delta_log.table.committer import (
 )
 from mainstem.delta_log.table.snapshot import load_table
 from mainstem.delta_log.table.state import TableState
-from mainstem.errors import LogDamagedError, MainstemError, StoreUnavailableError, UnknownTopicError
+from mainstem.errors import MainstemError, StoreUnavailableError, UnknownTopicError
 
 if TYPE_CHECKING:
     from mainstem.delta_log.table.followed import OpenTopic
@@ -147,15 +147,12 @@ def _take_step(
             case Read():
                 return committer.read(step.version, step.after_id)
             case Reload():
-                return load_table(store)
-    except (StoreGone, UnknownTopicError) as error:
+                try:
+                    return load_table(store)
+                except StoreUnavailableError as error:
+                    return StoreFailed(error)
+    except UnknownTopicError as error:
         raise topic_deleted_error(topic) from error
-    except LogDamagedError as error:
-        try:
-            store.check_bound()
-        except StoreGone:  # no wonder: its files are being removed
-            raise topic_deleted_error(topic) from error
-        raise
 
 
 class AsyncCommits:
@@ -234,15 +231,12 @@ class AsyncCommits:
         given up.
 
         Raises:
-            UnknownTopicError: The topic was deleted.
             MainstemError: `end` was called.
         """
         failures = 0
         while True:
             try:
                 return await self._in_pool(call, *arguments)
-            except StoreGone as error:
-                raise topic_deleted_error(self._opened.topic) from error
             except StoreUnavailableError as error:
                 self._note_failure(error)
             self._check_not_ended()

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from mainstem.delta_log.store import StoreGone
 from mainstem.delta_log.table import registers
 from mainstem.delta_log.table.actions import Action, CommitInfo, DataFile, Register, same_table
 from mainstem.delta_log.table.committer import (
@@ -58,7 +57,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Read the table again from its newest checkpoint. Sent back: its state."""
+    """Read the table again from its newest checkpoint. Sent back: its state, or `StoreFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """The store failed before the commit could be there."""
+    """The store failed before the commit could be there, or before the table was read."""
 
     error: StoreUnavailableError
 
@@ -254,14 +253,16 @@ def take_in_winner(state: TableState, topic: str, winner: Conflict, epoch: int |
         epoch: See `commit_loop`.
 
     Raises:
-        UnknownTopicError: The topic was deleted, or created again.
+        UnknownTopicError: The topic was deleted, unless it was when the loop began, or created
+            again.
         FencedError: Another gateway leads it, with a higher epoch than `epoch`.
         UnsupportedTableError, LogDamagedError: The commit is none that may be beside a leader's.
     """
-    before = state.metadata
+    before, was_deleted = state.metadata, state.deleted
     ends = {} if epoch is None else _ends(state)
     state.apply(winner.version, winner.actions)
-    if state.deleted or (before is not None and state.topic_id != before.id):
+    is_ended = state.deleted and not was_deleted
+    if is_ended or (before is not None and state.topic_id != before.id):
         raise topic_deleted_error(topic)
     if epoch is None:
         return
@@ -317,14 +318,10 @@ def _decided(
             case Committed() | Conflict():
                 return outcome
             case Overtaken():
-                if outcome.maybe_ours or unknowns:
-                    raise _overtaken(topic, Overtaken(outcome.version, maybe_ours=True))
-                return outcome
+                return replace(outcome, maybe_ours=outcome.maybe_ours or unknowns > 0)
             case OutcomeUnknown():
                 unknowns += 1
             case StoreFailed():
-                if isinstance(outcome.error, StoreGone):
-                    raise topic_deleted_error(topic) from outcome.error
                 if unknowns:
                     unknowns += 1  # an earlier attempt may have landed
                 else:
@@ -346,12 +343,22 @@ def _decided(
 def _reloaded(
     before: TableState, outcome: Overtaken, topic: str, policy: RetryPolicy
 ) -> Loop[TableState]:
-    if not policy.reloads:
-        raise _overtaken(topic, outcome)
+    """The table as it is now, where the policy goes on with it.
+
+    Raises:
+        UnknownTopicError: The topic was deleted meanwhile, and its log cleaned.
+        LogOvertakenError: It was not, and the policy does not go on.
+    """
+    goes_on = policy.reloads and not outcome.maybe_ours
     state = yield Reload()
+    if isinstance(state, StoreFailed):
+        raise state.error if goes_on else _overtaken(topic, outcome)
     assert isinstance(state, TableState)
-    if state.deleted or state.topic_id != before.topic_id:
+    is_ended = state.deleted and not before.deleted
+    if is_ended or (before.metadata is not None and state.topic_id != before.topic_id):
         raise topic_deleted_error(topic)
+    if not goes_on:
+        raise _overtaken(topic, outcome)
     return state
 
 

@@ -21,7 +21,7 @@ from mainstem.delta_log.store import (
     NotFound,
     PutOutcomeUnknown,
     Store,
-    StoreGone,
+    is_there,
 )
 from mainstem.delta_log.table.actions import Action, Batch, CommitInfo, Remove, encode_commit
 from mainstem.delta_log.table.clocks import time_elapsed_s
@@ -210,7 +210,6 @@ class Committer:
 
         Raises:
             StoreUnavailableError: The store failed before the commit could be there. Try again.
-            StoreGone: The table was removed.
             FileGone: One of the commit's `needed_files` is not there.
             LogDamagedError: The version is torn.
         """
@@ -220,7 +219,9 @@ class Committer:
             for path in commit.needed_files:
                 self._check_needed(path)
         except FileGone:
-            if self._is_taken(version):  # perhaps by an attempt of ours: that comes first
+            if is_there(
+                self._store, commit_path(version)
+            ):  # perhaps by an attempt of ours: that comes first
                 return self._conflict_or_ours(version, commit, after_id)
             raise
         for file in commit.new_files:
@@ -245,7 +246,6 @@ class Committer:
 
         Raises:
             StoreUnavailableError: The store failed.
-            StoreGone: The table was removed.
             LogDamagedError: The file is torn.
         """
         found: Conflict | NotThere
@@ -273,8 +273,6 @@ class Committer:
             has_gap = version - 1 not in files.commits or version + 1 not in files.commits
             if has_gap and max(files.checkpoints, default=-1) > version:
                 self._store.delete(commit_path(version))
-        except StoreGone:
-            raise
         except StoreUnavailableError:
             return OutcomeUnknown(version, commit.info.commit_id)
         return Overtaken(version, maybe_ours=True)
@@ -292,10 +290,7 @@ class Committer:
             if self._follows(version, after_id):
                 return Conflict(version, actions)
         except NotFound:
-            self._store.check_bound()
-            # Not free for us: a commit in its place would be lost.
-        except StoreGone:
-            raise
+            pass  # not free for us: a commit in its place would be lost
         except StoreUnavailableError:
             return OutcomeUnknown(version, commit.info.commit_id)
         return Overtaken(version, maybe_ours=is_ours)
@@ -304,15 +299,7 @@ class Committer:
         try:
             self._store.read_range(path, 0, 1)
         except NotFound as error:
-            self._store.check_bound()
             raise FileGone(path) from error
-
-    def _is_taken(self, version: int) -> bool:
-        try:
-            self._store.read_range(commit_path(version), 0, 1)
-        except NotFound:
-            return False
-        return True
 
     def _follows(self, version: int, after_id: str) -> bool:
         """Whether the version before is the one that the caller knows, or was the newest of a log
@@ -349,8 +336,6 @@ class Committer:
 
     def _is_next_by_names(self, version: int, *, has_before: bool) -> bool:
         files = LogFiles.of(self._store)
-        if files.newest < 0:
-            self._store.check_bound()
         if files.newest > version:
             # With a newer checkpoint that came right after our commit, the next version is there
             # and younger. One that a clean-up has left is older, or the one before ours is gone.

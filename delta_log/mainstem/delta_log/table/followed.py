@@ -17,7 +17,7 @@ from mainstem.delta_log.table.state import TableState
 
 @dataclass(slots=True)
 class OpenTopic:
-    """A topic that exists: a store bound to its directory (close it) and the table's state.
+    """A topic that exists: where its files are, and the table's state.
 
     Attributes:
         state: As of the last `refresh`, or of the last commit that was made through this.
@@ -42,7 +42,3 @@ class OpenTopic:
         loop = catch_up_loop(self.state, topic=self.topic, policy=BESIDE_LEADER)
         self.state = run_blocking(loop, self.store, self.topic)
         return self.state
-
-    def close(self) -> None:
-        """Releases the store."""
-        self.store.close()

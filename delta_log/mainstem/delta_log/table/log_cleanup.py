@@ -40,7 +40,13 @@ def cut_off_version(files: LogFiles, now_ms: int, kept_ms: int) -> int:
     return -1
 
 
-def clean_log(store: Store, kept_ms: int, clock: SteadyClock = STEADY_CLOCK) -> int:
+def clean_log(
+    store: Store,
+    kept_ms: int,
+    clock: SteadyClock = STEADY_CLOCK,
+    *,
+    version_max: int | None = None,
+) -> int:
     """Removes the log files before the newest whole checkpoint that is not younger than `kept_ms`,
     by ascending version. Blocks.
 
@@ -50,6 +56,7 @@ def clean_log(store: Store, kept_ms: int, clock: SteadyClock = STEADY_CLOCK) -> 
     Args:
         kept_ms: The table's `delta.logRetentionDuration`: versions that were the newest at some
             moment of that time stay.
+        version_max: The newest checkpoint that may be used for it; None: any.
 
     Returns:
         How many commit files were removed, by this or by another at the same time.
@@ -60,7 +67,10 @@ def clean_log(store: Store, kept_ms: int, clock: SteadyClock = STEADY_CLOCK) -> 
     now_ms = clock.now_ms(kept_ms)
     files = LogFiles.of(store)
     _sweep(store, files, now_ms)
-    base = _oldest_needed(store, files, cut_off_version(files, now_ms, kept_ms))
+    cut_off = cut_off_version(files, now_ms, kept_ms)
+    if version_max is not None:
+        cut_off = min(cut_off, version_max)
+    base = _oldest_needed(store, files, cut_off)
     # What a listing can miss is newer than it is. And a commit file that comes back after it, by a
     # writer that slept, is taken away again by that writer or by the next clean-up.
     count = 0

@@ -69,7 +69,6 @@ def open_delta_table(store: Store, version: int | None = None) -> DeltaTable:
     """The table as delta-rs reads it; None: its newest version. Blocks.
 
     Raises:
-        StoreGone: It was removed.
         DeltaError: It cannot be read, or that version no longer.
     """
     # While commits go on, a listing of a local directory can have a newer file and lack an older
@@ -86,7 +85,6 @@ def open_delta_table(store: Store, version: int | None = None) -> DeltaTable:
                 table = DeltaTable(uri, version=version, storage_options=options)
                 break
             except DeltaError:
-                store.check_bound()
                 if attempt == _OPEN_ATTEMPTS_MAX:
                     raise
                 time.sleep(_OPEN_RETRY_DELAY_S)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, Store, is_there
 from mainstem.delta_log.table.actions import Action, action_from_json, decode_commit
 from mainstem.delta_log.table.checkpoint_adds import AddedFiles, read_adds
 from mainstem.delta_log.table.checkpoint_file import open_checkpoint
@@ -42,8 +42,7 @@ def has_log(store: Store, directory: str) -> bool:
     # A log may have thousands of files: it is listed only where the usual ones are not there.
     # Clean-up removes the first one once the other is there, which is optional.
     for path in (commit_path(0), LAST_CHECKPOINT):
-        with contextlib.suppress(NotFound):
-            store.read_range(f"{directory}/{path}", 0, 1)
+        if is_there(store, f"{directory}/{path}"):
             return True
     return LogFiles.of(store, f"{directory}/{LOG}").newest >= 0
 

@@ -8,15 +8,22 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 from mainstem.config import TopicConfig, interval_ms
-from mainstem.delta_log.store import NotFound, Store, StoreGone
-from mainstem.delta_log.table import registers
-from mainstem.delta_log.table.actions import Metadata, Protocol, Register
+from mainstem.delta_log.store import Store, StoreFolder
+from mainstem.delta_log.table.actions import Metadata
 from mainstem.delta_log.table.clocks import wall_clock_ms
-from mainstem.delta_log.table.commit_drivers import commit_beside_leader, run_blocking
+from mainstem.delta_log.table.commit_drivers import run_blocking
 from mainstem.delta_log.table.commit_loop import CREATE, LogOvertakenError, commit_loop
 from mainstem.delta_log.table.committer import TableCommit
+from mainstem.delta_log.table.deletion import (
+    DeletedHint,
+    bury,
+    deleted_hint,
+    end_unusable,
+    first_actions,
+    mark_deleted,
+)
 from mainstem.delta_log.table.followed import OpenTopic
-from mainstem.delta_log.table.snapshot import has_log, load_table, read_commit
+from mainstem.delta_log.table.snapshot import has_log, load_table
 from mainstem.delta_log.table.state import FORMAT, FORMAT_PROPERTY, PARTITIONS_PROPERTY, TableState
 from mainstem.errors import (
     InvalidConfigError,
@@ -90,14 +97,17 @@ class Topics:
         return [name for name in self._store.list_directories(self._folder) if self._is_topic(name)]
 
     def other_directories(self) -> list[str]:
-        """The names of directories beside the topics that are not one: without a log that can be
-        found, or with a name that no topic can have."""
+        """The names of directories beside the topics that are not one, and never were: without a
+        log that can be found, or with a name that no topic can have."""
         found = self._store.list_directories(self._folder)
-        return [name for name in found if not self._is_topic(name)]
+        return [
+            name for name in found if not self._is_topic(name) and self._deleted_hint(name) is None
+        ]
 
     def exists(self, topic: str) -> bool:
         """Whether there is a topic of that name. Raises InvalidTopicError if none can have it."""
-        return self._has_log(check_topic_name(topic))
+        check_topic_name(topic)
+        return self._has_log(topic) and self._deleted_hint(topic) is None
 
     def create(
         self,
@@ -129,40 +139,46 @@ class Topics:
             **settings.to_properties(),
         }
         for _ in range(_ATTEMPTS_MAX):
-            if self._has_log(topic):
-                self._finish_delete(topic)
-                if self._has_log(topic):
-                    raise _exists(topic)
             # A new id each time: the last attempt may have been seen, and deleted.
             metadata = Metadata(str(uuid.uuid4()), self._clock_ms(), configuration, name=topic)
-            if validate_only:
-                return metadata
             try:
-                self._commit_first(topic, metadata)
-            except (NotFound, UnknownTopicError, LogOvertakenError):
-                continue  # the directory that was there was an older topic's, and went away
+                before = self._deleted_before(topic)
+                if not validate_only:
+                    self._commit_first(topic, metadata, before)
+            except (UnknownTopicError, LogOvertakenError):
+                continue  # it was deleted, or created and deleted, meanwhile
             return metadata
         raise StoreUnavailableError(
             f"topic {topic!r} is deleted again and again while it is created; nothing was done",
             topic=topic,
         )
 
-    def _commit_first(self, topic: str, metadata: Metadata) -> None:
-        commit = TableCommit.of(
-            "CREATE TOPIC", [Protocol(), metadata], timestamp_ms=metadata.created_ms
-        )
+    def _deleted_before(self, topic: str) -> OpenTopic | None:
+        """The topic of that name that was deleted last, buried; None: there was none.
 
+        Raises:
+            TopicExistsError: There is one.
+            UnknownTopicError: Another process creates one at this moment.
+        """
+        if not self._has_log(topic):
+            return None
+        opened = self._load(topic)
+        if not opened.state.deleted:
+            raise _exists(topic)
+        bury(opened, self._clock_ms())
+        return opened
+
+    def _commit_first(self, topic: str, metadata: Metadata, before: OpenTopic | None) -> None:
         def build(state: TableState) -> TableCommit:
-            if state.version >= 0:
+            if state.version >= 0 and not state.deleted:
                 raise _exists(topic)
-            return commit
+            return TableCommit.of(
+                "CREATE TOPIC", first_actions(state, metadata), timestamp_ms=metadata.created_ms
+            )
 
-        bound = self._store.bind(f"{self._folder}/{topic}", create=True)
-        try:
-            loop = commit_loop(TableState(bound.uri), build, topic=topic, policy=CREATE)
-            run_blocking(loop, bound, topic)
-        finally:
-            bound.close()
+        store = self._folder_of(topic)
+        state = TableState(store.uri) if before is None else before.state
+        run_blocking(commit_loop(state, build, topic=topic, policy=CREATE), store, topic)
 
     def open(self, topic: str) -> OpenTopic:
         """Opens a topic for reading or writing.
@@ -171,97 +187,89 @@ class Topics:
             UnknownTopicError: There is none.
             UnsupportedTableError, LogDamagedError: The table cannot be used; the message says why.
         """
-        check_topic_name(topic)
+        opened = self._load(check_topic_name(topic))
+        if opened.state.deleted:
+            raise _unknown(topic)
+        return opened
+
+    def _load(self, topic: str) -> OpenTopic:
+        store = self._folder_of(topic)
         try:
-            bound = self._store.bind(f"{self._folder}/{topic}")
-        except NotFound:
-            raise _unknown(topic) from None
-        try:
-            state = load_table(bound)
-            if state.deleted:  # by a delete that was interrupted, or is going on
-                self._store.remove_directory(f"{self._folder}/{topic}", bound)
-                raise _unknown(topic)
+            return OpenTopic(topic, store, load_table(store))
         except UnknownTopicError:
-            bound.close()
             raise _unknown(topic) from None
-        except LogDamagedError:
-            try:
-                bound.check_bound()
-            except StoreGone:  # no wonder: its files are being removed
-                raise _unknown(topic) from None
-            finally:
-                bound.close()
-            raise
-        except BaseException:
-            bound.close()
-            raise
-        return OpenTopic(topic, bound, state)
+
+    def is_ended(self, topic: str, topic_id: str) -> bool:
+        """Whether the topic of that name with that id is proven to be deleted: its log says so, or
+        is another topic's by now. A log that is not there proves nothing.
+
+        Raises:
+            MainstemError: The log cannot be read.
+        """
+        try:
+            state = self._load(check_topic_name(topic)).state
+        except UnknownTopicError:
+            return False
+        return state.deleted or state.topic_id != topic_id
 
     def delete(self, topic: str) -> str:
         """Deletes the topic with all its records; returns its id. The name is free afterwards.
 
         First a commit marks the table as deleted, so that every writer that still has it open loses
-        its next commit and stops; then the directory goes. Of several that delete a topic at the
-        same time each may succeed; none touches a topic that was created under the name in between.
+        its next commit and stops; then its records go. Of several that delete a topic at the same
+        time each may succeed; none touches a topic that was created under the name in between. One
+        that was interrupted is done again by this, or by who creates a topic of that name.
 
-        A topic that cannot be opened, because it is damaged or of a newer version, cannot be marked
-        and goes at once; its writers find their directory gone. Its id is empty if it cannot be
-        read.
+        A topic that cannot be opened, because it is damaged or of a newer version, is deleted all
+        the same. Its id is empty if it cannot be read.
 
         Raises:
             UnknownTopicError: There is none.
         """
+        check_topic_name(topic)
+        for _ in range(_ATTEMPTS_MAX):
+            hint = self._deleted_hint(topic)
+            if hint is not None and hint.is_buried:
+                raise _unknown(topic)
+            topic_id = self._end(topic)
+            if topic_id is not None:
+                return topic_id
+        raise StoreUnavailableError(
+            f"topic {topic!r} cannot be read, and others change it at the same time; delete it "
+            "again",
+            topic=topic,
+        )
+
+    def _end(self, topic: str) -> str | None:
+        """Marks and buries the topic; returns its id. None: another writer was first."""
         try:
-            opened = self.open(topic)
+            opened = self._load(topic)
         except LogDamagedError:
-            return self._delete_unusable(topic)
-
-        def mark(state: TableState) -> TableCommit:
-            actions = [Register(registers.DELETED, 1)]
-            return TableCommit.of(
-                "DELETE TOPIC",
-                actions,
-                timestamp_ms=self._clock_ms(),
-                survives_appends=True,
-                frees_space=True,
-            )
-
+            return end_unusable(self._folder_of(topic), topic, self._clock_ms())
+        topic_id = opened.state.topic_id
         try:
-            topic_id = opened.state.topic_id
-            with contextlib.suppress(UnknownTopicError):  # another was first
-                commit_beside_leader(opened, mark)
-            # Only the directory that was marked: by now the name may be another topic's.
-            self._store.remove_directory(f"{self._folder}/{topic}", opened.store)
-        finally:
-            opened.store.close()
+            if not opened.state.deleted:
+                mark_deleted(opened, self._clock_ms())
+        except UnknownTopicError:  # another was first
+            opened = self._load(topic)
+            if not opened.state.deleted or opened.state.topic_id != topic_id:
+                return topic_id
+        with contextlib.suppress(UnknownTopicError):  # buried, and created again
+            bury(opened, self._clock_ms())
         return topic_id
 
-    def _delete_unusable(self, topic: str) -> str:
-        try:
-            bound = self._store.bind(f"{self._folder}/{topic}")
-        except NotFound:
-            raise _unknown(topic) from None
-        topic_id = ""
-        try:
-            with contextlib.suppress(NotFound, LogDamagedError):
-                actions = read_commit(bound, 0)
-                topic_id = next((one.id for one in actions if isinstance(one, Metadata)), "")
-            self._store.remove_directory(f"{self._folder}/{topic}", bound)
-        finally:
-            bound.close()
-        return topic_id
-
-    def _finish_delete(self, topic: str) -> None:
-        """Removes what a delete that was interrupted left."""
-        with contextlib.suppress(UnknownTopicError):
-            self.open(topic).store.close()
+    def _folder_of(self, topic: str) -> StoreFolder:
+        return StoreFolder(self._store, f"{self._folder}/{topic}")
 
     def _has_log(self, topic: str) -> bool:
         return has_log(self._store, f"{self._folder}/{topic}")
 
+    def _deleted_hint(self, topic: str) -> DeletedHint | None:
+        return deleted_hint(self._store, f"{self._folder}/{topic}")
+
     def _is_topic(self, directory: str) -> bool:
         try:
-            return self._has_log(check_topic_name(directory))
+            return self.exists(directory)
         except InvalidTopicError:
             return False
         except StoreUnavailableError as error:

@@ -13,6 +13,7 @@ from mainstem.delta_log.table import (
     Batch,
     CommitInfo,
     DataFile,
+    Metadata,
     Register,
     Remove,
     TableState,
@@ -52,11 +53,15 @@ class CommitWalk:
         self._state = state
         self._commits = commits
         self._statistics = statistics
-        #: Where it began, the last time; what is before it is not judged.
+        #: Where it began, the last time; what is before it is not judged. A topic that was created
+        #: in the log of a deleted one begins there.
         self.first_version = 0
+        #: Nothing of the topic's commits is missing.
+        self._is_whole = False
         self._files: dict[str, DataFile] = {}
         self._ends: dict[int, int] = {}
         self._numbers: dict[str, int] = {}
+        self._topic_id = ""
         self._epoch_starts: set[tuple[int, int, int]] = set()
         self._end_before: dict[int, int] = {}
 
@@ -65,6 +70,7 @@ class CommitWalk:
         self.first_version = version = min(
             commits_written_ms(self._store), default=self._state.version + 1
         )
+        self._is_whole = version == 0
         while version <= self._state.version:
             try:
                 data = self._store.read(commit_path(version))
@@ -73,6 +79,7 @@ class CommitWalk:
                 following = self._behind_clean_up(version)
                 if following is not None:
                     self._forget()
+                    self._is_whole = False
                     self.first_version = version = following
                     continue
                 self._commits.add("COMMIT_WRONG", f"{commit_path(version)} is not there")
@@ -80,20 +87,24 @@ class CommitWalk:
             except LogDamagedError as error:
                 self._commits.add("LOG_DAMAGED", error.message)
                 return
+            if self._is_another_topic(actions):
+                self._forget()
+                self._is_whole = True
+                self.first_version = version
             self._check_checksum(version, actions)
             self._check_null_counts(data)
             self._check(version, actions)
             self._commits.checked_count += 1
             version += 1
         self._check_files()
-        if self.first_version == 0:
+        if self._is_whole:
             self._check_checkpoint()
 
     def may_begin_epoch(self, producer_id: int, partition: int, offset: int) -> bool:
         """Whether a producer's new epoch began there, or the commit that says so is gone."""
         if (producer_id, partition, offset) in self._epoch_starts:
             return True
-        return self.first_version > 0 and offset < self._end_before.get(partition, 2**63)
+        return not self._is_whole and offset < self._end_before.get(partition, 2**63)
 
     def check_null_count(self, path: str, stats: Mapping[str, Any]) -> None:
         """No record is without offset or timestamp, and the statistics must say so."""
@@ -118,11 +129,20 @@ class CommitWalk:
             return None
         return min((one for one in files if one > missing), default=self._state.version + 1)
 
+    def _is_another_topic(self, actions: Sequence[Action]) -> bool:
+        """Whether a commit creates a topic in the log of one that was deleted."""
+        created = next((one for one in actions if isinstance(one, Metadata)), None)
+        if created is None:
+            return False
+        before, self._topic_id = self._topic_id, created.id
+        return before not in ("", created.id)
+
     def _forget(self) -> None:
         self._files.clear()
         self._ends.clear()
         self._numbers.clear()
         self._end_before.clear()
+        self._epoch_starts.clear()
 
     def _check_checksum(self, version: int, actions: Sequence[Action]) -> None:
         """One that is there was compared when the file was decoded."""
@@ -204,7 +224,7 @@ class CommitWalk:
                 f"{where}: the files have {_shown(added)}, the batches {_shown(named)}",
             )
             return
-        before = self._ends.get(partition, 0 if self.first_version == 0 else None)
+        before = self._ends.get(partition, 0 if self._is_whole else None)
         if before is not None and files[0] != before:
             self._commits.add(
                 "COMMIT_WRONG", f"{where}: records begin at {files[0]}, not at the end {before}"

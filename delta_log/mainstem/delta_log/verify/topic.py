@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mainstem.delta_log.files import check_data_file, read_data_file
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, Store, StoreFolder
 from mainstem.delta_log.table import (
     LOG,
     TOPICS,
@@ -168,16 +168,7 @@ def verify_named(warehouse: Store, topic: str) -> TopicReport:
         InvalidTopicError, UnknownTopicError, StoreUnavailableError: Nothing can be said.
     """
     check_topic_name(topic)
-    try:
-        bound = warehouse.bind(f"{TOPICS}/{topic}")
-    except NotFound:
-        raise UnknownTopicError(
-            f"there is no topic {topic!r} in {warehouse.uri}", topic=topic
-        ) from None
-    try:
-        return verify_topic(bound, topic)
-    finally:
-        bound.close()
+    return verify_topic(StoreFolder(warehouse, f"{TOPICS}/{topic}"), topic)
 
 
 class _Verification:
