@@ -52,10 +52,11 @@ def main() -> None:
 
 
 def fill(opened: OpenTopic, commit_count: int) -> None:
-    """Appends one record a commit."""
+    """Appends one record a commit to partition 0, and closes the topic."""
     committer = Committer(opened.store)
     batch = pa.record_batch({"value": pa.array([b"x" * 100], pa.binary())})
-    for offset in range(commit_count):
+    start = opened.state.log_end_offset(0)
+    for offset in range(start, start + commit_count):
         now_ms = wall_clock_ms()
         file, data = encode_data_file(
             0,

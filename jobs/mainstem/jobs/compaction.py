@@ -31,6 +31,7 @@ from mainstem.delta_log.table import (
 )
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import (
+    NEVER_MS,
     Counts,
     Job,
     JobOutcome,
@@ -122,9 +123,16 @@ class Compaction(Job[Merge, Merged]):
         compression_type = str(config.get("compression.type"))
         tasks: list[Merge] = []
         lines: list[PlanLine] = []
+        due_ms = NEVER_MS
         for partition in range(state.partition_count):
+            files = state.files(partition).sorted()
+            # Nothing else changes with time: a small file that was too young is old enough.
+            old_enough = (
+                file.modified_ms + min_age_ms for file in files if _is_small(file, target_bytes)
+            )
+            due_ms = min([due_ms, *(at_ms for at_ms in old_enough if at_ms > now_ms)])
             runs = plan_runs(
-                state.files(partition).sorted(),
+                files,
                 target_bytes=target_bytes,
                 not_after_ms=now_ms - min_age_ms,
                 window_ms=window_ms,
@@ -135,7 +143,7 @@ class Compaction(Job[Merge, Merged]):
                 tasks.append(Merge(weight_bytes, tuple(run), target_bytes, compression_type))
                 what = f"merge offsets {run[0].base_offset} to {run[-1].last_offset}"
                 lines.append(PlanLine(partition, what, counts))
-        return Plan(table.topic, table.folder, state.version, tuple(tasks), tuple(lines))
+        return Plan(table.topic, table.folder, state.version, tuple(tasks), tuple(lines), due_ms)
 
     def run_task(self, store: Store, task: Merge) -> Merged:
         try:
@@ -258,7 +266,7 @@ def plan_runs(
     run: list[DataFile] = []
     window = 0
     for file in files:
-        small = file.size_bytes * 2 < target_bytes and file.modified_ms <= not_after_ms
+        small = _is_small(file, target_bytes) and file.modified_ms <= not_after_ms
         before, window = window, file_time_ms(file) // window_ms if window_ms else 0
         if run and (not small or window != before):
             runs += _worthwhile(run)
@@ -267,6 +275,10 @@ def plan_runs(
             run.append(file)
     runs += _worthwhile(run)
     return [part for run in runs for part in _cut(run, target_bytes * _OUTPUTS_EACH)]
+
+
+def _is_small(file: DataFile, target_bytes: int) -> bool:
+    return file.size_bytes * 2 < target_bytes
 
 
 def _worthwhile(run: Sequence[DataFile]) -> Iterator[list[DataFile]]:

@@ -108,7 +108,13 @@ def deletion_plan(
         paths = []
     version = table.state.version
     return DeletionPlan(
-        table.topic, table.folder, version, tasks, tuple(lines), tuple(paths), until_ms
+        table.topic,
+        table.folder,
+        version,
+        tasks,
+        tuple(lines),
+        paths=tuple(paths),
+        until_ms=until_ms,
     )
 
 

@@ -110,6 +110,10 @@ class PlanLine:
         }
 
 
+#: A time that does not come.
+NEVER_MS: Final = 2**63 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[T]):
     """What a job would do to one table.
@@ -118,6 +122,9 @@ class Plan(Generic[T]):
         read_version: The table version that it was made from.
         tasks: May be empty: then everything is in the commit.
         lines: The same for `--dry-run`. Without a line there is nothing to do, and no commit.
+        due_ms: Where there is nothing to do: the first time, by the wall clock, at which there may
+            be something although nobody has committed since. Never too late; what is too early
+            costs a look. 0: nobody can say. See `quiet_tables`.
     """
 
     topic: str
@@ -125,6 +132,7 @@ class Plan(Generic[T]):
     read_version: int
     tasks: tuple[T, ...] = ()
     lines: tuple[PlanLine, ...] = ()
+    due_ms: int = 0
 
     def __post_init__(self) -> None:
         assert self.lines or not self.tasks, "a task without a line: --dry-run would hide it"

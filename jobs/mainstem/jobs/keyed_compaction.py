@@ -31,7 +31,16 @@ from mainstem.delta_log.table import (
     replace_files,
     time_elapsed_s,
 )
-from mainstem.jobs.job import Counts, Job, JobOutcome, OutcomeKind, Plan, PlanLine, TableView
+from mainstem.jobs.job import (
+    NEVER_MS,
+    Counts,
+    Job,
+    JobOutcome,
+    OutcomeKind,
+    Plan,
+    PlanLine,
+    TableView,
+)
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask, clean_partition
 from mainstem.jobs.task_files import (
     COMMIT_S_MAX,
@@ -105,9 +114,10 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
         now_ms = believed_ms(state, now_ms, self._alive_ms, config.delete_retention_ms)
         tasks: list[CleaningTask] = []
         lines: list[PlanLine] = []
+        partitions = range(state.partition_count if config.compacts else 0)
         found = [
             plan
-            for partition in range(state.partition_count if config.compacts else 0)
+            for partition in partitions
             if (plan := plan_partition(state, partition, config, now_ms)) is not None
         ]
         target_bytes, window_ms = file_limits(config, int(config.get("compaction.target.bytes")))
@@ -130,7 +140,16 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
                 )
             )
             lines.append(PlanLine(one.partition, one.what, counts))
-        return Plan(table.topic, table.folder, state.version, tuple(tasks), tuple(lines))
+        # By the wall clock: the time that the log believes in is never later.
+        due_ms = min(
+            (
+                next_due_ms(state, partition, config, now_ms)
+                for partition in partitions
+                if not found
+            ),
+            default=NEVER_MS,
+        )
+        return Plan(table.topic, table.folder, state.version, tuple(tasks), tuple(lines), due_ms)
 
     def run_task(self, store: Store, task: CleaningTask) -> CleaningResult:
         return clean_partition(store, task)
@@ -275,6 +294,24 @@ def plan_partition(
         return None
     before = tuple(file for file in files if file.base_offset < end)
     return CleaningPlan(partition, before, cleaned, end, runs, expired, what)
+
+
+def next_due_ms(state: TableState, partition: int, config: TopicConfig, now_ms: int) -> int:
+    """The first time at which a partition that `plan_partition` has nothing for may have something,
+    without another commit. Pure."""
+    cleaned = state.cleaned_offset(partition)
+    files = state.files(partition).sorted()
+    end = _head(files, cleaned, config, now_ms)
+    times = [run.expiry_ms for run in tombstone_runs(state, partition)]
+    seen = [file for file in files if cleaned <= file.last_offset < end]
+    times += [file.timestamp_ms_min + config.max_compaction_lag_ms + 1 for file in seen]
+    # The first file that is too young keeps those behind it from being looked at.
+    young = next((file for file in files if file.last_offset >= end), None)
+    if young is not None:
+        old_ms = young.modified_ms + config.compaction_min_age_ms
+        lag_ms = config.min_compaction_lag_ms
+        times.append(max(old_ms, young.timestamp_ms_max + lag_ms) if lag_ms else old_ms)
+    return min(times, default=NEVER_MS)
 
 
 def _head(files: Sequence[DataFile], cleaned: int, config: TopicConfig, now_ms: int) -> int:

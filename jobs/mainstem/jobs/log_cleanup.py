@@ -18,12 +18,14 @@ from mainstem.delta_log.table import (
     OpenTopic,
     clean_log,
     create_checkpoint,
+    cut_off_ms,
     cut_off_version,
     damaged_checkpoints,
     pointer_fault,
     repair_log,
 )
 from mainstem.jobs.job import (
+    NEVER_MS,
     NOTHING,
     SYSTEM_TABLES,
     Counts,
@@ -100,14 +102,26 @@ class LogCleanup(Job[Task, TaskResult]):
             what = f"checkpoint {state.version}, {behind} commits after the last"
             lines.append(PlanLine(None, what, Counts.of(state)))
             checkpoints.add(state.version)
-        cut_off = cut_off_version(files, now_ms, state.config.log_retention_ms)
+        kept_ms = state.config.log_retention_ms
+        cut_off = cut_off_version(files, now_ms, kept_ms)
         oldest_kept = max((one for one in checkpoints if one <= cut_off), default=0)
         old = [version for version in files.commits if version < oldest_kept]
         if old:
             size = sum(files.commits[version].size_bytes for version in old)
             what = f"remove commit files {min(old)} to {max(old)}"
             lines.append(PlanLine(None, what, Counts(files=len(old), bytes=size)))
-        return Plan(table.topic, table.folder, state.version, lines=tuple(lines))
+        # The first checkpoint with anything before it makes commit files superfluous in its time.
+        first = min(
+            (one for one in checkpoints if one > min(files.commits, default=one)), default=None
+        )
+        due_ms = None if first is None else cut_off_ms(files, first, kept_ms)
+        return Plan(
+            table.topic,
+            table.folder,
+            state.version,
+            lines=tuple(lines),
+            due_ms=NEVER_MS if due_ms is None else due_ms,
+        )
 
     def commit(
         self,

@@ -31,6 +31,7 @@ from mainstem.delta_log.table import (
     trim_step,
 )
 from mainstem.jobs.job import (
+    NEVER_MS,
     Counts,
     Job,
     JobOutcome,
@@ -114,6 +115,20 @@ def expired(
     return Expired(tuple(gone), tuple(reasons), max(start_offset, reached))
 
 
+def first_due_ms(files: Sequence[DataFile], retention_ms: int) -> int:
+    """The first time at which a partition whose first file stays now may lose it by its age. Pure.
+
+    What keeps the first file keeps all. It may be a file of the future, which counts as written
+    before those after it: so none of them is later than this.
+
+    Args:
+        files: As for `expired`.
+    """
+    if retention_ms == UNLIMITED or not files:
+        return NEVER_MS
+    return min(file_time_ms(files[0]), _written_ms(files)[0]) + retention_ms + 1
+
+
 def _written_ms(files: Sequence[DataFile]) -> list[int]:
     """For each file, in the order of offsets, the earliest time of its own and of those after."""
     times = (file.modified_ms for file in reversed(files))
@@ -141,14 +156,22 @@ class Retention(Job[Task, TaskResult]):
 
     def plan(self, table: TableView, now_ms: int) -> Plan[Task]:
         lines: list[PlanLine] = []
-        for partition, found in self._expired(table.state, table.folder, now_ms).items():
+        state = table.state
+        for partition, found in self._expired(state, table.folder, now_ms).items():
             pairs = zip(found.reasons, found.files, strict=True)
             for why, group in itertools.groupby(pairs, key=itemgetter(0)):
                 files = [file for _, file in group]
                 offsets = f"{files[0].base_offset} to {files[-1].last_offset}"
                 what = f"remove offsets {offsets} ({why})"
                 lines.append(PlanLine(partition, what, Counts.of(files)))
-        return Plan(table.topic, table.folder, table.state.version, lines=tuple(lines))
+        # By the wall clock: the time that the log believes in is never later.
+        due_ms = NEVER_MS
+        if _is_asked(state, table.folder):
+            due_ms = min(
+                first_due_ms(state.files(partition).sorted(), state.config.retention_ms)
+                for partition in range(state.partition_count)
+            )
+        return Plan(table.topic, table.folder, state.version, lines=tuple(lines), due_ms=due_ms)
 
     def commit(
         self,
@@ -198,10 +221,7 @@ class Retention(Job[Task, TaskResult]):
     def _expired(self, state: TableState, folder: str, now_ms: int) -> dict[int, Expired]:
         """What is to go, by partition; partitions of which nothing is are left out."""
         config = state.config
-        # Of the platform's own tables only those that say so: a week is no time for a group's
-        # offsets.
-        asked = folder != SYSTEM or {"retention.ms", "retention.bytes"} & config.overrides.keys()
-        if not config.deletes or not asked:
+        if not _is_asked(state, folder):
             return {}
         now_ms = believed_ms(state, now_ms, self._alive_ms, config.retention_ms)
         found = {}
@@ -217,3 +237,11 @@ class Retention(Job[Task, TaskResult]):
             if one.files:
                 found[partition] = one
         return found
+
+
+def _is_asked(state: TableState, folder: str) -> bool:
+    """Whether retention is for the table at all."""
+    config = state.config
+    # Of the platform's own tables only those that say so: a week is no time for a group's offsets.
+    asked = folder != SYSTEM or {"retention.ms", "retention.bytes"} & config.overrides.keys()
+    return config.deletes and bool(asked)

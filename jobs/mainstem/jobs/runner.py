@@ -11,7 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mainstem.delta_log.store import Store, open_warehouse
-from mainstem.delta_log.table import SYSTEM, TOPICS, OpenTopic, Topics, wall_clock_ms
+from mainstem.delta_log.table import (
+    SYSTEM,
+    TOPICS,
+    OpenTopic,
+    Topics,
+    VersionMark,
+    wall_clock_ms,
+)
 from mainstem.errors import MainstemError, StoreUnavailableError, UnknownTopicError
 from mainstem.jobs.job import (
     NOTHING,
@@ -24,6 +31,7 @@ from mainstem.jobs.job import (
     table_name,
 )
 from mainstem.jobs.job_history import JobHistory, JobRun
+from mainstem.jobs.quiet_tables import QuietTables
 from mainstem.jobs.task_pool import Answer, Share, TableTask, TaskFailure, TaskPool
 from mainstem.limits import MIB
 
@@ -64,10 +72,15 @@ class Progress:
 
 @dataclass(slots=True)
 class _Table:
-    """A table in a run. `opened` is None once it is closed."""
+    """A table in a run. `opened` is None once it is closed, or where it was not opened at all.
+
+    Attributes:
+        mark: Of the version that was planned on.
+    """
 
     folder: str
     topic: str
+    mark: VersionMark | None = None
     opened: OpenTopic | None = None
     plan: Plan[Any] | None = None
     outcome: JobOutcome | None = None
@@ -99,7 +112,8 @@ def plan_job(
     """
     store = open_warehouse(warehouse)
     try:
-        tables = _plan_tables(store, job, topics, wall_clock_ms() if now_ms is None else now_ms)
+        now_ms = wall_clock_ms() if now_ms is None else now_ms
+        tables = _plan_tables(store, job, topics, now_ms, QuietTables(notes_max=0))
         for table in tables:
             table.close()
         plans = [table.plan for table in tables if table.plan is not None]
@@ -118,6 +132,7 @@ def run_job(
     clock_ms: Callable[[], int] = wall_clock_ms,
     on_progress: Callable[[Progress], None] = lambda _: None,
     stall_timeout_s: float = STALL_TIMEOUT_S,
+    quiet: QuietTables | None = None,
 ) -> list[JobRun]:
     """Runs `job` once over the tables of a warehouse, and writes what came of it to the history.
 
@@ -129,6 +144,9 @@ def run_job(
         pool: Called if there is at least one task.
         on_progress: Called in this thread.
         stall_timeout_s: When no task has ended for this long, what is left has failed.
+        quiet: Of a process that runs this job again and again, with the same options each time:
+            what it knows of the tables from earlier runs, and what it learns from this one. Those
+            that have not changed, and have nothing due, are not opened.
 
     Returns:
         A row for each table, by name; the history has those with something to do.
@@ -143,7 +161,8 @@ def run_job(
     tables: list[_Table] = []
     rows: list[JobRun] = []
     try:
-        tables = _plan_tables(store, job, topics, started_ms)
+        quiet = QuietTables(notes_max=0) if quiet is None else quiet
+        tables = _plan_tables(store, job, topics, started_ms, quiet)
         run = _Run(store.uri, job, tables, clock_ms, on_progress, stall_timeout_s)
 
         def note(table: _Table) -> None:
@@ -326,9 +345,10 @@ def spread(tasks: Sequence[TableTask], parallelism: int) -> list[list[TableTask]
 
 
 def _plan_tables(
-    store: Store, job: Job[Any, Any], topics: Iterable[str], now_ms: int
+    store: Store, job: Job[Any, Any], topics: Iterable[str], now_ms: int, quiet: QuietTables
 ) -> list[_Table]:
-    """Opens and plans. A table with something to do stays open; one that fails has its outcome."""
+    """Opens and plans. A table with something to do stays open; one that fails has its outcome, and
+    one that is passed over as well."""
     named = sorted(set(topics))
     own = {table_name(SYSTEM, name): name for name in job.system_tables}
     tables = [_Table(SYSTEM, own[name]) if name in own else _Table(TOPICS, name) for name in named]
@@ -340,8 +360,13 @@ def _plan_tables(
     job.begin(store)
 
     def plan(table: _Table) -> bool:
+        if _is_quiet(store, table, quiet.mark(table.name, now_ms)):
+            table.outcome = NOTHING
+            return True
         try:
             table.opened = folders[table.folder].open(table.topic)
+            # Before anything else is read: what is newer than the mark is looked at next time.
+            table.mark = VersionMark.of(table.opened.store, table.opened.state.version)
             seen = job.examine(table.opened, now_ms)
             view = TableView(table.topic, table.folder, table.opened.state, seen)
             table.plan = job.plan(view, now_ms)
@@ -358,9 +383,26 @@ def _plan_tables(
         return True
 
     with ThreadPoolExecutor(_OPEN_THREADS, "mainstem-plan") as threads:
-        return [
+        found = [
             table for table, there in zip(tables, threads.map(plan, tables), strict=True) if there
         ]
+    quiet.keep_only([table.name for table in found])
+    for table in found:
+        if table.plan is not None and table.plan.nothing:
+            quiet.looked(table.name, table.mark, now_ms, table.plan.due_ms)
+        elif table.outcome is not NOTHING:
+            quiet.forget(table.name)
+    return found
+
+
+def _is_quiet(store: Store, table: _Table, mark: VersionMark | None) -> bool:
+    """Whether the table still is at the version at which there was nothing to do."""
+    if mark is None:
+        return False
+    try:
+        return mark.is_newest(store, f"{table.folder}/{table.topic}")
+    except StoreUnavailableError:
+        return False  # to open it says why
 
 
 def _weight(table: _Table) -> int:

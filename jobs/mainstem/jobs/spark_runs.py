@@ -19,6 +19,7 @@ from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.job_history import JobRun
 from mainstem.jobs.jobs_config import JobSettings
+from mainstem.jobs.quiet_tables import QuietTables
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.session import end_session, session_is_alive, spark_session
 from mainstem.jobs.task_pool import SparkPool
@@ -55,6 +56,8 @@ class SparkRuns:
         self._conf = dict(spark)
         self._lock = threading.Lock()
         self._pools: dict[str, SparkPool] = {}
+        #: By a job's name and options: with others it may have something to do.
+        self._quiet: dict[tuple[str, frozenset[tuple[str, str]]], QuietTables] = {}
         self._abandoned = False
         self._started = False
 
@@ -70,8 +73,11 @@ class SparkRuns:
             if not topics:
                 return RunEnd(OutcomeKind.NOTHING)
         job = make_job(name, settings.options)
+        key = (name, frozenset(settings.options.items()))
+        quiet = self._quiet.setdefault(key, QuietTables())
         try:
-            return run_end(run_job(self._warehouse, job, topics, pool=lambda: self._pool(name)))
+            rows = run_job(self._warehouse, job, topics, pool=lambda: self._pool(name), quiet=quiet)
+            return run_end(rows)
         finally:
             with self._lock:
                 self._pools.pop(name, None)

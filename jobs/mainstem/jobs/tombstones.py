@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from mainstem.delta_log.table import Register, TableState, registers
+from mainstem.jobs.job import NEVER_MS
 
 #: Runs that a partition has at a time.
 SLOTS: Final = 32
@@ -19,8 +20,6 @@ SLOTS: Final = 32
 #: compactions share a run: a tombstone stays up to an eighth of its retention longer.
 _EXACT_SLOTS: Final = SLOTS // 2
 _STEPS: Final = 8
-
-_NEVER: Final = 2**63 - 1
 
 
 class TombstoneRun(NamedTuple):
@@ -67,10 +66,10 @@ def added(
         runs: Those that are there already and stay, by offset.
     """
     runs = list(runs)
-    expiry = min(now_ms + retention_ms, _NEVER)
+    expiry = min(now_ms + retention_ms, NEVER_MS)
     if len(runs) >= _EXACT_SLOTS:
         step = max(retention_ms // _STEPS, 1)
-        expiry = min(-(-expiry // step) * step, _NEVER)
+        expiry = min(-(-expiry // step) * step, NEVER_MS)
     newest = runs[-1] if runs else None
     if newest is not None and (newest.expiry_ms == expiry or len(runs) == SLOTS):
         # With every run in use, which a retention that was shortened again and again can do, what

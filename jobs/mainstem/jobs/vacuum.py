@@ -15,7 +15,7 @@ from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
 from mainstem.delta_log.table import (
     OpenTopic,
     Register,
-    Removal,
+    Removals,
     TableCommit,
     TableState,
     check_replay,
@@ -30,17 +30,22 @@ from mainstem.jobs.file_deletion import (
     FilesDeleted,
     deletion_plan,
 )
-from mainstem.jobs.job import JobOutcome, Plan, TableView
+from mainstem.jobs.job import NEVER_MS, JobOutcome, Plan, TableView
 
 _MIN_AGE: Final = "vacuum.min.age.ms"
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Files that may be deleted: all that were removed up to `until_ms`."""
+    """Files that may be deleted: all that were removed up to `until_ms`.
 
-    files: tuple[Removal, ...]
+    Attributes:
+        due_ms: When the next one may.
+    """
+
+    removals: Removals
     until_ms: int
+    due_ms: int
 
 
 class Vacuum(DeletionJob):
@@ -68,16 +73,18 @@ class Vacuum(DeletionJob):
             min_age_ms = state.config.vacuum_min_age_ms
         until_ms = now_ms - min_age_ms
         done_ms = state.register_value(registers.VACUUMED)
-        files = read_removals(opened.store, state, after_ms=done_ms, until_ms=until_ms)
-        if files:
+        found = read_removals(opened.store, state, after_ms=done_ms, until_ms=until_ms)
+        if found.files:
             check_replay(opened.store, state)
-        return Removed(tuple(files), until_ms)
+        due_ms = NEVER_MS if found.next_ms is None else found.next_ms + min_age_ms
+        return Removed(found, until_ms, due_ms)
 
     def plan(self, table: TableView, now_ms: int) -> DeletionPlan:
         seen = table.seen
         assert isinstance(seen, Removed)
-        files = [(one.path, one.size_bytes) for one in seen.files]
-        return deletion_plan(table, files, "removed", until_ms=seen.until_ms)
+        files = [(one.path, one.size_bytes) for one in seen.removals.files]
+        plan = deletion_plan(table, files, "removed", until_ms=seen.until_ms)
+        return replace(plan, due_ms=seen.due_ms)
 
     def commit(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import time
 from collections.abc import Callable
 from multiprocessing.synchronize import Event
@@ -24,6 +25,7 @@ from mainstem.delta_log.table import (
     clean_log,
     commit_path,
     create_checkpoint,
+    cut_off_ms,
     cut_off_version,
 )
 from mainstem.errors import StoreUnavailableError
@@ -310,3 +312,16 @@ def test_a_clock_that_is_kept_right_in_small_steps_is_followed() -> None:
         clock.run(HOUR_MS)
         clock.set_forward(2_000)
         assert clock.steady.now_ms(DAY_MS) == clock.wall_ms
+
+
+def test_from_when_on_a_version_is_old_enough_is_told_beforehand() -> None:
+    dice = random.Random(3)
+    for _ in range(200):
+        versions = dice.sample(range(8), dice.randrange(6))
+        commits = {one: ObjectInfo("", 0, dice.randrange(20)) for one in sorted(versions)}
+        files, kept_ms = LogFiles(commits), dice.randrange(1, 15)
+        for version in range(8):
+            at_ms = cut_off_ms(files, version, kept_ms)
+            for now_ms in range(40):
+                is_cut_off = cut_off_version(files, now_ms, kept_ms) >= version
+                assert is_cut_off == (at_ms is not None and now_ms >= at_ms)

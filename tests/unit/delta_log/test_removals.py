@@ -41,7 +41,7 @@ def state(store: LocalStore) -> TableState:
 
 def _times(store: LocalStore, after_ms: int = 0, until_ms: int = 2**62) -> list[int]:
     state = load_table(store)
-    found = read_removals(store, state, after_ms=after_ms, until_ms=until_ms)
+    found = read_removals(store, state, after_ms=after_ms, until_ms=until_ms).files
     return sorted(one.removed_ms - NOW_MS for one in found)
 
 
@@ -55,6 +55,24 @@ def test_removals_are_found_by_their_time(
     assert _times(store, after_ms=NOW_MS) == [1_000]
     assert _times(store, until_ms=NOW_MS) == [0]
     assert _times(store, after_ms=NOW_MS + 1_000) == []
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_the_first_removal_after_the_time_is_told(
+    store: LocalStore, state: TableState, checkpointed: bool
+) -> None:
+    if checkpointed:
+        write_checkpoint(store)
+    loaded = load_table(store)
+
+    def next_ms(after_ms: int, until_ms: int) -> int | None:
+        return read_removals(store, loaded, after_ms=after_ms, until_ms=until_ms).next_ms
+
+    assert next_ms(0, NOW_MS - 1) == NOW_MS
+    assert next_ms(0, NOW_MS) == NOW_MS + 1_000
+    assert next_ms(0, NOW_MS + 1_000) is None
+    # What was dealt with while the clock was ahead is not to come.
+    assert next_ms(NOW_MS, NOW_MS - 1) == NOW_MS + 1_000
 
 
 def test_a_file_that_was_added_again_is_not_removed(store: LocalStore, state: TableState) -> None:
@@ -76,7 +94,7 @@ def test_every_file_of_any_version_is_known_through_clean_up(
     store: LocalStore, state: TableState
 ) -> None:
     expected = {file.path for file in state} | {
-        one.path for one in read_removals(store, state, after_ms=0, until_ms=2**62)
+        one.path for one in read_removals(store, state, after_ms=0, until_ms=2**62).files
     }
     assert len(expected) == 4
     assert known_paths(store) == expected

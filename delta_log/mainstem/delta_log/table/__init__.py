@@ -59,7 +59,7 @@ from mainstem.delta_log.table.file_index import PartitionFiles
 from mainstem.delta_log.table.followed import OpenTopic
 from mainstem.delta_log.table.last_checkpoint import last_checkpoint_version
 from mainstem.delta_log.table.live_table import LiveTable, check_checkpoint
-from mainstem.delta_log.table.log_cleanup import clean_log, cut_off_version
+from mainstem.delta_log.table.log_cleanup import clean_log, cut_off_ms, cut_off_version
 from mainstem.delta_log.table.log_files import (
     LAST_CHECKPOINT,
     LOG,
@@ -80,7 +80,7 @@ from mainstem.delta_log.table.maintenance import (
 )
 from mainstem.delta_log.table.parquet import parquet_file
 from mainstem.delta_log.table.read_ahead import read_ahead
-from mainstem.delta_log.table.removals import Removal, known_paths, read_removals
+from mainstem.delta_log.table.removals import Removal, Removals, known_paths, read_removals
 from mainstem.delta_log.table.replay import check_replay, open_delta_table
 from mainstem.delta_log.table.snapshot import commits_written_ms, load_table, read_commit
 from mainstem.delta_log.table.state import FORMAT, TableState
@@ -98,6 +98,7 @@ from mainstem.delta_log.table.trimming import (
     trim_step,
     trim_targets,
 )
+from mainstem.delta_log.table.version_mark import VersionMark
 
 __all__ = [
     "BESIDE_LEADER",
@@ -139,12 +140,14 @@ __all__ = [
     "Protocol",
     "Register",
     "Removal",
+    "Removals",
     "Remove",
     "Repair",
     "SteadyClock",
     "TableCommit",
     "TableState",
     "Topics",
+    "VersionMark",
     "added_partitions",
     "altered_config",
     "believed_ms",
@@ -157,6 +160,7 @@ __all__ = [
     "commit_path",
     "commits_written_ms",
     "create_checkpoint",
+    "cut_off_ms",
     "cut_off_version",
     "damaged_checkpoints",
     "decode_commit",

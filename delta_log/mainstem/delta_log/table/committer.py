@@ -31,7 +31,7 @@ from mainstem.delta_log.table.snapshot import read_commit
 from mainstem.errors import StoreUnavailableError
 
 #: How much of a commit file is read to learn whose it is: its id stands in its first line.
-_HEAD_BYTES: Final = 1024
+HEAD_BYTES: Final = 1024
 _COMMIT_ID: Final = re.compile(rb'"commitId":"([0-9a-f]+)"')
 
 #: For so long after this process has found its commit to be the next one, the file of the version
@@ -348,7 +348,7 @@ class Committer:
     def _id_of(self, version: int) -> str | None:
         """The id of a commit, empty where it has none; None: its file is not there."""
         try:
-            head = self._store.read_range(commit_path(version), 0, _HEAD_BYTES)
+            head = self._store.read_range(commit_path(version), 0, HEAD_BYTES)
         except NotFound:
             return None
         commit_id = _COMMIT_ID.search(head)

@@ -10,6 +10,7 @@ Source: Delta protocol, section "Metadata Cleanup".
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 from mainstem.delta_log.store import NotFound, Store
@@ -38,6 +39,16 @@ def cut_off_version(files: LogFiles, now_ms: int, kept_ms: int) -> int:
             return version
         later_ms = written_ms
     return -1
+
+
+def cut_off_ms(files: LogFiles, version: int, kept_ms: int) -> int | None:
+    """From when on `cut_off_version` is `version` or a later one, if the log stays as it is; None:
+    never. Pure."""
+    written_ms = [info.modified_ms for at, info in sorted(files.commits.items()) if at >= version]
+    if not written_ms:
+        return None
+    between_ms = sum(max(later - one, 0) for one, later in itertools.pairwise(written_ms))
+    return 0 if between_ms >= kept_ms else written_ms[-1] + kept_ms - between_ms
 
 
 def clean_log(

@@ -7,7 +7,7 @@ tombstone until it expires) and "Checkpoints".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -31,9 +31,24 @@ class Removal:
     removed_ms: int
 
 
-def read_removals(
-    store: Store, state: TableState, *, after_ms: int, until_ms: int
-) -> list[Removal]:
+@dataclass(slots=True)
+class Removals:
+    """What was removed in a time.
+
+    Attributes:
+        files: Those of the time that was asked for.
+        next_ms: When the first file after it was removed; None: none was.
+    """
+
+    files: list[Removal] = field(default_factory=list)
+    next_ms: int | None = None
+
+    def later(self, removed_ms: int) -> None:
+        """There is a removal after the time."""
+        self.next_ms = removed_ms if self.next_ms is None else min(self.next_ms, removed_ms)
+
+
+def read_removals(store: Store, state: TableState, *, after_ms: int, until_ms: int) -> Removals:
     """The removals in (after_ms, until_ms] that the log still has; lists no data directory.
 
     They are in the checkpoint that `state` was loaded from, unless they have expired there, and in
@@ -42,9 +57,9 @@ def read_removals(
     Raises:
         LogDamagedError: A file of the log is damaged, or log clean-up came in between: try again.
     """
-    found: list[Removal] = []
+    found = Removals()
     if state.checkpoint_version >= 0:
-        found += _checkpoint_removals(store, state.checkpoint_version, after_ms, until_ms)
+        _take_checkpoint(store, state.checkpoint_version, found, after_ms, until_ms)
     landed_ms = commits_written_ms(store)
     for version in range(state.checkpoint_version + 1, state.version + 1):
         try:
@@ -54,9 +69,14 @@ def read_removals(
         for action in actions:
             if isinstance(action, Remove):
                 removed_ms = max(action.removed_ms, landed_ms.get(version, 0))
-                if after_ms < removed_ms <= until_ms:
-                    found.append(Removal(action.path, action.size_bytes, removed_ms))
-    return [one for one in found if not state.is_active(one.path)]
+                if removed_ms <= after_ms:
+                    continue
+                if removed_ms > until_ms:
+                    found.later(removed_ms)
+                else:
+                    found.files.append(Removal(action.path, action.size_bytes, removed_ms))
+    found.files = [one for one in found.files if not state.is_active(one.path)]
+    return found
 
 
 def known_paths(store: Store) -> set[str]:
@@ -94,16 +114,19 @@ def _commit_versions(files: LogFiles) -> range:
     return range(min(versions), max(versions) + 1) if versions else range(0)
 
 
-def _checkpoint_removals(
-    store: Store, version: int, after_ms: int, until_ms: int
-) -> Iterator[Removal]:
+def _take_checkpoint(
+    store: Store, version: int, found: Removals, after_ms: int, until_ms: int
+) -> None:
     columns = ["path", "size", "deletionTimestamp"]
     for paths, sizes, times in _checkpoint_columns(store, version, "remove", columns):
         wanted = pc.and_(pc.greater(times, after_ms), pc.less_equal(times, until_ms))
         for path, size, removed_ms in zip(
             *(column.filter(wanted).to_pylist() for column in (paths, sizes, times)), strict=True
         ):
-            yield Removal(unquote(path), size or 0, removed_ms)
+            found.files.append(Removal(unquote(path), size or 0, removed_ms))
+        later_ms = pc.min(times.filter(pc.greater(times, max(after_ms, until_ms)))).as_py()
+        if later_ms is not None:
+            found.later(later_ms)
 
 
 def _checkpoint_columns(
