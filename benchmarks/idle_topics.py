@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def fill(opened: OpenTopic, commit_count: int) -> None:
-    """Appends one record a commit to partition 0, and closes the topic."""
+    """Appends one record a commit to partition 0."""
     committer = Committer(opened.store)
     batch = pa.record_batch({"value": pa.array([b"x" * 100], pa.binary())})
     start = opened.state.log_end_offset(0)
@@ -76,7 +76,6 @@ def fill(opened: OpenTopic, commit_count: int) -> None:
         outcome = committer.commit(opened.state.version + 1, commit)
         assert isinstance(outcome, Committed)
         opened.state.apply(outcome.version, commit.actions)
-    opened.store.close()
 
 
 def run(warehouse: str, job: str, *options: str) -> float:

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mainstem.delta_log.store import Store, open_warehouse
+from mainstem.delta_log.store import Store, StoreFolder, open_warehouse
 from mainstem.delta_log.table import (
     SYSTEM,
     TOPICS,
@@ -400,7 +400,7 @@ def _is_quiet(store: Store, table: _Table, mark: VersionMark | None) -> bool:
     if mark is None:
         return False
     try:
-        return mark.is_newest(store, f"{table.folder}/{table.topic}")
+        return mark.is_newest(StoreFolder(store, f"{table.folder}/{table.topic}"))
     except StoreUnavailableError:
         return False  # to open it says why
 

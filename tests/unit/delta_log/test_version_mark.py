@@ -11,6 +11,7 @@ from tests.unit.delta_log.faults import FaultyStore, unavailable
 from tests.unit.delta_log.tables import append, create_table
 
 from mainstem.delta_log import LocalStore, Store, Topics, load_table
+from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import (
     LAST_CHECKPOINT,
     LOG,
@@ -27,7 +28,7 @@ from mainstem.errors import StoreUnavailableError
 
 def table(store: LocalStore, topic: str = "t", appends: int = 3) -> Store:
     """A new topic's table with that many commits after the first."""
-    bound = store.bind(f"topics/{topic}", create=True)
+    bound = StoreFolder(store, f"topics/{topic}")
     state = create_table(bound)
     for _ in range(appends):
         append(bound, state, 0)
@@ -46,19 +47,18 @@ def mark_of(bound: Store) -> VersionMark:
     return mark
 
 
-def test_a_table_that_nobody_touched_is_at_its_mark_by_any_way_to_it(store: LocalStore) -> None:
+def test_a_table_that_nobody_touched_is_at_its_mark(store: LocalStore) -> None:
     bound = table(store)
     mark = mark_of(bound)
     assert mark.version == 3
-    assert mark.is_newest(bound)
-    assert mark.is_newest(store, "topics/t")
+    assert mark.is_newest(StoreFolder(store, "topics/t"))
 
 
 def test_three_files_are_asked_for_by_name_and_nothing_is_listed(store: LocalStore) -> None:
     mark = mark_of(table(store))
-    faulty = FaultyStore(store)
-    assert mark.is_newest(faulty, "topics/t")
-    assert [path.removeprefix("topics/t/") for _, path in faulty.calls] == [
+    faulty = FaultyStore(StoreFolder(store, "topics/t"))
+    assert mark.is_newest(faulty)
+    assert [path for _, path in faulty.calls] == [
         commit_path(4),
         commit_path(3),
         LAST_CHECKPOINT,
@@ -74,18 +74,18 @@ def test_any_commit_is_seen(store: LocalStore) -> None:
     commit_beside_leader(
         opened, lambda _: TableCommit.of("X", [Register("mainstem/x", 1)], timestamp_ms=1)
     )
-    assert not mark.is_newest(store, "topics/t")
+    assert not mark.is_newest(StoreFolder(store, "topics/t"))
 
 
 @pytest.mark.parametrize("appends", [0, 3, 5])
-def test_a_topic_that_was_created_again_is_another_at_whatever_version(
+def test_another_table_in_its_place_is_another_at_whatever_version(
     store: LocalStore, appends: int
 ) -> None:
     mark = mark_of(table(store))
     shutil.rmtree(Path(store.uri, "topics", "t"))
-    assert not mark.is_newest(store, "topics/t")
+    assert not mark.is_newest(StoreFolder(store, "topics/t"))
     table(store, appends=appends)
-    assert not mark.is_newest(store, "topics/t")
+    assert not mark.is_newest(StoreFolder(store, "topics/t"))
 
 
 def test_a_table_that_was_put_back_from_a_copy_is_seen_also_when_it_has_grown_as_far_again(
@@ -98,9 +98,9 @@ def test_a_table_that_was_put_back_from_a_copy_is_seen_also_when_it_has_grown_as
     mark = mark_of(bound)
     shutil.rmtree(root)
     shutil.copytree(tmp_path / "copy", root)
-    assert not mark.is_newest(store, "topics/t")
-    grow(store.bind("topics/t"), 1)
-    assert not mark.is_newest(store, "topics/t")
+    assert not mark.is_newest(StoreFolder(store, "topics/t"))
+    grow(StoreFolder(store, "topics/t"), 1)
+    assert not mark.is_newest(StoreFolder(store, "topics/t"))
 
 
 def clean(bound: Store) -> None:
@@ -120,7 +120,7 @@ def test_a_log_that_was_cleaned_beyond_the_next_version_is_seen(
     grow(bound, 3)
     clean(bound)
     assert not Path(bound.uri, commit_path(version + 1)).exists()
-    assert not mark.is_newest(store, "topics/t")
+    assert not mark.is_newest(StoreFolder(store, "topics/t"))
 
 
 @pytest.mark.parametrize("version", [0, 3])
@@ -133,15 +133,15 @@ def test_a_commit_that_a_writer_which_slept_puts_back_into_a_cleaned_log_is_not_
     grow(bound, 3)
     clean(bound)
     bound.put_if_absent(commit_path(version), same)
-    assert not mark.is_newest(store, "topics/t")
+    assert not mark.is_newest(StoreFolder(store, "topics/t"))
 
 
 def test_a_checkpoint_is_no_commit_and_is_seen(store: LocalStore) -> None:
     bound = table(store)
     mark = mark_of(bound)
     write_checkpoint(bound)
-    assert not mark.is_newest(store, "topics/t")
-    assert mark_of(bound).is_newest(store, "topics/t")
+    assert not mark.is_newest(StoreFolder(store, "topics/t"))
+    assert mark_of(bound).is_newest(StoreFolder(store, "topics/t"))
 
 
 def test_without_its_commit_file_a_version_has_no_mark(store: LocalStore) -> None:
@@ -150,7 +150,7 @@ def test_without_its_commit_file_a_version_has_no_mark(store: LocalStore) -> Non
     write_checkpoint(bound)
     bound.delete(commit_path(3))
     assert VersionMark.of(bound, 3) is None
-    assert not mark.is_newest(store, "topics/t")
+    assert not mark.is_newest(StoreFolder(store, "topics/t"))
 
 
 def test_a_store_that_fails_does_not_say_that_nothing_has_changed(store: LocalStore) -> None:
@@ -162,4 +162,4 @@ def test_a_store_that_fails_does_not_say_that_nothing_has_changed(store: LocalSt
                 raise unavailable()
 
         with pytest.raises(StoreUnavailableError):
-            mark.is_newest(FaultyStore(store, before), "topics/t")
+            mark.is_newest(FaultyStore(StoreFolder(store, "topics/t"), before))

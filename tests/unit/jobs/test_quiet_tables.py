@@ -166,16 +166,15 @@ def passes(store: LocalStore, topics: Topics) -> _Passes:
         made = appends(topics, name, 1)
         for _ in range(3):
             made.append(0, [b"a"])
-        made.opened.close()
     found = _Passes(store)
     assert found.run() == [*"abcde"]
     return found
 
 
 def touch(opened: OpenTopic) -> None:
-    done = Register(registers.VACUUMED, opened.state.version)
+    """A commit that changes nothing for any job."""
+    done = Register("mainstem/test", opened.state.version)
     commit_beside_leader(opened, lambda _: TableCommit.of("X", [done], timestamp_ms=NOW_MS))
-    opened.close()
 
 
 def test_only_what_has_changed_is_looked_at_and_every_table_has_its_row(
@@ -213,7 +212,6 @@ def test_settings_that_were_changed_are_looked_at(passes: _Passes, topics: Topic
         return TableCommit.of("CONFIG", [changed], timestamp_ms=NOW_MS)
 
     commit_beside_leader(opened, build)
-    opened.close()
     assert passes.run() == ["d"]
 
 
@@ -279,13 +277,9 @@ def test_a_log_that_has_gone_on_and_was_cleaned_is_looked_at(
     passes: _Passes, topics: Topics
 ) -> None:
     opened = topics.open("c")
-    for number in range(3):
-        done = Register(registers.VACUUMED, number)
-        commit_beside_leader(
-            opened, lambda _, one=done: TableCommit.of("X", [one], timestamp_ms=NOW_MS)
-        )
+    for _ in range(3):
+        touch(opened)
     write_checkpoint(opened.store)
-    opened.close()
     root = Path(passes.store.uri, "topics", "c", LOG)
     for file in sorted(root.glob("*.json"))[:-1]:
         file.unlink()
@@ -298,7 +292,6 @@ def test_a_log_whose_newest_commit_file_is_gone_is_looked_at_in_each_pass(
 ) -> None:
     opened = topics.open("c")
     write_checkpoint(opened.store)
-    opened.close()
     max(Path(passes.store.uri, "topics", "c", LOG).glob("*.json")).unlink()
     assert passes.run() == passes.run() == ["c"]
     assert {row.outcome.kind for row in passes.rows} == {OutcomeKind.NOTHING}
@@ -316,18 +309,14 @@ def outcomes(
     store: LocalStore, job: Job[Any, Any], times_ms: Sequence[int], quiet: QuietTables
 ) -> list[str]:
     """What the job does to the topic `t` at these times, one pass each."""
-    found = []
-    for now_ms in times_ms:
+
+    def one(now_ms: int) -> str:
         (row,) = run_job(
-            store.uri,
-            job,
-            ["t"],
-            pool=InProcessPool,
-            clock_ms=lambda now_ms=now_ms: now_ms,
-            quiet=quiet,
+            store.uri, job, ["t"], pool=InProcessPool, clock_ms=lambda: now_ms, quiet=quiet
         )
-        found.append(row.outcome.kind.value)
-    return found
+        return row.outcome.kind.value
+
+    return [one(now_ms) for now_ms in times_ms]
 
 
 @pytest.fixture
@@ -361,15 +350,15 @@ def test_compaction_merges_files_when_they_are_old_enough(store: LocalStore, log
 def test_vacuum_deletes_files_when_they_were_removed_long_enough_ago(
     store: LocalStore, log: Appends
 ) -> None:
-    for number in (1, 2):
-        commit_beside_leader(
-            log.opened,
-            lambda state, number=number: TableCommit.of(
-                "TRIM",
-                trim_step(state, {0: number}, NOW_MS + number * HOUR),
-                timestamp_ms=NOW_MS,
-            ),
-        )
+    def trim(start_offset: int, now_ms: int) -> None:
+        def build(state: TableState) -> TableCommit:
+            actions = trim_step(state, {0: start_offset}, now_ms)
+            return TableCommit.of("TRIM", actions, timestamp_ms=now_ms)
+
+        commit_beside_leader(log.opened, build)
+
+    trim(1, NOW_MS + HOUR)
+    trim(2, NOW_MS + 2 * HOUR)
     quiet = QuietTables()
     times_ms = [NOW_MS + n for n in (0, 2 * HOUR - 1, 2 * HOUR, 2 * HOUR + 1, 2 * HOUR + 2)]
     assert outcomes(store, Vacuum(HOUR), times_ms, quiet) == [
@@ -404,8 +393,13 @@ def test_log_clean_up_removes_commit_files_when_they_are_old_enough(
 def test_keyed_compaction_drops_tombstones_when_their_time_has_come(
     store: LocalStore, topics: Topics
 ) -> None:
-    settings = {"cleanup_policy": "compact", "delete_retention_ms": 5 * HOUR}
-    log = appends(topics, partitions=1, min_cleanable_dirty_ratio=0, **settings)
+    log = appends(
+        topics,
+        partitions=1,
+        cleanup_policy="compact",
+        delete_retention_ms=5 * HOUR,
+        min_cleanable_dirty_ratio=0,
+    )
     log.append(0, [b"a"], keys=[b"k"])
     log.append(0, [None], keys=[b"k"])
     heartbeat(store, NOW_MS + 10 * HOUR)
@@ -498,7 +492,6 @@ def test_no_plan_has_anything_to_do_between_a_look_and_the_time_that_is_due(kind
 def test_the_scheduler_keeps_notes_for_each_job_with_its_options(
     store: LocalStore, log: Appends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log.opened.close()
     looked_at: list[int | None] = []
 
     def plan(self: Retention, table: TableView, now_ms: int) -> Plan[Task]:

@@ -5,8 +5,8 @@ store as anywhere, and however long the log is:
 
 - The commit file of the next version. Where it is there, the table has gone on.
 - The beginning of the version's own commit file, which has the commit's id. It is another one, or
-  is not there, where the topic was deleted and created again, where the warehouse was put back from
-  a copy, and where log clean-up has passed the version.
+  is not there, where the warehouse was put back from a copy, and where log clean-up has passed the
+  version.
 - `_last_checkpoint`. Clean-up removes nothing before there is a newer checkpoint, and whoever
   writes one moves the pointer. So a commit file that a writer which slept has put back, in a log
   that was cleaned far beyond it, is not taken for the newest; and a checkpoint that is new is seen,
@@ -22,7 +22,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final, Self
 
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, Store, is_there
 from mainstem.delta_log.table.committer import HEAD_BYTES
 from mainstem.delta_log.table.log_files import LAST_CHECKPOINT, commit_path
 
@@ -41,11 +41,8 @@ class VersionMark:
     digest: bytes
 
     @classmethod
-    def of(cls, store: Store, version: int, directory: str = "") -> Self | None:
-        """The mark of a version that is, or was, the newest. Blocks.
-
-        Args:
-            directory: Of the table, below the root of `store`.
+    def of(cls, store: Store, version: int) -> Self | None:
+        """The mark of a version of the table at the root of `store`. Blocks.
 
         Returns:
             None: its commit file is not there, so nothing can be said.
@@ -53,29 +50,25 @@ class VersionMark:
         Raises:
             StoreUnavailableError: The store failed.
         """
-        within = f"{directory}/" if directory else ""
         try:
-            head = store.read_range(within + commit_path(version), 0, HEAD_BYTES)
+            head = store.read_range(commit_path(version), 0, HEAD_BYTES)
         except NotFound:
             return None
         try:
-            pointer = b"\x01" + store.read(within + LAST_CHECKPOINT)
+            pointer = b"\x01" + store.read(LAST_CHECKPOINT)
         except NotFound:
             pointer = b""
         digest = hashlib.blake2b(head, digest_size=_DIGEST_BYTES)
         digest.update(b"%d" % len(head) + pointer)
         return cls(version, digest.digest())
 
-    def is_newest(self, store: Store, directory: str = "") -> bool:
-        """Whether the table there is the same one, still at this version, with no other checkpoint.
-        Blocks.
+    def is_newest(self, store: Store) -> bool:
+        """Whether the table at the root of `store` is the same one, still at this version, and has
+        no other checkpoint. Blocks.
 
         Raises:
             StoreUnavailableError: The store failed.
         """
-        within = f"{directory}/" if directory else ""
-        try:
-            store.read_range(within + commit_path(self.version + 1), 0, 1)
-        except NotFound:
-            return VersionMark.of(store, self.version, directory) == self
-        return False
+        if is_there(store, commit_path(self.version + 1)):
+            return False
+        return VersionMark.of(store, self.version) == self
