@@ -51,8 +51,8 @@ class DeletionPlan(Plan[DeleteFiles]):
 
     Attributes:
         paths: What the driver deletes, where there are no tasks.
-        until_ms: Every removal up to then is dealt with (`vacuum`); files that were written up to
-            then go (`vacuum-orphans`).
+        until_ms: The newest of them was removed then, and what was removed before is dealt with,
+            too (`vacuum`); files that were written up to then go (`vacuum-orphans`).
     """
 
     paths: tuple[str, ...] = ()

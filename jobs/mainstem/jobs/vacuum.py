@@ -37,14 +37,13 @@ _MIN_AGE: Final = "vacuum.min.age.ms"
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Files that may be deleted: all that were removed up to `until_ms`.
+    """Files that may be deleted.
 
     Attributes:
         due_ms: When the next one may.
     """
 
     removals: Removals
-    until_ms: int
     due_ms: int
 
 
@@ -77,13 +76,16 @@ class Vacuum(DeletionJob):
         if found.files:
             check_replay(opened.store, state)
         due_ms = NEVER_MS if found.next_ms is None else found.next_ms + min_age_ms
-        return Removed(found, until_ms, due_ms)
+        return Removed(found, due_ms)
 
     def plan(self, table: TableView, now_ms: int) -> DeletionPlan:
         seen = table.seen
         assert isinstance(seen, Removed)
         files = [(one.path, one.size_bytes) for one in seen.removals.files]
-        plan = deletion_plan(table, files, "removed", until_ms=seen.until_ms)
+        # Not up to when this clock says: one that is a year ahead would have what is removed for
+        # a year taken for deleted, and nobody would delete it.
+        until_ms = max((one.removed_ms for one in seen.removals.files), default=0)
+        plan = deletion_plan(table, files, "removed", until_ms=until_ms)
         return replace(plan, due_ms=seen.due_ms)
 
     def commit(

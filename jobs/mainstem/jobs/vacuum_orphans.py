@@ -117,7 +117,12 @@ class VacuumOrphans(DeletionJob):
         assert isinstance(seen, Listing)
         orphans = find_orphans(seen, now_ms - self._min_age_ms)
         files = [(one.path, one.size_bytes) for one in orphans]
-        return deletion_plan(table, files, "orphaned", until_ms=now_ms - self._min_age_ms)
+        # Not up to when this clock says: one that is a year ahead would have every writer's files
+        # taken for deleted for a year. What the files themselves say will do, and what writers do.
+        found_ms = max((one.modified_ms for one in orphans), default=0)
+        written_ms = max((one.modified_ms for one in seen.state), default=found_ms)
+        until_ms = min(now_ms - self._min_age_ms, max(found_ms, written_ms))
+        return deletion_plan(table, files, "orphaned", until_ms=until_ms)
 
     def prepare(self, opened: OpenTopic, plan: Plan[DeleteFiles], now_ms: int) -> Plan[DeleteFiles]:
         assert isinstance(plan, DeletionPlan)

@@ -260,7 +260,8 @@ def test_a_delete_that_fails_at_any_call_is_finished_by_the_next(
         opened = topics.open("t")
         append(opened.store, opened.state, 1)
         calls: list[str] = []
-        failing = FaultyStore(store, **{when: _fail_at(number, error, calls)})
+        fault = _fail_at(number, error, calls)
+        failing = FaultyStore(store, fault) if when == "before" else FaultyStore(store, after=fault)
         with contextlib.suppress(Crash, MainstemError):
             Topics(failing).delete("t")
         if finish == "create":

@@ -21,6 +21,7 @@ from mainstem.delta_log.table import (
     TableCommit,
     TableState,
     commit_beside_leader,
+    commits_written_ms,
     is_expired,
     registers,
     trim_step,
@@ -256,6 +257,27 @@ def test_an_orphan_goes_and_live_removed_and_foreign_files_stay(
     assert before - stored(log) == {f"partition=0/{orphan.name}"}
     assert run(store, VacuumOrphans(), NOW_MS + 9 * DAY).outcome.kind is OutcomeKind.NOTHING
     check_verified(log.opened.store)
+
+
+def test_a_clock_that_is_a_year_ahead_leaves_its_time_in_no_register(
+    store: LocalStore, log: Appends
+) -> None:
+    """What is written and removed in that year would else be taken for deleted already."""
+    _orphan(log, 3, age_ms=2 * DAY)
+    retain(log, 4)
+    ahead_ms = NOW_MS + 365 * DAY
+    for job in (VacuumOrphans(), Vacuum()):
+        assert run(store, job, ahead_ms).outcome.before.files > 0
+    state = load_table(log.opened.store)
+    assert NOW_MS - 2 * DAY <= state.register_value(registers.ORPHANED) <= NOW_MS
+    assert state.register_value(registers.VACUUMED) <= max(NOW_MS, _newest_commit_ms(log))
+    later = _orphan(log, 3, age_ms=DAY)
+    assert run(store, VacuumOrphans()).outcome.before.files == 1
+    assert not later.exists()
+
+
+def _newest_commit_ms(log: Appends) -> int:
+    return max(commits_written_ms(log.opened.store).values())
 
 
 def test_a_young_orphan_may_still_be_committed_and_stays(store: LocalStore, log: Appends) -> None:
