@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -30,6 +31,7 @@ from mainstem.delta_log.table import (
     registers,
     write_checkpoint,
 )
+from mainstem.delta_log.table.live_table import compare_checkpoint
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 
@@ -255,6 +257,36 @@ def test_a_checkpoint_that_says_something_else_is_not_written_and_no_log_file_go
         assert store.read(LAST_CHECKPOINT) == before
     assert same_state(load_table(store), state)
     assert write_checkpoint(store) == state.version
+
+
+@pytest.mark.parametrize("what", ["as it is", "doubled", "one twice and one not at all", "odd"])
+def test_every_file_is_compared_by_its_path_and_none_counts_twice(
+    store: LocalStore, what: str
+) -> None:
+    """Whatever the order of rows; a path of another form is compared as well as ours."""
+    state = _table(store)
+    if what == "odd":
+        file = replace(append(store, state, 0), path="partition=0/an odd one")
+        state.apply(state.version + 1, commit(store, state.version + 1, [file]).actions)
+    write_checkpoint(store)
+    path = checkpoint_path(state.version)
+    rows = pq.read_table(pa.BufferReader(store.read(path)))
+    rows = rows.replace_schema_metadata(None)  # which has the checksum
+    is_file = pc.is_valid(rows.column("add"))
+    files, rest = rows.filter(is_file), rows.filter(pc.invert(is_file))
+    files = files.slice(1).take(list(reversed(range(len(files) - 1)))), files.slice(0, 1)
+    if what == "doubled":
+        files = (*files, files[1])
+    elif what == "one twice and one not at all":
+        files = (files[0], files[0].slice(0, 1))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.concat_tables([*files, rest]), sink)
+    data = sink.getvalue().to_pybytes()
+    if what in ("as it is", "odd"):
+        compare_checkpoint(data, path, LiveTable.of(state))
+    else:
+        with pytest.raises(LogDamagedError, match=r"has \d+ files where"):
+            compare_checkpoint(data, path, LiveTable.of(state))
 
 
 def test_a_checkpoint_is_of_the_version_that_was_asked_for_though_commits_went_on(

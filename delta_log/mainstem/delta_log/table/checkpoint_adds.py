@@ -17,7 +17,12 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from mainstem.delta_log.table.actions import TAIL_TAG, DataFile
-from mainstem.delta_log.table.packed_files import DATA_CHANGE, HAS_TAIL_CRC32C, ROW_DTYPE
+from mainstem.delta_log.table.packed_files import (
+    DATA_CHANGE,
+    HAS_TAIL_CRC32C,
+    KEY_DTYPE,
+    ROW_DTYPE,
+)
 
 #: What we use of an `add` action; a checkpoint may lack `tags`.
 ADD_FIELDS: Final = (
@@ -80,6 +85,27 @@ def read_adds(parquet: pq.ParquetFile) -> AddedFiles:
         np.concatenate([np.empty(0, ROW_DTYPE), *(part.rows for part in parts)]),
         [file for part in parts for file in part.others],
     )
+
+
+def read_keys(parquet: pq.ParquetFile) -> npt.NDArray[np.void] | None:
+    """A row of `KEY_DTYPE` for each `add` action; None: one has a path that does not fit into it.
+
+    Raises: As `read_adds`.
+    """
+    parts = [np.empty(0, KEY_DTYPE)]
+    for batch in parquet.iter_batches(columns=["add.path", "add.size"], use_threads=False):
+        adds = batch.column("add")
+        # A row of another kind has values in its fields all the same.
+        adds = adds.filter(adds.is_valid())
+        paths, sizes = adds.field("path"), adds.field("size")
+        if paths.null_count or sizes.null_count:
+            return None
+        part = np.empty(len(adds), KEY_DTYPE)
+        if not _take_keys(paths, part).all():
+            return None
+        part["size_bytes"] = np.asarray(sizes)
+        parts.append(part)
+    return np.concatenate(parts)
 
 
 def _parts(parquet: pq.ParquetFile) -> Iterator[AddedFiles]:
@@ -201,8 +227,19 @@ def _take_names(
     paths: pa.Array, partitions: npt.NDArray[np.int64], rows: npt.NDArray[Any]
 ) -> npt.NDArray[np.bool_]:
     """Fills in the names; returns of which rows the path is the usual one of their partition and
-    base offset. Their paths have nothing that would have to be unescaped."""
-    usual = np.zeros(len(rows), np.bool_)
+    base offset."""
+    keys = np.zeros(len(rows), KEY_DTYPE)
+    usual = _take_keys(paths, keys)
+    rows["name"] = keys["name"]
+    usual &= keys["partition"] == partitions
+    usual &= keys["base_offset"] == rows["base_offset"]
+    return usual
+
+
+def _take_keys(paths: pa.Array, keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Fills in what the paths say; returns which of them are of the usual form. Those have nothing
+    that would have to be unescaped."""
+    usual = np.zeros(len(keys), np.bool_)
     lengths = np.asarray(pc.binary_length(paths)).astype(np.int64)
     ends, data = _text(paths)
     shortest = len(_DIRECTORY) + 1 + 1 + _TAIL
@@ -221,15 +258,15 @@ def _take_names(
             & bases_right
             & (head[:, : len(_DIRECTORY)] == _DIRECTORY).all(axis=1)
             & (head[:, -1] == ord("/"))
-            & (number == partitions[index])
             & ((digit_count == 1) | (head[:, len(_DIRECTORY)] != ord("0")))
-            & (base == rows["base_offset"][index])
             & (tail[:, 20] == ord("-"))
             & (digits < 16).all(axis=1)
             & (tail[:, 53:] == _SUFFIX).all(axis=1)
         )
         names = np.ascontiguousarray(digits[:, 0::2] << 4 | digits[:, 1::2])
-        rows["name"][index] = names.view("V16").reshape(-1)
+        keys["partition"][index] = number
+        keys["base_offset"][index] = base
+        keys["name"][index] = names.view("V16").reshape(-1)
         usual[index] = right
     return usual
 

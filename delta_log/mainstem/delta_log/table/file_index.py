@@ -21,7 +21,9 @@ from mainstem.delta_log.table.actions import DataFile
 from mainstem.delta_log.table.checkpoint_adds import AddedFiles
 from mainstem.delta_log.table.packed_files import (
     HYPHEN_AT,
+    KEY_DTYPE,
     NAME_AT,
+    ROW_DTYPE,
     PackedFiles,
     PackedPath,
     pack,
@@ -211,6 +213,22 @@ class FileIndex(Mapping[str, DataFile]):
             return file.size_bytes
         files, parsed = self._packed_of(path), PackedPath.parse(path)
         return None if files is None or parsed is None else files.packed.size_bytes(parsed)
+
+    def keys_and_sizes(self) -> npt.NDArray[np.void] | None:
+        """A row of `KEY_DTYPE` for each file; None: one has a path that does not fit into it."""
+        parts = [np.empty(0, KEY_DTYPE)]
+        for number, files in list(self._partitions.items()):
+            loose = [pack(file) for file in files.loose]
+            data = files.packed.rows() + b"".join(row for row in loose if row is not None)
+            rows = np.frombuffer(data, ROW_DTYPE)
+            if None in loose:
+                return None
+            part = np.empty(len(rows), KEY_DTYPE)
+            part["partition"] = number
+            for name in ("base_offset", "name", "size_bytes"):
+                part[name] = rows[name]
+            parts.append(part)
+        return np.concatenate(parts)
 
     def files(self) -> Iterator[DataFile]:
         """Every file; those of a partition together."""

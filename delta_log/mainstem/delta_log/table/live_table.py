@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import unquote
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -19,6 +21,7 @@ from mainstem.delta_log.table.actions import (
     Register,
     action_from_json,
 )
+from mainstem.delta_log.table.checkpoint_adds import read_keys
 from mainstem.delta_log.table.checkpoint_file import read_checkpoint
 from mainstem.delta_log.table.file_index import FileIndex
 from mainstem.delta_log.table.log_files import checkpoint_path
@@ -85,18 +88,35 @@ def compare_checkpoint(data: bytes, path: str, live: LiveTable) -> None:
     """Compares a checkpoint's content: files with their sizes, registers, protocol and metadata.
     Statistics are left to `mainstem cluster verify`.
 
-    Some 0.3 s for 60,000 files, in the caller's thread.
+    Some 0.1 s for 60,000 files, in the caller's thread.
 
     Raises:
         LogDamagedError: It is damaged, or says something else.
     """
     with read_checkpoint(data, path) as parquet:
-        _check_files(path, parquet, live)
-        _check_registers(path, parquet, live)
-        _check_table(path, parquet, live)
+        if not _has_same_files(parquet, live):
+            _check_files(path, parquet, live)
+        rows = action_rows(parquet, ("protocol", "metaData", "txn"))
+        _check_registers(path, rows["txn"], live)
+        _check_table(path, rows, live)
+
+
+def _has_same_files(parquet: pq.ParquetFile, live: LiveTable) -> bool:
+    """Whether both have the same files, as arrays. False: also where one has an unusual path."""
+    found, wanted = read_keys(parquet), live.files.keys_and_sizes()
+    if found is None or wanted is None or len(found) != len(wanted):
+        return False
+    return _in_order(found).tobytes() == _in_order(wanted).tobytes()
+
+
+def _in_order(keys: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    names = np.ascontiguousarray(keys["name"]).view("<u8").reshape(-1, 2)
+    return keys[np.lexsort((names[:, 0], names[:, 1], keys["base_offset"], keys["partition"]))]
 
 
 def _check_files(path: str, parquet: pq.ParquetFile, live: LiveTable) -> None:
+    """File by file, to say which one differs."""
+    known: set[str] = set()
     count = 0
     unknown: list[str] = []
     for batch in parquet.iter_batches(columns=["add.path", "add.size"], use_threads=False):
@@ -108,17 +128,18 @@ def _check_files(path: str, parquet: pq.ParquetFile, live: LiveTable) -> None:
             if name is None:
                 continue
             count += 1
+            known.add(unquote(name))
             if size is None or live.files.size_bytes(unquote(name)) != size:
                 unknown.append(unquote(name))
-    if unknown or count != len(live.files):
+    if unknown or not len(known) == count == len(live.files):
         shown = f", for example {', '.join(unknown[:_SHOWN])}" if unknown else ""
         raise _differs(path, f"{count} files where {len(live.files)} are live{shown}")
 
 
-def _check_registers(path: str, parquet: pq.ParquetFile, live: LiveTable) -> None:
+def _check_registers(path: str, rows: list[dict[str, Any]], live: LiveTable) -> None:
     found = {
         action.name: action.value
-        for row in action_rows(parquet, "txn")
+        for row in rows
         if isinstance(action := action_from_json({"txn": row}), Register)
     }
     kept = live.metadata.configuration.get("delta.setTransactionRetentionDuration")
@@ -142,9 +163,9 @@ def _check_registers(path: str, parquet: pq.ParquetFile, live: LiveTable) -> Non
         raise _differs(path, f"the register {extra[0]}, which was never set")
 
 
-def _check_table(path: str, parquet: pq.ParquetFile, live: LiveTable) -> None:
+def _check_table(path: str, rows: dict[str, list[dict[str, Any]]], live: LiveTable) -> None:
     for column, wanted in (("protocol", live.protocol), ("metaData", live.metadata)):
-        found = [action_from_json({column: row}) for row in action_rows(parquet, column)]
+        found = [action_from_json({column: row}) for row in rows[column]]
         if [_comparable(one) for one in found] != [_comparable(wanted)]:
             raise _differs(path, f"another {column}")
 

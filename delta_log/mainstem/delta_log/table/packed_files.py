@@ -37,6 +37,10 @@ ROW_DTYPE: Final = np.dtype(
         ("name", "V16"),
     ]
 )
+#: What a path says, and a size: enough to tell whether two lists have the same files.
+KEY_DTYPE: Final = np.dtype(
+    [("partition", "<i8"), ("base_offset", "<i8"), ("name", "V16"), ("size_bytes", "<i8")]
+)
 DATA_CHANGE: Final = 1
 HAS_TAIL_CRC32C: Final = 2
 
@@ -285,6 +289,10 @@ class PackedFiles:
         """The last file, or none."""
         rows = self._leaves[-1].rows[-_ROW.size :] if self._leaves else b""
         return [self._file(fields) for fields in _ROW.iter_unpack(rows)]
+
+    def rows(self) -> bytes:
+        """All rows as they are now, of `ROW_DTYPE`."""
+        return b"".join(bytes(leaf.rows) for leaf in self._leaves)
 
     def __iter__(self) -> Iterator[DataFile]:
         """By base offset, as they are now."""
