@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mainstem.client._delivery import BatchPromise, Receipts, Waiter
+from mainstem.client._lane import Lane
 from mainstem.client._pending import QueuePolicy, TopicQueue
 from mainstem.client._pieces import (
     RECORD_OVERHEAD_BYTES,
@@ -48,6 +49,7 @@ class TopicBuffer:
         lock: Guards the lists. Take it before the sender's lock, never after.
         info: Partitions and leader; replaced as a whole by a metadata refresh.
         queue: What was cut and is not acknowledged; guarded by the sender's lock.
+        lane: When its next small request goes; guarded likewise.
         limit: `append` refuses when `used` would exceed this: the memory that was reserved, at most
             batch.size; negative when something has to be looked at first.
         stale: The gateway said that the topic does not exist: ask again before the next record.
@@ -72,6 +74,7 @@ class TopicBuffer:
         "headers",
         "info",
         "keys",
+        "lane",
         "limit",
         "lock",
         "name",
@@ -101,6 +104,7 @@ class TopicBuffer:
         self.queue: TopicQueue[Piece] = TopicQueue(
             info.topic, policy, rng.random, idempotent=idempotent
         )
+        self.lane = Lane()
         self.batch_bytes = policy.batch_bytes
         self.delivery_timeout_s = policy.delivery_timeout_ms / 1000
         self.lock = threading.Lock()

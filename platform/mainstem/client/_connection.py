@@ -1,4 +1,4 @@
-"""One bidirectional ProduceStream, and the connection slots of one leader."""
+"""One bidirectional ProduceStream, and the connection to one leader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any
 
 import grpc
 
@@ -18,12 +18,6 @@ from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import log_pb2
 
 _METHOD = "/mainstem.v1.Log/ProduceStream"
-
-#: Between two small requests at most, however long answers take.
-_SPREAD_S_MAX: Final = 0.05
-
-#: What the answers of one commit count for in the time that an answer is thought to take.
-_ANSWER_WEIGHT: Final = 0.2
 
 
 class ProduceStream:
@@ -102,58 +96,23 @@ def _encoded(requests: SimpleQueue[Outgoing | None], acks: log_pb2.Acks) -> Iter
 
 
 class Link:
-    """The connection to one leader: its stream, its slots, and when to connect again.
+    """The connection to one leader: its stream, what is in flight on it, and when to connect again.
 
     Attributes:
         stream: The open stream, if any.
-        slots: Who waits for each correlation id on that stream.
+        in_flight: Whose request each correlation id on that stream is, the oldest first.
         retry_at: Monotonic seconds before which no new stream is opened.
-        next_at: Monotonic seconds before which a small request waits while others are in flight.
         failures: Streams that broke since the last answer.
     """
 
-    __slots__ = (
-        "_answer_s",
-        "_commit",
-        "address",
-        "failures",
-        "next_at",
-        "next_id",
-        "retry_at",
-        "slots",
-        "stream",
-        "token",
-    )
+    __slots__ = ("address", "failures", "in_flight", "next_id", "retry_at", "stream", "token")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.stream: ProduceStream | None = None
-        # ProducerIdentity of the stream for TopicQueue, which may ask before the stream is open.
+        # Identity of the stream for TopicQueue, which may ask before the stream is open.
         self.token: object = object()
-        self.slots: dict[int, TopicBuffer] = {}
+        self.in_flight: dict[int, TopicBuffer] = {}
         self.next_id = 1
         self.retry_at = 0.0
-        self.next_at = 0.0
         self.failures = 0
-        self._answer_s = 0.0
-        self._commit: tuple[str, int] | None = None
-
-    def sent(self, now: float, slot_count: int) -> None:
-        """Notes a request, and when the next small one goes: the slots are spread over the time
-        that an answer takes.
-
-        An answer waits for a table commit, which takes all that came by then. If the slots were
-        used up as fast as records come, those after them would miss the commit and wait for two.
-        """
-        self.next_at = now + min(self._answer_s / slot_count, _SPREAD_S_MAX)
-
-    def answered(self, seconds: float, commit: tuple[str, int] | None) -> None:
-        """Notes how long an answer took. Of those that a commit gives the first counts, which took
-        longest: requests that go out shortly before a commit have short ones.
-
-        Args:
-            commit: The topic and the table version; None: the answer waited for no commit.
-        """
-        if commit is None or commit != self._commit:
-            self._answer_s += _ANSWER_WEIGHT * (seconds - self._answer_s)
-        self._commit = commit

@@ -37,7 +37,7 @@ _log = logging.getLogger("mainstem.client")
 #: Memory is reserved in such steps, so that most records need not ask for it.
 _RESERVE_BYTES: Final = 64 * KIB
 
-#: While no slot is free, the thread that fills a topic looks so often whether one has become free.
+#: While no request of a topic may go out, the thread that fills it looks so often whether one may.
 _LOOK_AGAIN_NS: Final = 1_000_000
 
 
@@ -203,7 +203,7 @@ class Engine:
             elif row_count >= PIECE_ROWS_MAX:
                 self._sender.cut(topic, ready=False)
             elif now_ns >= topic.flush_at_ns:
-                if not self._sender.slot_free(topic):
+                if not self._sender.may_go_out(topic):
                     topic.flush_at_ns = now_ns + _LOOK_AGAIN_NS
                     return
                 self._sender.cut(topic, ready=True)

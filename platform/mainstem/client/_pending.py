@@ -316,7 +316,8 @@ class TopicQueue(Generic[P]):
         return min(deadlines, default=float("inf"))
 
     def next_send(self, identity: ProducerIdentity | None = None) -> float:
-        """When `take` may have something at the earliest, if a slot is free; infinite for never."""
+        """When `take` may have something at the earliest, if fewer are in flight than may be;
+        infinite for never."""
         if self._draining or self._is_stuck(identity):
             return float("inf")
         if self.retrying:

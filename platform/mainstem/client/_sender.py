@@ -1,7 +1,7 @@
 """Moves pieces to the leaders and answers back: the I/O around the pure TopicQueue.
 
 Three kinds of threads come here. Callers of produce() send what they have just filled. Each
-stream's receiving thread sends on when an answer frees a slot. One background thread looks after
+stream's receiving thread sends on when an answer makes room. One background thread looks after
 what is overdue: lingering records, retries, timeouts, old metadata. All share one lock; nobody
 takes a topic's lock while holding it.
 """
@@ -33,7 +33,8 @@ from mainstem.protocol.v1 import log_pb2
 
 _log = logging.getLogger("mainstem.client")
 
-#: Records that linger are made a piece after this even when no slot is free, so that they expire.
+#: Records that linger are made a piece after this even when no request of their topic may go out,
+#: so that they expire.
 _CUT_AFTER_S = 1.0
 
 #: The background thread looks at everything at least so often.
@@ -145,19 +146,23 @@ class Sender:
                 self._identity.wanted = True
                 self._plan(max(now, self._identity.retry_at))
 
-    def slot_free(self, topic: TopicBuffer) -> bool:
+    def may_go_out(self, topic: TopicBuffer) -> bool:
         """Whether a request of the topic could go out now. A guess without the lock."""
         if topic.queue.waiting or topic.queue.retrying:
             return False
         link = self._links.get(topic.info.leader)
         return link is None or (
-            len(link.slots) < self._settings.max_in_flight and self._opens_at(link) <= self._clock()
+            self._may_send(topic) and self._opens_at(topic, link) <= self._clock()
         )
 
+    def _may_send(self, topic: TopicBuffer) -> bool:
+        """Whether fewer requests of the topic are in flight than may be."""
+        return len(topic.queue.in_flight) < self._settings.max_in_flight
+
     @staticmethod
-    def _opens_at(link: Link) -> float:
-        """When a small request may go out; monotonic seconds."""
-        return max(link.retry_at, link.next_at) if link.slots else link.retry_at
+    def _opens_at(topic: TopicBuffer, link: Link) -> float:
+        """When a small request of the topic may go out; monotonic seconds."""
+        return max(link.retry_at, topic.lane.next_at) if topic.queue.in_flight else link.retry_at
 
     def wake_by(self, at: float) -> None:
         """Makes the background thread look at the latest at `at` (monotonic seconds)."""
@@ -170,7 +175,7 @@ class Sender:
         with self.lock:
             lost = [(t, t.queue.abandon(error)) for t in self.topics.values()]
             for link in self._links.values():
-                link.slots.clear()
+                link.in_flight.clear()
             self._active.clear()
         for topic, failures in lost:
             self._report(topic, failed(failures))
@@ -195,24 +200,19 @@ class Sender:
     # -------------------------------------------------------------------------- sending (lock held)
 
     def _pump(self, now: float) -> None:
-        """Gives free slots to the topics in turn."""
+        """Sends what every topic may send now."""
         sent = True
         while sent and self._active:
             sent = False
             for topic in list(self._active):
                 if self._send_one(topic, now):
                     sent = True
-        # The topic that was first is last the next time: no topic starves while slots are few.
-        if len(self._active) > 1:
-            first = next(iter(self._active))
-            del self._active[first]
-            self._active[first] = None
 
     def _send_one(self, topic: TopicBuffer, now: float) -> bool:
         link = self._link(topic.info.leader)
-        if self._stopped or len(link.slots) >= self._settings.max_in_flight or now < link.retry_at:
+        if self._stopped or not self._may_send(topic) or now < link.retry_at:
             return False
-        opens_at = self._opens_at(link)
+        opens_at = self._opens_at(topic, link)
         if now < opens_at and not topic.queue.is_pressing(self._ready_before):
             self._plan(opens_at)
             return False
@@ -222,8 +222,8 @@ class Sender:
             self._want_identity(topic, now)
             return False
         link.next_id += 1
-        link.slots[request.correlation_id] = topic
-        link.sent(now, self._settings.max_in_flight)
+        link.in_flight[request.correlation_id] = topic
+        topic.lane.sent(now, self._settings.max_in_flight)
         if link.stream is None:
             link.stream = ProduceStream(
                 self._channels.get(link.address),
@@ -256,10 +256,10 @@ class Sender:
         self, link: Link, error: MainstemError, now: float
     ) -> list[tuple[TopicBuffer, list[Failure[Piece]]]]:
         """The link's stream is over: puts back what was unanswered, and waits before the next."""
-        topics = dict.fromkeys(link.slots.values())
+        topics = dict.fromkeys(link.in_flight.values())
         token, link.token = link.token, object()
         link.stream = None
-        link.slots.clear()
+        link.in_flight.clear()
         wait_s = backoff_s(self._policy, link.failures, self._rng.random())
         link.retry_at = now + max(wait_s, error.retry_delay_ms / 1000)
         link.failures += 1
@@ -285,18 +285,15 @@ class Sender:
         with self.lock:
             if link.stream is not stream:
                 return
-            topic = link.slots.pop(answer.correlation_id, None)
+            topic = link.in_flight.pop(answer.correlation_id, None)
             if topic is None:
                 _log.error(
                     "%s answered an unknown request: %d", link.address, answer.correlation_id
                 )
                 return
             link.failures = 0
-            version = answer.table_version
-            link.answered(
-                now - topic.queue.in_flight[answer.correlation_id].sent_at,
-                (topic.name, version) if version >= 0 else None,
-            )
+            sent_at = topic.queue.in_flight[answer.correlation_id].sent_at
+            topic.lane.answered(now - sent_at, answer.table_version)
             if answer.HasField("error"):
                 outcomes = self._on_refusal(topic, answer, now)
             else:
@@ -376,20 +373,20 @@ class Sender:
         for topic in self.topics.values():
             queue = topic.queue
             link = self._link(topic.info.leader)
-            has_slot = len(link.slots) < self._settings.max_in_flight
-            opens_at = self._opens_at(link)
+            may_send = self._may_send(topic)
+            opens_at = self._opens_at(topic, link)
             if topic.created_at:
                 at = min(at, topic.created_at + _CUT_AFTER_S)
                 # Behind what waits already they would only wait, too.
-                if has_slot and not queue.sendable:
+                if may_send and not queue.sendable:
                     at = min(at, max(topic.created_at + self._policy.linger_s, opens_at))
             if queue.idle:
                 continue
             at = min(at, queue.next_deadline())
-            if has_slot:
+            if may_send:
                 at = min(at, max(queue.next_send(self._identity.current), opens_at))
         for link in self._links.values():
-            for correlation_id, topic in link.slots.items():
+            for correlation_id, topic in link.in_flight.items():
                 sent_at = topic.queue.in_flight[correlation_id].sent_at
                 at = min(at, sent_at + self._request_timeout_s)
                 break
@@ -403,7 +400,7 @@ class Sender:
         with self.lock:
             expired = [(topic, topic.queue.expire(now)) for topic in self.topics.values()]
             for link in self._links.values():
-                oldest = next(iter(link.slots.items()), None)
+                oldest = next(iter(link.in_flight.items()), None)
                 if oldest is None or link.stream is None:
                     continue
                 sent_at = oldest[1].queue.in_flight[oldest[0]].sent_at
@@ -442,7 +439,7 @@ class Sender:
             created_at = topic.created_at
             if not created_at or now - created_at < self._policy.linger_s:
                 continue
-            if now - created_at < _CUT_AFTER_S and not self.slot_free(topic):
+            if now - created_at < _CUT_AFTER_S and not self.may_go_out(topic):
                 continue
             with topic.lock:
                 if topic.values and topic.created_at == created_at:

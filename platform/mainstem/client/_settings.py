@@ -133,12 +133,14 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "max.in.flight.requests.per.connection",
             "int",
             5,
-            "Requests without an answer on one connection, at most 5 with enable.idempotence. "
+            "Requests of one topic without an answer, at most 5 with enable.idempotence. "
             "Order is kept with any number: after a refusal the gateway holds back what follows. "
-            "While all are under way, the next request grows up to max.request.size; small ones "
-            "are spread over the time that an answer takes, so that they last until the next "
+            "While all are under way, the topic's next request grows up to max.request.size; small "
+            "ones are spread over the time that an answer takes, so that they last until the next "
             "commit. "
-            "Kafka: max.in.flight.requests.per.connection.",
+            "Kafka: max.in.flight.requests.per.connection, where it counts all topics of a "
+            "connection. Here each topic has commits of its own, which a gateway spreads over time "
+            "(its commit.rate): topics do not wait for each other's.",
             unit="requests",
             minimum=1,
             maximum=1_000,

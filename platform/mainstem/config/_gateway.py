@@ -270,7 +270,7 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
         ConfigKey(
             "stream.max.requests",
             "int",
-            1_000,
+            10_000,
             "Requests of one ProduceStream call that may be unanswered; more are not read then.",
             minimum=1,
         ),

@@ -12,5 +12,5 @@ class Fault(enum.Enum):
     BREAK = "break"
     #: The request is stored, and the stream ends before its answer.
     BREAK_AFTER = "break after"
-    #: The request is stored, and is never answered.
+    #: The request is stored, and is never answered, nor is what follows of its topic on its stream.
     SILENCE = "silence"

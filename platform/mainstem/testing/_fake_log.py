@@ -175,8 +175,3 @@ class FakeLog:
         if self.before_answer is not None:
             self.before_answer(request)
         return answer if verdict is None else verdict
-
-    def wait_for_stop(self, active: Callable[[], bool]) -> None:
-        """Waits until the gateway stops or the caller's stream is gone."""
-        while active() and not self.stopping.wait(0.02):
-            pass

@@ -40,6 +40,7 @@ class ProduceService(log_pb2_grpc.LogServicer):
         log = self._log
         log.stream_count += 1
         held: set[str] = set()
+        silent: set[str] = set()
         last_id = 0
         for request in request_iterator:
             if request.correlation_id <= last_id:
@@ -47,6 +48,8 @@ class ProduceService(log_pb2_grpc.LogServicer):
                     f"correlation id {request.correlation_id} came after {last_id}"
                 )
             last_id = request.correlation_id
+            if request.topic in silent:
+                continue
             if request.resume:
                 if request.topic not in held:
                     log.violations.append(f"resume of {request.topic}, which is not held")
@@ -63,8 +66,7 @@ class ProduceService(log_pb2_grpc.LogServicer):
                     held.add(request.topic)
                 yield _refusal(request, outcome)
             elif outcome is Fault.SILENCE:
-                log.wait_for_stop(context.is_active)
-                return
+                silent.add(request.topic)
             elif isinstance(outcome, Fault):
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the fake gateway broke the stream")
             else:

@@ -170,6 +170,31 @@ def test_a_request_without_an_answer_is_sent_again_on_a_new_stream(
     assert gateway.values("one") == [[b"a"]]
 
 
+def test_a_topic_that_gets_no_answers_holds_up_no_other(
+    gateway: FakeGateway, make_producer: MakeProducer
+) -> None:
+    arrived = threading.Event()
+
+    def never_answer(request: log_pb2.ProduceRequest) -> Fault | None:
+        if request.topic != "one":
+            return None
+        arrived.set()
+        return Fault.SILENCE
+
+    gateway.on_produce = never_answer
+    producer = make_producer(
+        linger_ms=0, max_in_flight_requests_per_connection=1, delivery_timeout_ms=30_000
+    )
+    unanswered = producer.send("one", b"a")
+    assert arrived.wait(20)
+    assert producer.send("t", b"b", partition=0).result(20).offset == 0
+    assert not unanswered.done()
+    gateway.on_produce = None
+    gateway.stop()
+    gateway.start()
+    assert unanswered.result(20).offset == 0
+
+
 def test_the_leader_that_the_metadata_names_gets_the_records_after_not_leader(
     no_leaks: None,
 ) -> None:
