@@ -16,9 +16,10 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
-from mainstem.delta_log import LocalStore, OpenTopic, Store, TableState, load_table
+from mainstem.delta_log import Committer, LocalStore, OpenTopic, Store, TableState, load_table
 from mainstem.delta_log.store import ObjectInfo
 from mainstem.delta_log.table import (
+    LAST_CHECKPOINT,
     Action,
     Metadata,
     Protocol,
@@ -26,9 +27,11 @@ from mainstem.delta_log.table import (
     Remove,
     checkpoint_path,
     commit_path,
+    read_commit,
     registers,
     write_checkpoint,
 )
+from mainstem.delta_log.table import commit_loop as commit_loop_module
 from mainstem.errors import LogDamagedError, UnknownTopicError, UnsupportedTableError
 
 HOURS_AGO_S = 2 * 3600
@@ -293,6 +296,81 @@ def test_refreshing_follows_the_log_when_the_clean_up_comes_in_the_middle(
             write_checkpoint(store)
 
     assert same_state(refresh_table(FaultyStore(store, clean_up), mine), state)
+
+
+def test_refreshing_ends_beside_a_writer_that_commits_at_every_read(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_loop_module, "_CATCH_UP_MAX", 200)
+    mine, theirs = _some_table(store), load_table(store)
+    newest = theirs.version
+
+    lock = threading.Lock()
+
+    def commit_more(call: str, path: str) -> None:
+        if call not in ("read", "read_range"):
+            return
+        with lock:
+            commit(store, theirs.version + 1, [])
+            theirs.apply(theirs.version + 1, read_commit(store, theirs.version + 1))
+
+    assert refresh_table(FaultyStore(store, commit_more), mine).version > newest
+
+
+def test_refreshing_from_far_away_reads_several_versions_at_a_time(store: LocalStore) -> None:
+    mine, theirs = _some_table(store), load_table(store)
+    for _ in range(100):
+        commit(store, theirs.version + 1, [])
+        theirs.apply(theirs.version + 1, read_commit(store, theirs.version + 1))
+    reading, most = 0, 0
+    lock = threading.Lock()
+
+    def before(call: str, path: str) -> None:
+        nonlocal reading, most
+        if call == "read" and path.endswith(".json"):
+            with lock:
+                reading += 1
+                most = max(most, reading)
+            time.sleep(0.01)
+
+    def after(call: str, path: str) -> None:
+        nonlocal reading
+        if call == "read" and path.endswith(".json"):
+            with lock:
+                reading -= 1
+
+    assert refresh_table(FaultyStore(store, before, after), mine) is mine
+    assert same_state(mine, theirs)
+    assert most > 8
+
+
+def test_refreshing_takes_what_lies_before_a_damaged_commit(store: LocalStore) -> None:
+    mine, theirs = _some_table(store), load_table(store)
+    for _ in range(20):
+        commit(store, theirs.version + 1, [])
+        theirs.apply(theirs.version + 1, read_commit(store, theirs.version + 1))
+    Path(store.uri, commit_path(theirs.version - 3)).write_bytes(b"{")
+    for _ in range(2):
+        with pytest.raises(LogDamagedError):
+            refresh_table(store, mine)
+        assert mine.version == theirs.version - 4
+
+
+def test_a_follower_finds_the_way_over_a_gap_that_other_software_has_left(
+    store: LocalStore,
+) -> None:
+    mine, theirs = _some_table(store), load_table(store)
+    commit(store, theirs.version + 1, [])
+    append(store, load_table(store), 0)
+    write_checkpoint(store)
+    Path(store.uri, commit_path(theirs.version + 1)).unlink()
+    Path(store.uri, LAST_CHECKPOINT).unlink()
+    elapsed_s = 0.0
+    follower = OpenTopic("t", store, mine)
+    follower._committer = Committer(store, lambda: elapsed_s)
+    assert follower.refresh().version == theirs.version
+    elapsed_s = 601.0
+    assert same_state(follower.refresh(), load_table(store))
 
 
 def test_refreshing_an_idle_table_whose_log_was_cleaned_up_does_not_load_it_again(

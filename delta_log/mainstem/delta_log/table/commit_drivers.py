@@ -115,10 +115,18 @@ def claim_lead(
 
 
 def run_blocking(
-    loop: Loop[T], store: Store, topic: str, sleep: Callable[[float], None] = time.sleep
+    loop: Loop[T],
+    store: Store,
+    topic: str,
+    sleep: Callable[[float], None] = time.sleep,
+    committer: Committer | None = None,
 ) -> T:
-    """Runs a loop to its end on a topic's store, in this thread."""
-    committer = Committer(store)
+    """Runs a loop to its end on a topic's store, in this thread.
+
+    Args:
+        committer: One that has seen the table before; None: a new one.
+    """
+    committer = committer or Committer(store)
     told: Told = None
     while True:
         try:
@@ -144,8 +152,10 @@ def _take_step(
                     return committer.commit(step.version, step.commit, step.after_id)
                 except StoreUnavailableError as error:
                     return StoreFailed(error)
-            case Read():
+            case Read(count=1):
                 return committer.read(step.version, step.after_id)
+            case Read():
+                return committer.read_run(step.version, step.after_id, step.count)
             case Reload():
                 try:
                     return load_table(store)

@@ -20,6 +20,7 @@ from mainstem.delta_log.table.committer import (
     NotThere,
     OutcomeUnknown,
     Overtaken,
+    Run,
     TableCommit,
 )
 from mainstem.delta_log.table.state import TableState
@@ -33,6 +34,13 @@ from mainstem.errors import (
 )
 
 T = TypeVar("T")
+
+#: Versions that are read at a time by who is behind.
+_READ_MAX: Final = 64
+
+#: Whoever is still behind after so many reads the table again: up to a version that is known when
+#: that begins, however fast others commit.
+_CATCH_UP_MAX: Final = 4096
 
 #: Makes the commit of the table's newest state; None: there is nothing to commit any more.
 Build = Callable[[TableState], TableCommit | None]
@@ -49,10 +57,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Look what another writer has as `version`. Sent back: what `Committer.read` says."""
+    """Look what other writers have as `version`, and as those after it. Sent back: what
+    `Committer.read` says, or `Committer.read_run` for more than one."""
 
     version: int
     after_id: str
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,15 @@ class StoreFailed:
 
 Step = Attempt | Read | Reload | Wait
 Told = (
-    Committed | Conflict | NotThere | OutcomeUnknown | Overtaken | StoreFailed | TableState | None
+    Committed
+    | Conflict
+    | NotThere
+    | OutcomeUnknown
+    | Overtaken
+    | Run
+    | StoreFailed
+    | TableState
+    | None
 )
 Loop = Generator[Step, Told, T]
 
@@ -365,16 +383,31 @@ def _reloaded(
 def _newest(
     state: TableState, topic: str, policy: RetryPolicy, epoch: int | None
 ) -> Loop[tuple[TableState, bool]]:
-    """The newest state, and whether all that came meanwhile were appends."""
+    """The newest state, and whether all that came meanwhile were appends.
+
+    It has what was the newest version when this began, and ends beside a leader that commits faster
+    than the store answers.
+    """
     only_appends = True
+    count, first = 1, state.version
     while True:
-        found = yield Read(state.version + 1, state.commit_id)
+        if policy.reloads and state.version - first >= _CATCH_UP_MAX:
+            behind = Overtaken(state.version + 1, maybe_ours=False)
+            return (yield from _reloaded(state, behind, topic, policy)), False
+        found = yield Read(state.version + 1, state.commit_id, count)
+        if isinstance(found, Conflict):
+            found = Run((found,), None)
+        if isinstance(found, Run):
+            for one in found.conflicts:
+                take_in_winner(state, topic, one, epoch)
+                only_appends = only_appends and is_append(one.actions)
+            count = min(count * 8, _READ_MAX)
+            found = found.end
         match found:
+            case None:
+                continue
             case NotThere():
                 return state, only_appends
-            case Conflict():
-                take_in_winner(state, topic, found, epoch)
-                only_appends = only_appends and is_append(found.actions)
             case Overtaken():
                 state = yield from _reloaded(state, found, topic, policy)
                 only_appends = False

@@ -8,6 +8,7 @@ and only if it does not exist.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -23,12 +24,20 @@ from mainstem.delta_log.store import (
     Store,
     is_there,
 )
-from mainstem.delta_log.table.actions import Action, Batch, CommitInfo, Remove, encode_commit
+from mainstem.delta_log.table.actions import (
+    Action,
+    Batch,
+    CommitInfo,
+    Remove,
+    decode_commit,
+    encode_commit,
+)
 from mainstem.delta_log.table.clocks import time_elapsed_s
 from mainstem.delta_log.table.last_checkpoint import last_checkpoint_version
 from mainstem.delta_log.table.log_files import LogFiles, commit_path
+from mainstem.delta_log.table.read_ahead import read_ahead
 from mainstem.delta_log.table.snapshot import read_commit
-from mainstem.errors import StoreUnavailableError
+from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 #: How much of a commit file is read to learn whose it is: its id stands in its first line.
 HEAD_BYTES: Final = 1024
@@ -38,6 +47,12 @@ _COMMIT_ID: Final = re.compile(rb'"commitId":"([0-9a-f]+)"')
 #: before is proof enough that the log has not gone on without it: log files are kept for longer.
 #: Then the log is listed again. A busy topic never lists.
 _PROVEN_S: Final = 30.0
+
+
+#: For so long a table that nobody commits to is followed by the name of its next version alone.
+#: Then its log is listed once: other software may have cleaned it, left a gap after the version
+#: that we know, and written no `_last_checkpoint`.
+_UNLISTED_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +102,18 @@ class NotThere:
     """Nobody has committed version `version` yet."""
 
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Versions that other writers have committed, one after the other.
+
+    Attributes:
+        end: What comes after them; None: perhaps more.
+    """
+
+    conflicts: tuple[Conflict, ...]
+    end: NotThere | Overtaken | None
 
 
 CommitOutcome = Committed | Conflict | OutcomeUnknown | Overtaken
@@ -197,6 +224,8 @@ class Committer:
         self._store = store
         self._elapsed_s = elapsed_s
         self._proven_at = -1e9
+        #: When the log was listed last; whoever opened the table did.
+        self._listed_at = elapsed_s()
 
     def commit(self, version: int, commit: TableCommit, after_id: str = "") -> CommitOutcome:
         """Tries to make `commit` the table's version `version`, which must follow one that exists.
@@ -260,6 +289,33 @@ class Committer:
             follows = self._is_next(version, after_id)
         return found if follows else Overtaken(version, maybe_ours=False)
 
+    def read_run(self, version: int, after_id: str, count: int) -> Run:
+        """As `read`, of up to `count` versions, several at a time where the store is far away."""
+        found: list[Conflict] = []
+        versions = range(version, version + count)
+        with contextlib.closing(read_ahead(self._store, map(commit_path, versions))) as contents:
+            for at in versions:
+                try:
+                    data = next(contents)
+                    actions = decode_commit(data, f"{self._store.uri}/{commit_path(at)}")
+                except NotFound:
+                    break
+                except LogDamagedError:
+                    if not found:
+                        raise
+                    count = len(found)  # those before it are as good as ever
+                    break
+                found.append(Conflict(at, tuple(actions)))
+        # Afterwards: what was read before the clean-up came is right.
+        if found and not self._follows(version, after_id):
+            return Run((), Overtaken(version, maybe_ours=False))
+        if len(found) == count:
+            return Run(tuple(found), None)
+        following = version + len(found)
+        if self._is_next(following, _commit_id(found[-1].actions) if found else after_id):
+            return Run(tuple(found), NotThere(following))
+        return Run(tuple(found), Overtaken(following, maybe_ours=False))
+
     def _ours(self, version: int, commit: TableCommit, after_id: str) -> CommitOutcome:
         """What it means that our commit file is in the place of `version`."""
         try:
@@ -281,8 +337,7 @@ class Committer:
         path, is_ours = commit_path(version), False
         try:
             actions = tuple(read_commit(self._store, version))
-            theirs = next((action for action in actions if isinstance(action, CommitInfo)), None)
-            if theirs is not None and theirs.commit_id == commit.info.commit_id:
+            if _commit_id(actions) == commit.info.commit_id:
                 # Ours, from an attempt that reported a failure. Visible is not yet durable.
                 is_ours = True
                 self._store.make_durable(path)
@@ -329,13 +384,18 @@ class Committer:
             return self._is_next_by_names(version, has_before=False)
         if after_id and commit_id and after_id != commit_id:
             return False  # the log is another one: it was restored from a copy
-        is_proven = bool(after_id) and self._elapsed_s() - self._proven_at <= _PROVEN_S
-        if (is_proven or not strictly) and last_checkpoint_version(self._store) <= version:
+        now = self._elapsed_s()
+        if strictly:
+            is_proven = bool(after_id) and now - self._proven_at <= _PROVEN_S
+        else:
+            is_proven = now - self._listed_at <= _UNLISTED_S
+        if is_proven and last_checkpoint_version(self._store) <= version:
             return True
         return self._is_next_by_names(version, has_before=True)
 
     def _is_next_by_names(self, version: int, *, has_before: bool) -> bool:
         files = LogFiles.of(self._store)
+        self._listed_at = self._elapsed_s()
         if files.newest > version:
             # With a newer checkpoint that came right after our commit, the next version is there
             # and younger. One that a clean-up has left is older, or the one before ours is gone.
@@ -353,3 +413,8 @@ class Committer:
             return None
         commit_id = _COMMIT_ID.search(head)
         return commit_id[1].decode() if commit_id else ""
+
+
+def _commit_id(actions: Iterable[Action]) -> str:
+    """The id of a commit; empty where it has none."""
+    return next((one.commit_id for one in actions if isinstance(one, CommitInfo)), "")

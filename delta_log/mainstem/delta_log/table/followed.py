@@ -7,11 +7,12 @@ commit: in `commit_loop`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mainstem.delta_log.store import Store
 from mainstem.delta_log.table.commit_drivers import run_blocking
 from mainstem.delta_log.table.commit_loop import BESIDE_LEADER, catch_up_loop
+from mainstem.delta_log.table.committer import Committer
 from mainstem.delta_log.table.state import TableState
 
 
@@ -26,6 +27,7 @@ class OpenTopic:
     topic: str
     store: Store
     state: TableState
+    _committer: Committer | None = field(default=None, repr=False, compare=False)
 
     def refresh(self) -> TableState:
         """Takes what others have committed; returns the newest state. Blocks.
@@ -40,5 +42,7 @@ class OpenTopic:
             StoreUnavailableError: The store failed; `state` is that of a version as before.
         """
         loop = catch_up_loop(self.state, topic=self.topic, policy=BESIDE_LEADER)
-        self.state = run_blocking(loop, self.store, self.topic)
+        if self._committer is None:
+            self._committer = Committer(self.store)
+        self.state = run_blocking(loop, self.store, self.topic, committer=self._committer)
         return self.state
