@@ -92,6 +92,7 @@ class Gateway:
         self._fetches = FetchService(
             self._store, self._registry, config, self._metrics, self._draining
         )
+        self._changes = TopicChanges(self._store, self._registry, config)
         self._groups = GroupCoordination(
             self._registry,
             self._store,
@@ -103,6 +104,7 @@ class Gateway:
         self._metrics.registry.register(GroupMetrics(self._groups, self._registry))
         self._watching: asyncio.Task[None] | None = None
         self._recovering: asyncio.Task[None] | None = None
+        self._finishing: asyncio.Task[None] | None = None
         self._identity: GatewayIdentity | None = None
         self._leases: Leases | None = None
         self._producer_ids = ProducerIdSource(self._store, self._pool, self._registry.maintain)
@@ -172,6 +174,7 @@ class Gateway:
         self._registry.producer_ids = await self._producer_ids.start()
         await self._registry.recover()
         self._recovering = loop.create_task(self._registry.go_on_recovering())
+        self._finishing = loop.create_task(self._changes.finish_deletions())
         await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
@@ -236,7 +239,7 @@ class Gateway:
     async def _close(self) -> None:
         self._close_metrics()
         await self._fetches.close()
-        for task in (self._watching, self._recovering):
+        for task in (self._watching, self._recovering, self._finishing):
             if task is not None:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -262,7 +265,7 @@ class Gateway:
         )
         admin_service = AdminService(
             self._registry,
-            TopicChanges(self._store, self._registry, self._config),
+            self._changes,
             warehouse_uri=self._store.uri,
             version=version("mainstem"),
             gateway_id=gateway_id,

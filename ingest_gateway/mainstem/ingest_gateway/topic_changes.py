@@ -19,7 +19,13 @@ from mainstem.delta_log.table import (
     commit_beside_leader,
     wall_clock_ms,
 )
-from mainstem.errors import InvalidConfigError, NotLeaderError, StoreUnavailableError
+from mainstem.errors import (
+    InvalidConfigError,
+    MainstemError,
+    NotLeaderError,
+    StoreUnavailableError,
+    UnknownTopicError,
+)
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 
 log = structlog.get_logger()
@@ -58,6 +64,16 @@ class TopicChanges:
         """
         self._open_topics.check_running()
         return await self._open_topics.finish(self._delete(topic))
+
+    async def finish_deletions(self) -> None:
+        """Deletes what is left of topics whose deletion was interrupted, as when a gateway was
+        killed in the middle of it."""
+        try:
+            for topic in await self._open_topics.run(self._topics.half_deleted):
+                with contextlib.suppress(UnknownTopicError):  # another was first
+                    await self.delete(topic)
+        except MainstemError as error:
+            log.warning("interrupted deletions wait for the next start", error=error.message)
 
     async def _delete(self, topic: str) -> str:
         async with self._open_topics.holding(topic) as slot:

@@ -113,7 +113,7 @@ class FaultyStore:
         self.after(call, path)
 
 
-def times(count: int, call: str, error: Exception, path_part: str = "") -> Hook:
+def times(count: int, call: str, error: BaseException, path_part: str = "") -> Hook:
     """Raises `error` at the first `count` calls of `call` whose path contains `path_part`."""
     left = [count]
 

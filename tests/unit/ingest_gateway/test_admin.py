@@ -25,6 +25,7 @@ from tests.unit.ingest_gateway.harness import (
     values,
 )
 from tests.unit.ingest_gateway.payloads import values_request
+from tests.unit.jobs.topic_tables import appends
 
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.ingest_gateway import open_topics
@@ -347,6 +348,26 @@ def test_a_batch_that_was_accepted_before_a_delete_is_committed_and_answered(
 def _is_buried(topic: Path) -> bool:
     hint = topic / "_delta_log" / "_deleted"
     return hint.exists() and json.loads(hint.read_bytes())["buried"]
+
+
+def test_a_delete_that_a_killed_gateway_has_begun_is_finished_by_the_next(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    store = LocalStore(tmp_path)
+    opened = appends(Topics(store), "t", 1)
+    opened.append(0, [b"v"])
+    with pytest.raises(Killed):
+        Topics(FaultyStore(store, times(1, "delete", Killed(), "partition="))).delete("t")
+    assert list((tmp_path / "topics" / "t").glob("partition=*/*"))
+
+    async def test() -> None:
+        async with running(tmp_path):
+            await until(lambda: _is_buried(tmp_path / "topics" / "t"))
+
+    run(test())
+    assert not list((tmp_path / "topics" / "t").glob("partition=*/*"))
+    store.close()
 
 
 def test_a_delete_whose_caller_goes_away_is_finished(tmp_path: Path) -> None:

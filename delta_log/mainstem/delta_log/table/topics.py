@@ -99,9 +99,18 @@ class Topics:
     def other_directories(self) -> list[str]:
         """The names of directories beside the topics that are not one, and never were: without a
         log that can be found, or with a name that no topic can have."""
-        found = self._store.list_directories(self._folder)
         return [
-            name for name in found if not self._is_topic(name) and self._deleted_hint(name) is None
+            name
+            for name, hint in self._deleted_hints().items()
+            if hint is None and not self._is_topic(name)
+        ]
+
+    def half_deleted(self) -> list[str]:
+        """The names of topics whose deletion was interrupted, or goes on: `delete` finishes it."""
+        return [
+            name
+            for name, hint in self._deleted_hints().items()
+            if hint is not None and not hint.is_buried
         ]
 
     def exists(self, topic: str) -> bool:
@@ -266,6 +275,15 @@ class Topics:
 
     def _deleted_hint(self, topic: str) -> DeletedHint | None:
         return deleted_hint(self._store, f"{self._folder}/{topic}")
+
+    def _deleted_hints(self) -> dict[str, DeletedHint | None]:
+        """What is known of each directory; nothing of one that cannot be read."""
+        hints: dict[str, DeletedHint | None] = {}
+        for name in self._store.list_directories(self._folder):
+            hints[name] = None
+            with contextlib.suppress(StoreUnavailableError):
+                hints[name] = self._deleted_hint(name)
+        return hints
 
     def _is_topic(self, directory: str) -> bool:
         try:
