@@ -84,6 +84,11 @@ class GatewayMetrics:
         self.queued_bytes = Gauge(
             "mainstem_queued_bytes", "Bytes accepted and not yet committed.", registry=self.registry
         )
+        self.topics_waiting = Gauge(
+            "mainstem_commit_waiting_topics",
+            "Topics whose next table commit waits for its turn: see commit.rate.",
+            registry=self.registry,
+        )
         build = Gauge("mainstem_build_info", "Always 1.", ["version"], registry=self.registry)
         build.labels(version("mainstem")).set(1)
 

@@ -24,7 +24,7 @@ from mainstem.delta_log import (
     TableState,
     Topics,
 )
-from mainstem.delta_log.append import ProducerIds, ProducerMemory, recover_topic
+from mainstem.delta_log.append import CommitTurns, ProducerIds, ProducerMemory, recover_topic
 from mainstem.delta_log.system import GatewayRow, read_warehouse_id
 from mainstem.delta_log.table import LogOvertakenError
 from mainstem.delta_log.wal import Wal
@@ -83,6 +83,11 @@ class TopicRegistry:
         self._pool = pool
         self._budget = ByteBudget(config.number("queued.max.bytes"))
         self._roll_up_memory = RollUpMemory(config.number("rollup.memory.bytes"))
+        self._turns = CommitTurns(
+            config.number("commit.rate"),
+            config.number("commit.concurrency"),
+            config.number("commit.interval.max.ms"),
+        )
         self._producer_memory = ProducerMemory(config.number("producer.state.max.bytes"), metrics)
         self.open_topics = OpenTopics(self._topics, pool)
         self._maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
@@ -96,6 +101,7 @@ class TopicRegistry:
         self._leading: dict[str, asyncio.Task[KnownTopic]] = {}
         metrics.queued_bytes.set_function(lambda: self._budget.used_bytes)
         metrics.roll_up_bytes.set_function(lambda: self._roll_up_memory.used_bytes)
+        metrics.topics_waiting.set_function(lambda: self._turns.waiting_count)
         metrics.producer_bytes.set_function(lambda: self._producer_memory.used_bytes)
         metrics.watch_topics(self.open_topics.led)
 
@@ -162,6 +168,7 @@ class TopicRegistry:
                     wal=self.wal,
                     may_acknowledge=partial(self._may_acknowledge, topic),
                     roll_up_memory=self._roll_up_memory,
+                    turns=self._turns,
                     producer_expiration_ms=self._config.number("producer.id.expiration.ms"),
                     producer_memory=self._producer_memory,
                     producer_ids=self.producer_ids,

@@ -338,6 +338,37 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             maximum=256,
         ),
         ConfigKey(
+            "commit.rate",
+            "int",
+            400,
+            "Small table commits a second, of all topics together; while more are wanted, topics "
+            "commit less often, each as often as the others, and acks=all is answered later. A "
+            "commit of 256 KiB or more does not wait, and a topic waits for no longer than 25 "
+            "times its commit.interval.ms. 0: no limit.",
+            unit="commits/s",
+            minimum=0,
+            maximum=1_000_000,
+        ),
+        ConfigKey(
+            "commit.concurrency",
+            "int",
+            4,
+            "Table commits under way at a time before others wait as commit.rate has it: a busy "
+            "disk or processor has fewer and larger commits. More where each takes long.",
+            minimum=1,
+            maximum=10_000,
+        ),
+        ConfigKey(
+            "commit.interval.max.ms",
+            "int",
+            2_500,
+            "The longest that commit.rate and commit.concurrency make a topic's commit wait; then "
+            "it goes nevertheless.",
+            unit="ms",
+            minimum=0,
+            maximum=60_000,
+        ),
+        ConfigKey(
             "checkpoint.interval.commits",
             "int",
             CHECKPOINT_INTERVAL_COMMITS,

@@ -5,6 +5,7 @@ from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import PlacedBatch, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
+from mainstem.delta_log.append.turns import CommitTurns
 from mainstem.delta_log.append.waiter import Appended
 from mainstem.delta_log.append.wal_recovery import Recovered, judge, recover_topic
 
@@ -13,6 +14,7 @@ __all__ = [
     "Appended",
     "Appender",
     "ByteBudget",
+    "CommitTurns",
     "CommittedRecords",
     "Pending",
     "PlacedBatch",

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -21,11 +21,13 @@ from typing import Any, TypeVar
 from mainstem.delta_log.append.actions import forgotten_registers
 from mainstem.delta_log.append.append import TopicCommits
 from mainstem.delta_log.append.leadership import take_lead
+from mainstem.delta_log.append.pace import LARGE_COMMIT_BYTES
 from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import FORGET_STEP_MAX, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Portion
 from mainstem.delta_log.append.topic_wal import TopicWal
+from mainstem.delta_log.append.turns import CommitTurns
 from mainstem.delta_log.append.waiter import (
     Appended,
     AppendWaiter,
@@ -116,6 +118,8 @@ class Appender:
             A leader that may have been replaced waits for its commit, which finds out.
         producers: What idempotent producers have sent before.
         roll_up_memory: Shared by all topics of a gateway; None: small files stay as they are.
+        turns: Shared by all topics of a gateway, which share its commits; None: nobody else
+            commits.
     """
 
     def __init__(
@@ -137,6 +141,7 @@ class Appender:
         recovered: Recovered | None = None,
         may_acknowledge: Callable[[], bool] = lambda: True,
         roll_up_memory: RollUpMemory | None = None,
+        turns: CommitTurns | None = None,
     ) -> None:
         self.topic = opened.topic
         self.epoch = epoch
@@ -161,6 +166,7 @@ class Appender:
             self._wal = TopicWal(wal, opened.topic, opened.state.topic_id)
             self._recover(self._wal, recovered)
         self._may_acknowledge = may_acknowledge
+        self._turns = turns or CommitTurns(0, 1, 0)
         self._failure: MainstemError | None = None
         self._closing = False
         self._wake = asyncio.Event()
@@ -444,8 +450,7 @@ class Appender:
                     else:
                         await self._idle()
                     continue
-                await self._pace()
-                async with self._commit_lock:
+                async with self._turn(), self._commit_lock:
                     if self._failure is not None:
                         return
                     self._began_at = self._monotonic()
@@ -497,8 +502,27 @@ class Appender:
                 with contextlib.suppress(StoreUnavailableError):
                     await self.catch_up()
 
-    async def _pace(self) -> None:
-        """Waits until the commit interval has passed or enough bytes wait."""
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """The topic's turn to commit: when the commit interval has passed or enough bytes wait, and
+        then when it comes, unless much waits that has to be written anyway."""
+        await self._interval_passes()
+        turn = self._turns.ask(self.state.config.commit_interval_ms, self._wake.set)
+        try:
+            while not (
+                turn.has_come
+                or self._closing
+                or self._failure is not None
+                or self._queue.waiting_bytes >= LARGE_COMMIT_BYTES
+            ):
+                self._wake.clear()
+                await self._wake.wait()
+            turn.begin()
+            yield
+        finally:
+            turn.end()
+
+    async def _interval_passes(self) -> None:
         config = self.state.config
         while not self._closing:
             left = self._began_at + config.commit_interval_ms / 1000 - self._monotonic()
