@@ -31,6 +31,27 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 12])
+def test_a_leader_that_has_caught_up_knows_that_its_state_is_new(
+    topics: Topics, pool: ThreadPoolExecutor, count: int
+) -> None:
+    create(topics)
+    passed_s = [0.0]
+
+    async def work() -> None:
+        leader = await lead(topics.open("t"), pool, monotonic=lambda: passed_s[0])
+        passed_s[0] = 100.0
+        assert leader.state_age_s >= 100
+        for _ in range(count):
+            _commit_elsewhere(topics, [Register(registers.lso(0), 0)])
+        await leader.catch_up()
+        assert leader.state_age_s == 0
+        assert leader.state.version == topics.open("t").state.version
+        await leader.close(10)
+
+    run(work)
+
+
 def _commit_elsewhere(topics: Topics, actions: Sequence[Action]) -> None:
     opened = topics.open("t")
 

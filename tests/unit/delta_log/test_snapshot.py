@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from tests.unit.delta_log.faults import FaultyStore
+from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 from mainstem.delta_log import Committer, LocalStore, OpenTopic, Store, TableState, load_table
@@ -32,7 +32,12 @@ from mainstem.delta_log.table import (
     write_checkpoint,
 )
 from mainstem.delta_log.table import commit_loop as commit_loop_module
-from mainstem.errors import LogDamagedError, UnknownTopicError, UnsupportedTableError
+from mainstem.errors import (
+    LogDamagedError,
+    StoreUnavailableError,
+    UnknownTopicError,
+    UnsupportedTableError,
+)
 
 HOURS_AGO_S = 2 * 3600
 
@@ -354,6 +359,22 @@ def test_refreshing_takes_what_lies_before_a_damaged_commit(store: LocalStore) -
         with pytest.raises(LogDamagedError):
             refresh_table(store, mine)
         assert mine.version == theirs.version - 4
+
+
+@pytest.mark.fault
+def test_refreshing_from_a_store_that_fails_now_and_then_gets_further_each_time(
+    store: LocalStore,
+) -> None:
+    mine, theirs = _some_table(store), load_table(store)
+    for _ in range(20):
+        commit(store, theirs.version + 1, [])
+        theirs.apply(theirs.version + 1, read_commit(store, theirs.version + 1))
+    path = commit_path(theirs.version - 3)
+    faulty = FaultyStore(store, times(2, "read", unavailable(), path))
+    with pytest.raises(StoreUnavailableError):
+        refresh_table(faulty, mine)
+    assert mine.version == theirs.version - 4
+    assert same_state(refresh_table(faulty, mine), theirs)
 
 
 def test_a_follower_finds_the_way_over_a_gap_that_other_software_has_left(

@@ -40,6 +40,7 @@ from mainstem.delta_log.table.committer import (
     Conflict,
     NotThere,
     OutcomeUnknown,
+    Run,
 )
 from mainstem.delta_log.table.snapshot import load_table
 from mainstem.delta_log.table.state import TableState
@@ -220,9 +221,11 @@ class AsyncCommits:
 
         Raises: As `commit_loop`.
         """
+        began_at = self._monotonic()
         await self._run(
             catch_up_loop(self.state, topic=self._opened.topic, policy=LEADER, epoch=self._epoch)
         )
+        self.caught_up_at = max(self.caught_up_at, began_at)
 
     async def until_ended(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` gives, unless `end` comes first: then its error."""
@@ -266,21 +269,19 @@ class AsyncCommits:
                 await self._pause(step.seconds)
                 told = None
                 continue
-            began_at = self._monotonic()
             told = await self._in_pool(
                 _take_step, self._opened.store, self._opened.topic, self._committer, step
             )
-            self._note(step, told, began_at)
+            self._note(step, told)
 
-    def _note(self, step: Step, told: Told, began_at: float) -> None:
+    def _note(self, step: Step, told: Told) -> None:
         """Counts an outcome, and says what an operator wants to know."""
         match told:
             case Committed():
                 self._metrics.table_commit("committed")
                 self.caught_up_at = self._monotonic()
                 self.trouble = None
-            case NotThere():
-                self.caught_up_at = began_at
+            case NotThere() | Run():
                 self.trouble = None
             case Conflict():
                 self.trouble = None

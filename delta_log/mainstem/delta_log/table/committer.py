@@ -48,7 +48,6 @@ _COMMIT_ID: Final = re.compile(rb'"commitId":"([0-9a-f]+)"')
 #: Then the log is listed again. A busy topic never lists.
 _PROVEN_S: Final = 30.0
 
-
 #: For so long a table that nobody commits to is followed by the name of its next version alone.
 #: Then its log is listed once: other software may have cleaned it, left a gap after the version
 #: that we know, and written no `_last_checkpoint`.
@@ -290,7 +289,11 @@ class Committer:
         return found if follows else Overtaken(version, maybe_ours=False)
 
     def read_run(self, version: int, after_id: str, count: int) -> Run:
-        """As `read`, of up to `count` versions, several at a time where the store is far away."""
+        """As `read`, of up to `count` versions, several at a time where the store is far away.
+
+        Where one of them cannot be read, those before it are as good as ever: it raises only for
+        the first.
+        """
         found: list[Conflict] = []
         versions = range(version, version + count)
         with contextlib.closing(read_ahead(self._store, map(commit_path, versions))) as contents:
@@ -300,10 +303,10 @@ class Committer:
                     actions = decode_commit(data, f"{self._store.uri}/{commit_path(at)}")
                 except NotFound:
                     break
-                except LogDamagedError:
+                except (LogDamagedError, StoreUnavailableError):
                     if not found:
                         raise
-                    count = len(found)  # those before it are as good as ever
+                    count = len(found)
                     break
                 found.append(Conflict(at, tuple(actions)))
         # Afterwards: what was read before the clean-up came is right.
