@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +74,15 @@ _TEXT_OR_BINARY = {
     pa.null(),
 }
 
+#: Made once: a schema makes its names and types anew each time that it is asked, and most requests
+#: have one record.
+_WIRE_NAMES = tuple(WIRE_SCHEMA.names)
+_WIRE_TIMESTAMP = WIRE_SCHEMA.field("timestamp").type
+_BINARY = pa.binary()
+
+#: Columns without headers of so few rows are made once.
+_FEW_ROWS_MAX = 64
+
 #: Names come from outside, and a gRPC status has room for some kilobytes.
 _NAME_SHOWN_MAX = 60
 
@@ -93,7 +103,7 @@ def normalise_wire_batch(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
     """
     names = batch.schema.names
     for name in names:
-        if name not in WIRE_SCHEMA.names:
+        if name not in _WIRE_NAMES:
             shown = _shown(name)
             raise InvalidRecordError(
                 f"the batch has a column {shown!r}; "
@@ -104,24 +114,24 @@ def normalise_wire_batch(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
             raise InvalidRecordError(f"the batch has the column {name!r} twice", column=name)
     rows = batch.num_rows
     columns = [
-        _binary_column(batch, "key", rows),
-        _binary_column(batch, "value", rows),
-        _headers_column(batch, rows),
-        _timestamp_column(batch, rows, now_ms),
+        _binary_column(batch, names, "key", rows),
+        _binary_column(batch, names, "value", rows),
+        _headers_column(batch, names, rows),
+        _timestamp_column(batch, names, rows, now_ms),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=WIRE_SCHEMA)
 
 
-def _binary_column(batch: pa.RecordBatch, name: str, rows: int) -> pa.Array:
-    if name not in batch.schema.names:
+def _binary_column(batch: pa.RecordBatch, names: list[str], name: str, rows: int) -> pa.Array:
+    if name not in names:
         if name == "key":
-            return pa.nulls(rows, pa.binary())
+            return pa.nulls(rows, _BINARY)
         raise InvalidRecordError("the batch has no column 'value'", column=name)
-    column = batch.column(name)
-    if column.type == pa.binary():
+    column = batch.column(names.index(name))
+    if column.type == _BINARY:
         return column
     if column.type in _TEXT_OR_BINARY:
-        return _cast(column, pa.binary(), name)
+        return _cast(column, _BINARY, name)
     raise InvalidRecordError(
         f"the column {name!r} has the Arrow type {_shown(str(column.type))}; "
         "it must be binary or string",
@@ -129,13 +139,22 @@ def _binary_column(batch: pa.RecordBatch, name: str, rows: int) -> pa.Array:
     )
 
 
-def _headers_column(batch: pa.RecordBatch, rows: int) -> pa.Array:
-    if "headers" not in batch.schema.names:
-        return pa.nulls(rows, HEADERS_TYPE)
-    column = batch.column("headers")
+def _no_headers(rows: int) -> pa.Array:
+    return _no_headers_kept(rows) if rows <= _FEW_ROWS_MAX else pa.nulls(rows, HEADERS_TYPE)
+
+
+@lru_cache(maxsize=_FEW_ROWS_MAX + 1)
+def _no_headers_kept(rows: int) -> pa.Array:
+    return pa.nulls(rows, HEADERS_TYPE)
+
+
+def _headers_column(batch: pa.RecordBatch, names: list[str], rows: int) -> pa.Array:
+    if "headers" not in names:
+        return _no_headers(rows)
+    column = batch.column(names.index("headers"))
     shape = column.type
     if pa.types.is_null(shape):
-        return pa.nulls(rows, HEADERS_TYPE)
+        return _no_headers(rows)
     if not (
         (pa.types.is_list(shape) or pa.types.is_large_list(shape))
         and pa.types.is_struct(shape.value_type)
@@ -169,11 +188,11 @@ def _shown(text: str) -> str:
     return text if len(text) <= _NAME_SHOWN_MAX else text[: _NAME_SHOWN_MAX - 3] + "..."
 
 
-def _timestamp_column(batch: pa.RecordBatch, rows: int, now_ms: int) -> pa.Array:
-    wanted = WIRE_SCHEMA.field("timestamp").type
-    if "timestamp" not in batch.schema.names:
+def _timestamp_column(batch: pa.RecordBatch, names: list[str], rows: int, now_ms: int) -> pa.Array:
+    wanted = _WIRE_TIMESTAMP
+    if "timestamp" not in names:
         return pa.array(np.full(rows, now_ms, dtype=np.int64)).view(wanted)
-    column = batch.column("timestamp")
+    column = batch.column(names.index("timestamp"))
     if column.type != wanted:
         if pa.types.is_null(column.type):
             column = pa.nulls(rows, wanted)
@@ -217,8 +236,8 @@ def table_timestamps(timestamps_ms: npt.NDArray[np.int64]) -> pa.Array:
 
 def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Bytes of each record of a wire batch: key, value, and headers with their overhead."""
-    sizes = _lengths(batch.column("key")) + _lengths(batch.column("value"))
-    headers = batch.column("headers")
+    keys, values, headers, _ = batch.columns
+    sizes = _lengths(keys) + _lengths(values)
     if headers.null_count < len(headers):
         entries = headers.flatten()
         entry_sizes = (
@@ -240,7 +259,7 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     if count == 0 or column.null_count == count or buffers[1] is None:
         return np.zeros(count, dtype=np.int64)
     offsets = np.frombuffer(buffers[1], np.int32, count + 1, 4 * column.offset)
-    lengths = np.diff(offsets).astype(np.int64)
+    lengths = offsets[1:].astype(np.int64) - offsets[:-1]
     if column.null_count:
         lengths[np.asarray(column.is_null())] = 0
     return lengths
