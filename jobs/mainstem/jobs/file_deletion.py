@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from mainstem.delta_log.store import Store
-from mainstem.delta_log.table import OpenTopic
+from mainstem.delta_log.table import (
+    Landed,
+    OpenTopic,
+    Register,
+    TableCommit,
+    TableState,
+    commit_beside_leader,
+)
 from mainstem.jobs.job import (
     SYSTEM_TABLES,
     Counts,
@@ -116,6 +123,25 @@ def deletion_plan(
         paths=tuple(paths),
         until_ms=until_ms,
     )
+
+
+def raise_register(
+    opened: OpenTopic, operation: str, register: Register, now_ms: int
+) -> Landed | None:
+    """Commits a register that says how far a vacuum is; None: the table's is as high already."""
+
+    def build(state: TableState) -> TableCommit | None:
+        if state.register_value(register.name) >= register.value:
+            return None
+        return TableCommit.of(
+            operation,
+            [register],
+            timestamp_ms=now_ms,
+            survives_appends=True,
+            frees_space=True,
+        )
+
+    return commit_beside_leader(opened, build)
 
 
 def partition_of(path: str) -> int:

@@ -16,10 +16,7 @@ from mainstem.delta_log.table import (
     OpenTopic,
     Register,
     Removals,
-    TableCommit,
-    TableState,
     check_replay,
-    commit_beside_leader,
     read_removals,
     registers,
 )
@@ -29,6 +26,7 @@ from mainstem.jobs.file_deletion import (
     DeletionPlan,
     FilesDeleted,
     deletion_plan,
+    raise_register,
 )
 from mainstem.jobs.job import NEVER_MS, JobOutcome, Plan, TableView
 
@@ -97,21 +95,9 @@ class Vacuum(DeletionJob):
     ) -> JobOutcome:
         outcome = super().commit(opened, plan, results, now_ms)
         assert isinstance(plan, DeletionPlan)
-
-        def build(state: TableState) -> TableCommit | None:
-            # So that the next run passes over them: they stay in the log for some time yet.
-            if state.register_value(registers.VACUUMED) >= plan.until_ms:
-                return None
-            done = Register(registers.VACUUMED, plan.until_ms)
-            return TableCommit.of(
-                "VACUUM",
-                [done],
-                timestamp_ms=now_ms,
-                frees_space=True,
-                survives_appends=True,
-            )
-
-        landed = commit_beside_leader(opened, build)
+        # So that the next run passes over them: they stay in the log for some time yet.
+        done = Register(registers.VACUUMED, plan.until_ms)
+        landed = raise_register(opened, "VACUUM", done, now_ms)
         if landed is None:
             return outcome
         return replace(outcome, attempts=landed.attempts, version=landed.version)

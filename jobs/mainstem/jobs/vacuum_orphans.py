@@ -23,16 +23,20 @@ from mainstem.delta_log.store import Store
 from mainstem.delta_log.table import (
     OpenTopic,
     Register,
-    TableCommit,
     TableState,
     check_replay,
-    commit_beside_leader,
     known_paths,
     load_table,
     registers,
 )
 from mainstem.errors import InvalidConfigError
-from mainstem.jobs.file_deletion import DeleteFiles, DeletionJob, DeletionPlan, deletion_plan
+from mainstem.jobs.file_deletion import (
+    DeleteFiles,
+    DeletionJob,
+    DeletionPlan,
+    deletion_plan,
+    raise_register,
+)
 from mainstem.jobs.job import Plan, TableView
 from mainstem.limits import UNCOMMITTED_FILE_MS_MAX
 
@@ -126,20 +130,8 @@ class VacuumOrphans(DeletionJob):
 
     def prepare(self, opened: OpenTopic, plan: Plan[DeleteFiles], now_ms: int) -> Plan[DeleteFiles]:
         assert isinstance(plan, DeletionPlan)
-
-        def build(state: TableState) -> TableCommit | None:
-            if state.register_value(registers.ORPHANED) >= plan.until_ms:
-                return None
-            said = Register(registers.ORPHANED, plan.until_ms)
-            return TableCommit.of(
-                "VACUUM ORPHANS",
-                [said],
-                timestamp_ms=now_ms,
-                survives_appends=True,
-                frees_space=True,
-            )
-
-        commit_beside_leader(opened, build)
+        said = Register(registers.ORPHANED, plan.until_ms)
+        raise_register(opened, "VACUUM ORPHANS", said, now_ms)
         # From here on no commit brings one of the files in. One may have, since they were listed.
         known = known_paths(opened.store)
         tasks = tuple(

@@ -58,6 +58,7 @@ class CommitWalk:
         self.first_version = 0
         #: Nothing of the topic's commits is missing.
         self._is_whole = False
+        self._is_from_zero = False
         self._files: dict[str, DataFile] = {}
         self._ends: dict[int, int] = {}
         self._numbers: dict[str, int] = {}
@@ -70,7 +71,7 @@ class CommitWalk:
         self.first_version = version = min(
             commits_written_ms(self._store), default=self._state.version + 1
         )
-        self._is_whole = version == 0
+        self._is_whole = self._is_from_zero = version == 0
         while version <= self._state.version:
             try:
                 data = self._store.read(commit_path(version))
@@ -79,7 +80,7 @@ class CommitWalk:
                 following = self._behind_clean_up(version)
                 if following is not None:
                     self._forget()
-                    self._is_whole = False
+                    self._is_whole = self._is_from_zero = False
                     self.first_version = version = following
                     continue
                 self._commits.add("COMMIT_WRONG", f"{commit_path(version)} is not there")
@@ -295,13 +296,19 @@ class CommitWalk:
                 f"with more: {after}",
             )
 
+    @property
+    def _checkpoint_wrong(self) -> str:
+        """The code where a checkpoint says something else than the commit files. It may be deleted
+        only where all of them are there, from the log's first: without, it has what they said."""
+        return "CHECKPOINT_WRONG" if self._is_from_zero else "COMMIT_WRONG"
+
     def _check_files(self) -> None:
         """The newest state must say of each file what the commit said that added it."""
         for file in self._state:
             added = self._files.get(file.path)
             if added is not None and replace(added, data_change=file.data_change) != file:
                 self._commits.add(
-                    "CHECKPOINT_WRONG",
+                    self._checkpoint_wrong,
                     f"checkpoint {self._state.checkpoint_version} and the commit files differ in "
                     f"what they say of {file.path}",
                 )
@@ -313,14 +320,14 @@ class CommitWalk:
         if files != set(self._files):
             example = min(files ^ set(self._files))
             self._commits.add(
-                "CHECKPOINT_WRONG",
+                self._checkpoint_wrong,
                 f"checkpoint {state.checkpoint_version} and the commit files name different data "
                 f"files, for one {example}",
             )
         for name, value in self._numbers.items():
             if registers.parse_producer(name) is None and state.register_value(name) != value:
                 self._commits.add(
-                    "CHECKPOINT_WRONG",
+                    self._checkpoint_wrong,
                     f"checkpoint {state.checkpoint_version} and the commit files differ in {name}: "
                     f"{state.register_value(name)} and {value}",
                 )
