@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from mainstem.delta_log import Committed, Committer, LocalStore, Topics
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import Action, Batch, Register, TableCommit, registers
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask
 from mainstem.jobs.keyed_compaction import KeyedCompaction
@@ -47,7 +47,7 @@ class Measured(KeyedCompaction):
         super().__init__()
         self._notes = notes
 
-    def run_task(self, store: Store, task: CleaningTask) -> CleaningResult:
+    def run_task(self, store: ObjectStore, task: CleaningTask) -> CleaningResult:
         result = super().run_task(store, task)
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         (self._notes / str(os.getpid())).write_text(str(peak_kib))

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from mainstem.delta_log import Store, read_data_file
+from mainstem.delta_log import ObjectStore, read_data_file
 from mainstem.delta_log.files import DataFileMissing
 from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.table import DataFile
@@ -112,7 +112,7 @@ def _read_files(
 
 
 def _read_part(
-    store: Store, plan: RangePlan, part: FilePart, columns: Sequence[str]
+    store: ObjectStore, plan: RangePlan, part: FilePart, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     start = max(plan.start, part.base_offset)
     end = min(plan.end, part.last_offset + 1)

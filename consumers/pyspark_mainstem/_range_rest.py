@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from mainstem.delta_log import Store, TableState, load_table
+from mainstem.delta_log import ObjectStore, TableState, load_table
 from mainstem.delta_log.files import DataFileMissing
 from mainstem.errors import OffsetOutOfRangeError, UnknownTopicError
 from pyspark_mainstem._offsets import OffsetRange, TopicPartition
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def plan_rest(
-    store: Store,
+    store: ObjectStore,
     plan: RangePlan,
     next_offset: int,
     missing: DataFileMissing,
@@ -58,7 +58,7 @@ def plan_rest(
     return rest
 
 
-def _newest(store: Store, plan: RangePlan) -> TableState:
+def _newest(store: ObjectStore, plan: RangePlan) -> TableState:
     try:
         state = load_table(store)
         if state.topic_id == plan.topic_id and not state.deleted:

@@ -4,7 +4,7 @@ by commit.
 
 from __future__ import annotations
 
-from mainstem.delta_log import OpenTopic, Store, TableState, Topics
+from mainstem.delta_log import ObjectStore, OpenTopic, TableState, Topics
 from mainstem.delta_log.store import open_warehouse
 from mainstem.errors import UnknownTopicError
 
@@ -43,7 +43,7 @@ class TopicTables:
         self._tables[topic] = table
         return table.state
 
-    def store(self, topic: str) -> Store:
+    def store(self, topic: str) -> ObjectStore:
         """The store of a topic that `get` found."""
         return self._tables[topic].store
 

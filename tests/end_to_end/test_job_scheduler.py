@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from tests.unit.jobs.topic_tables import Appends, all_records, check_verified
 
 from mainstem.cli._commands import cli
-from mainstem.delta_log import LocalStore, Store, Topics, load_table
+from mainstem.delta_log import LocalStore, ObjectStore, Topics, load_table
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.job_history import read_history
 
@@ -272,7 +272,7 @@ def test_a_scheduler_that_is_killed_in_the_middle_of_a_job_is_followed_and_loses
     store.close()
 
 
-def stored(table: Store) -> set[str]:
+def stored(table: ObjectStore) -> set[str]:
     """The data files in the store, by path, whether the table knows them or not."""
     root = Path(table.uri)
     return {str(path.relative_to(root)) for path in root.glob("partition=*/*.parquet")}

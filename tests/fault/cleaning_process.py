@@ -14,7 +14,7 @@ import sys
 import time
 from unittest.mock import patch
 
-from mainstem.delta_log import Committer, LocalStore, Store
+from mainstem.delta_log import Committer, LocalStore, ObjectStore
 from mainstem.delta_log.table import CommitOutcome, LiveTable, TableCommit, create_checkpoint
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.runner import run_job
@@ -56,7 +56,7 @@ def main(warehouse: str, name: str, step: str, now_ms: int) -> None:
             _stop()
         delete(store, path)
 
-    def written(store: Store, live: LiveTable) -> int:
+    def written(store: ObjectStore, live: LiveTable) -> int:
         version = create_checkpoint(store, live)
         if step == "checkpoint":
             _stop()

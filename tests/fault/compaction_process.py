@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from mainstem.delta_log import Committer, Store
+from mainstem.delta_log import Committer, ObjectStore
 from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.table import CommitOutcome, TableCommit, Topics
 from mainstem.jobs.compaction import Compaction, Merge, Merged
@@ -32,7 +32,7 @@ class _StoppedWhenWritten(Compaction):
         super().__init__(min_age_ms=0)
         self._mark = mark
 
-    def run_task(self, store: Store, task: Merge) -> Merged:
+    def run_task(self, store: ObjectStore, task: Merge) -> Merged:
         done = super().run_task(store, task)
         self._mark.touch()
         time.sleep(WORKER_STOPS_S)

@@ -19,7 +19,7 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainstem.delta_log import Committed, Committer, Conflict, Store, Topics
+from mainstem.delta_log import Committed, Committer, Conflict, ObjectStore, Topics
 from mainstem.delta_log.store import open_warehouse
 from mainstem.delta_log.table import (
     Action,
@@ -58,7 +58,7 @@ def main(warehouse: str, seed: str, topics: list[str]) -> None:
 
 
 def _change_setting(
-    store: Store, state: TableState, dice: random.Random, done: Counter[str]
+    store: ObjectStore, state: TableState, dice: random.Random, done: Counter[str]
 ) -> None:
     for _ in range(_ATTEMPTS_MAX):
         metadata = altered_config(state, {"retention.ms": dice.randint(1, 10**9)}, [])
@@ -67,7 +67,9 @@ def _change_setting(
             return
 
 
-def _merge_files(store: Store, state: TableState, dice: random.Random, done: Counter[str]) -> None:
+def _merge_files(
+    store: ObjectStore, state: TableState, dice: random.Random, done: Counter[str]
+) -> None:
     files = state.files(dice.randrange(state.partition_count)).sorted()
     if len(files) < 2:
         return
@@ -88,7 +90,7 @@ def _merge_files(store: Store, state: TableState, dice: random.Random, done: Cou
 
 
 def _commit(
-    store: Store, state: TableState, operation: str, actions: list[Action], done: Counter[str]
+    store: ObjectStore, state: TableState, operation: str, actions: list[Action], done: Counter[str]
 ) -> bool:
     """One attempt. False: another writer was first, and `state` has its commit."""
     commit = TableCommit.of(operation, actions, timestamp_ms=wall_clock_ms())
@@ -102,7 +104,7 @@ def _commit(
     return False
 
 
-def _merged(store: Store, old: list[DataFile]) -> DataFile:
+def _merged(store: ObjectStore, old: list[DataFile]) -> DataFile:
     tables = []
     for file in old:
         with store.open(file.path) as source:

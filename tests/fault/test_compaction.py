@@ -25,7 +25,7 @@ from tests.unit.jobs.topic_tables import (
 )
 
 from mainstem.client import AdminClient, Consumer, Producer
-from mainstem.delta_log import LocalStore, Store, Topics, load_table
+from mainstem.delta_log import LocalStore, ObjectStore, Topics, load_table
 from mainstem.delta_log.store import StoreFolder
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import OutcomeKind
@@ -84,7 +84,7 @@ def _wait_for_file(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-def _orphans(store: Store) -> int:
+def _orphans(store: ObjectStore) -> int:
     active = {file.path for file in load_table(store)}
     return sum(
         f"partition={partition}/{info.name}" not in active

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from mainstem.delta_log import (
+    ObjectStore,
     OpenTopic,
-    Store,
     TableState,
     Topics,
     read_data_file,
@@ -229,7 +229,11 @@ class Follower:
             self._failure = error
 
     def _poll(
-        self, topic: str, store: Store, state: TableState, positions: dict[tuple[str, int], int]
+        self,
+        topic: str,
+        store: ObjectStore,
+        state: TableState,
+        positions: dict[tuple[str, int], int],
     ) -> None:
         for partition in range(self._topics[topic]):
             start, end = positions[topic, partition], state.log_end_offset(partition)
@@ -253,7 +257,7 @@ def open_topics(warehouse: Path, topics: Iterable[str]) -> Iterator[dict[str, Op
 
 
 def read_runs(
-    store: Store, state: TableState, partition: int, start_offset: int, end_offset: int
+    store: ObjectStore, state: TableState, partition: int, start_offset: int, end_offset: int
 ) -> tuple[Run, ...]:
     """The records of [start_offset, end_offset), as runs of one producer."""
     runs: list[Run] = []

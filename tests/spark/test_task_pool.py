@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.spark.conftest import WAIT_S
 
-from mainstem.delta_log import LocalStore, OpenTopic, Store, Topics
+from mainstem.delta_log import LocalStore, ObjectStore, OpenTopic, Topics
 from mainstem.jobs.job import (
     NOTHING,
     Job,
@@ -48,7 +48,7 @@ class Sleeper(Job[Nap, TaskResult]):
         naps = tuple(Nap(64 * MIB, self._begun) for _ in range(20))
         return Plan(table.topic, table.folder, table.state.version, naps, (PlanLine(0, "sleep"),))
 
-    def run_task(self, store: Store, task: Nap) -> TaskResult:
+    def run_task(self, store: ObjectStore, task: Nap) -> TaskResult:
         Path(task.begun).touch()
         time.sleep(3_600)
         return TaskResult()

@@ -21,7 +21,7 @@ from tests.spark.conftest import WAIT_S
 from tests.unit.jobs.topic_tables import Record, all_records, check_verified
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
-from mainstem.delta_log import Store, load_table
+from mainstem.delta_log import ObjectStore, load_table
 from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import TOPICS, wall_clock_ms
 from mainstem.jobs.job import Job, OutcomeKind
@@ -56,7 +56,7 @@ class WorkerDeaths:
     calls_done: int
 
     @contextlib.contextmanager
-    def near(self, store: Store) -> Iterator[None]:
+    def near(self, store: ObjectStore) -> Iterator[None]:
         """Around a task: `store` is its own."""
         if not store.uri.endswith(f"/{VICTIM}"):
             yield
@@ -108,7 +108,7 @@ class DeadlyTasks(Job[Any, Any]):
 
     deaths: WorkerDeaths
 
-    def run_task(self, store: Store, task: Any) -> Any:
+    def run_task(self, store: ObjectStore, task: Any) -> Any:
         with self.deaths.near(store):
             return super().run_task(store, task)
 

@@ -24,7 +24,7 @@ import structlog
 from mainstem.consumers.live_rows import LiveRows, Placed
 from mainstem.delta_log.append import Appended, Appender
 from mainstem.delta_log.files import Slice
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import (
     Action,
     Remove,
@@ -118,7 +118,7 @@ class OffsetsRewriter:
     def __init__(
         self,
         appender: Appender,
-        store: Store,
+        store: ObjectStore,
         live: LiveRows,
         pool: Executor,
         now_ms: Callable[[], int],

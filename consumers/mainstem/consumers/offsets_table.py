@@ -19,7 +19,7 @@ from mainstem.consumers.offsets_rewriting import OffsetsRewriter, append_rows
 from mainstem.delta_log.append import Appended, Appender, ByteBudget
 from mainstem.delta_log.files import RollUpMemory, read_data_file
 from mainstem.delta_log.metrics import AppenderMetrics
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import SYSTEM, LogClock, OpenTopic, Topics
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
 from mainstem.limits import KIB, MIB
@@ -64,7 +64,7 @@ class OffsetsTable:
     @classmethod
     async def lead(
         cls,
-        store: Store,
+        store: ObjectStore,
         pool: Executor,
         *,
         budget: ByteBudget,
@@ -188,7 +188,7 @@ class OffsetsTable:
         await self._appender.close(timeout_s)
 
 
-def _open(store: Store) -> OpenTopic:
+def _open(store: ObjectStore) -> OpenTopic:
     tables = Topics(store, folder=SYSTEM)
     try:
         return tables.open(NAME)

@@ -3,7 +3,7 @@
 from mainstem.delta_log.append import Appended, Appender, ByteBudget, CommittedRecords
 from mainstem.delta_log.files import RollUpMemory, Slice, read_data_file
 from mainstem.delta_log.metrics import AppenderMetrics
-from mainstem.delta_log.store import LocalStore, Store
+from mainstem.delta_log.store import LocalStore, ObjectStore
 from mainstem.delta_log.table import (
     Committed,
     Committer,
@@ -25,11 +25,11 @@ __all__ = [
     "Committer",
     "Conflict",
     "LocalStore",
+    "ObjectStore",
     "OpenTopic",
     "OutcomeUnknown",
     "RollUpMemory",
     "Slice",
-    "Store",
     "TableState",
     "Topics",
     "load_table",

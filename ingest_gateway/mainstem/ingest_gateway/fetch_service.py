@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log import Store
+from mainstem.delta_log import ObjectStore
 from mainstem.delta_log.append import CommittedRecords
 from mainstem.errors import (
     BackPressureError,
@@ -73,7 +73,7 @@ class FetchService:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         registry: TopicRegistry,
         config: GatewayConfig,
         metrics: GatewayMetrics,

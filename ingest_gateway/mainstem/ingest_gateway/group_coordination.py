@@ -20,7 +20,7 @@ from mainstem.config import GatewayConfig
 from mainstem.consumers import Beat, Coordinator, CoordinatorRules, Heartbeat, TopicInfo
 from mainstem.consumers.offset_rows import GroupRow, Row, StoredOffset, expired, offset_row
 from mainstem.consumers.offsets_table import QUEUE_BYTES, OffsetsTable
-from mainstem.delta_log import Appender, ByteBudget, Store, TableState
+from mainstem.delta_log import Appender, ByteBudget, ObjectStore, TableState
 from mainstem.errors import (
     MainstemError,
     NotLeaderError,
@@ -84,7 +84,7 @@ class GroupCoordination:
     def __init__(
         self,
         registry: TopicRegistry,
-        store: Store,
+        store: ObjectStore,
         config: GatewayConfig,
         metrics: GatewayMetrics,
         pool: ThreadPoolExecutor,

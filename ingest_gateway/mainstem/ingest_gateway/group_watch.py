@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 import structlog
 
 from mainstem.consumers.offsets_table import NAME
-from mainstem.delta_log import Store
+from mainstem.delta_log import ObjectStore
 from mainstem.delta_log.table import SYSTEM, Topics
 from mainstem.errors import MainstemError
 from mainstem.ingest_gateway.group_coordination import GroupCoordination
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 WATCH_EVERY_S = 30.0
 
 
-async def watch_groups(coordination: GroupCoordination, store: Store, pool: Executor) -> None:
+async def watch_groups(coordination: GroupCoordination, store: ObjectStore, pool: Executor) -> None:
     """Begins to coordinate where there are offsets and nobody does, until it is cancelled.
 
     A coordinator begins when somebody asks. A group whose members are all dead asks nothing, and

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainstem.delta_log import Store
+from mainstem.delta_log import ObjectStore
 from mainstem.delta_log.files import offset_statistics, open_data_file
 from mainstem.delta_log.table import DataFile
 from mainstem.limits import FETCH_CURSORS_MAX, MIB
@@ -35,7 +35,7 @@ class Cursor:
     """
 
     def __init__(
-        self, store: Store, file: DataFile, columns: Sequence[str], start_offset: int
+        self, store: ObjectStore, file: DataFile, columns: Sequence[str], start_offset: int
     ) -> None:
         self._file = file
         self._columns = tuple(columns)
@@ -121,7 +121,9 @@ class History:
         self._kept: OrderedDict[_Key, Cursor] = OrderedDict()
         self._lock = threading.Lock()
 
-    def open(self, store: Store, file: DataFile, columns: Sequence[str], offset: int) -> Cursor:
+    def open(
+        self, store: ObjectStore, file: DataFile, columns: Sequence[str], offset: int
+    ) -> Cursor:
         """A cursor of the caller's own at that offset of the file.
 
         Raises:

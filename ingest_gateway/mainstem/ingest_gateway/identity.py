@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log import Store, Topics
+from mainstem.delta_log import ObjectStore, Topics
 from mainstem.delta_log.store import Warehouse, parse_warehouse
 from mainstem.delta_log.system import WAREHOUSE_FILE, make_warehouse_id, read_warehouse_id
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalInUse
@@ -83,7 +83,7 @@ def _take(parent: Path, wanted: str, durable: bool) -> tuple[str, LocalWalFiles]
     )
 
 
-def _match(wal: Wal, store: Store) -> None:
+def _match(wal: Wal, store: ObjectStore) -> None:
     """Makes sure that a log and a warehouse belong together, and has the log say so from now on.
 
     Otherwise all its topics would be missing, as if they had been deleted: when the warehouse's

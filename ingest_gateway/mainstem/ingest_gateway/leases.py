@@ -22,7 +22,7 @@ from typing import TypeVar
 import structlog
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log import Store
+from mainstem.delta_log import ObjectStore
 from mainstem.delta_log.system import ClusterTable, GatewayRow
 from mainstem.delta_log.table import OpenTopic, time_elapsed_s, wall_clock_ms
 from mainstem.errors import MainstemError, NotLeaderError
@@ -64,7 +64,7 @@ class Leases:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         config: GatewayConfig,
         gateway_id: str,
         address: str,

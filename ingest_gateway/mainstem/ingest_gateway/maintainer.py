@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from mainstem.delta_log import OpenTopic, Store
+from mainstem.delta_log import ObjectStore, OpenTopic
 from mainstem.delta_log.table import (
     LAST_CHECKPOINT,
     LiveTable,
@@ -40,7 +40,9 @@ class Maintainer:
         self._not_before: dict[str, float] = {}
         self._closing = False
         #: The store through which a topic's log was looked at, while it is led.
-        self._looked_at: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
+        self._looked_at: weakref.WeakValueDictionary[str, ObjectStore] = (
+            weakref.WeakValueDictionary()
+        )
 
     def committed(self, opened: OpenTopic, interval_commits: int | None = None) -> None:
         """Notes a commit; starts a checkpoint when it is due. Never blocks and never raises.

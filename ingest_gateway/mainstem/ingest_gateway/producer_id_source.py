@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Final, TypeVar
 
-from mainstem.delta_log import Store
+from mainstem.delta_log import ObjectStore
 from mainstem.delta_log.append import ProducerIds
 from mainstem.delta_log.system import ProducerIdsTable
 from mainstem.delta_log.table import OpenTopic
@@ -26,7 +26,10 @@ class ProducerIdSource:
     """
 
     def __init__(
-        self, store: Store, pool: Executor, on_commit: Callable[[OpenTopic], None] = lambda _: None
+        self,
+        store: ObjectStore,
+        pool: Executor,
+        on_commit: Callable[[OpenTopic], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._pool = pool

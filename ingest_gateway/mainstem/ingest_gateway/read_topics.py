@@ -12,7 +12,7 @@ import asyncio
 from collections import OrderedDict
 from concurrent.futures import Executor
 
-from mainstem.delta_log import OpenTopic, Store, TableState, Topics
+from mainstem.delta_log import ObjectStore, OpenTopic, TableState, Topics
 from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import TOPICS, time_elapsed_s
 from mainstem.errors import MainstemError
@@ -43,7 +43,7 @@ class ReadTopic:
         store: Where its files are.
     """
 
-    def __init__(self, topic: str, store: Store) -> None:
+    def __init__(self, topic: str, store: ObjectStore) -> None:
         self.topic = topic
         self.store = store
         #: Of the table that is read; empty until that is known.
@@ -76,7 +76,7 @@ class ReadTopic:
 class ReadTopics:
     """Lives on the event loop; the store's calls run in `pool`."""
 
-    def __init__(self, store: Store, registry: TopicRegistry, pool: Executor) -> None:
+    def __init__(self, store: ObjectStore, registry: TopicRegistry, pool: Executor) -> None:
         self._store = store
         self._topics = Topics(store)
         self._registry = registry

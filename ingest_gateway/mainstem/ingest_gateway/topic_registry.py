@@ -18,9 +18,9 @@ from mainstem.delta_log import (
     Appender,
     ByteBudget,
     CommittedRecords,
+    ObjectStore,
     OpenTopic,
     RollUpMemory,
-    Store,
     TableState,
     Topics,
 )
@@ -75,7 +75,11 @@ class TopicRegistry:
     """
 
     def __init__(
-        self, store: Store, config: GatewayConfig, metrics: GatewayMetrics, pool: ThreadPoolExecutor
+        self,
+        store: ObjectStore,
+        config: GatewayConfig,
+        metrics: GatewayMetrics,
+        pool: ThreadPoolExecutor,
     ) -> None:
         self._topics = Topics(store)
         self._config = config

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
 from mainstem.delta_log.files import DataFileMissing, read_data_file, write_data_files
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import (
     Action,
     DataFile,
@@ -145,7 +145,7 @@ class Compaction(Job[Merge, Merged]):
                 lines.append(PlanLine(partition, what, counts))
         return Plan(table.topic, table.folder, state.version, tuple(tasks), tuple(lines), due_ms)
 
-    def run_task(self, store: Store, task: Merge) -> Merged:
+    def run_task(self, store: ObjectStore, task: Merge) -> Merged:
         try:
             files = write_data_files(
                 store,
@@ -201,7 +201,9 @@ class Compaction(Job[Merge, Merged]):
 class _Swap:
     """One table commit: the merges whose files are all still active; the others are left out."""
 
-    def __init__(self, store: Store, merges: Sequence[tuple[Merge, Merged]], now_ms: int) -> None:
+    def __init__(
+        self, store: ObjectStore, merges: Sequence[tuple[Merge, Merged]], now_ms: int
+    ) -> None:
         self._store = store
         self._merges = merges
         self._now_ms = now_ms
@@ -313,7 +315,7 @@ def _cut(run: Sequence[DataFile], task_bytes: int) -> Iterator[list[DataFile]]:
         yield part
 
 
-def _records(store: Store, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
+def _records(store: ObjectStore, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     """All records of the files.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import (
     Landed,
     OpenTopic,
@@ -71,7 +71,7 @@ class DeletionJob(Job[DeleteFiles, FilesDeleted]):
 
     system_tables: ClassVar[tuple[str, ...]] = SYSTEM_TABLES
 
-    def run_task(self, store: Store, task: DeleteFiles) -> FilesDeleted:
+    def run_task(self, store: ObjectStore, task: DeleteFiles) -> FilesDeleted:
         _delete(store, task.paths)
         return FilesDeleted()
 
@@ -151,7 +151,7 @@ def partition_of(path: str) -> int:
     return int(number) if name == "partition" and number.isdecimal() else -1
 
 
-def _delete(store: Store, paths: Iterable[str]) -> None:
+def _delete(store: ObjectStore, paths: Iterable[str]) -> None:
     """Deletes files. One that is gone already is no error."""
     for path in paths:
         store.delete(path)

@@ -1,7 +1,7 @@
 """What a maintenance job is: a pure plan, tasks that write data files, and table commits.
 
-Spark never commits to a topic table. A task reads data files and writes new ones through `Store`,
-in whatever process; the driver makes them part of the log, with the same committer as a gateway.
+Spark never commits to a topic table. A task reads data files and writes new ones through an
+`ObjectStore`, in whatever process; the driver makes them part of the log, with the same committer as a gateway.
 Everything here is pickled on its way to a task and back.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final, Generic, Self, TypeVar
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import TOPICS, DataFile, OpenTopic, TableState
 
 
@@ -207,7 +207,7 @@ class Job(ABC, Generic[T, R]):
     system_tables: ClassVar[tuple[str, ...]] = ()
     tasks_stand_alone: ClassVar[bool] = False
 
-    def begin(self, warehouse: Store) -> None:
+    def begin(self, warehouse: ObjectStore) -> None:
         """Looks at the warehouse, once, before any table is planned. Reads only; blocks.
 
         Raises:
@@ -241,7 +241,7 @@ class Job(ABC, Generic[T, R]):
         """
         return plan
 
-    def run_task(self, store: Store, task: T) -> R:
+    def run_task(self, store: ObjectStore, task: T) -> R:
         """Does a task of the plan: reads and writes data files, commits nothing. Blocks.
 
         Runs in a Spark task, perhaps on another machine and perhaps more than once.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import (
     SYSTEM,
     Batch,
@@ -100,7 +100,7 @@ class JobRun:
 class JobHistory:
     """The table, open; made if it is not there. Calls block; one caller at a time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         tables = Topics(store, folder=SYSTEM)
         try:
             self._opened = tables.open(NAME)
@@ -165,7 +165,7 @@ class JobHistory:
 
 
 def read_history(
-    store: Store, *, job: str | None = None, topic: str | None = None, limit: int = 100
+    store: ObjectStore, *, job: str | None = None, topic: str | None = None, limit: int = 100
 ) -> list[JobRun]:
     """The newest runs first.
 

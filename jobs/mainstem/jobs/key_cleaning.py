@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mainstem.delta_log.files import DataFileMissing, read_data_file, write_data_files
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import DataFile, file_time_ms
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import Task, TaskResult
@@ -89,7 +89,7 @@ class _Judged(NamedTuple):
     kept: npt.NDArray[np.uint8] | None
 
 
-def clean_partition(store: Store, task: CleaningTask) -> CleaningResult:
+def clean_partition(store: ObjectStore, task: CleaningTask) -> CleaningResult:
     """Does a task. Blocks.
 
     Raises:
@@ -103,7 +103,7 @@ def clean_partition(store: Store, task: CleaningTask) -> CleaningResult:
         return CleaningResult(task.cleaned_offset, False, (), (), superseded=True)
 
 
-def _clean(store: Store, task: CleaningTask) -> CleaningResult:
+def _clean(store: ObjectStore, task: CleaningTask) -> CleaningResult:
     keys = OffsetMap(task.map_bytes_max)
     end_offset = _remember(store, task, keys)
     judged = _judge(store, task, keys)
@@ -128,7 +128,7 @@ def _clean(store: Store, task: CleaningTask) -> CleaningResult:
     )
 
 
-def _remember(store: Store, task: CleaningTask, keys: OffsetMap) -> int:
+def _remember(store: ObjectStore, task: CleaningTask, keys: OffsetMap) -> int:
     """Puts the keys of the records in [cleaned_offset, end_offset) into the map, until it is full.
 
     Returns the end of what it has.
@@ -146,7 +146,7 @@ def _remember(store: Store, task: CleaningTask, keys: OffsetMap) -> int:
     return task.end_offset
 
 
-def _judge(store: Store, task: CleaningTask, keys: OffsetMap) -> list[_Judged]:
+def _judge(store: ObjectStore, task: CleaningTask, keys: OffsetMap) -> list[_Judged]:
     """What stays of each file."""
     judge = _Judge(task, keys)
     judged: list[_Judged] = []
@@ -246,7 +246,7 @@ class _Judge:
 
 
 def _column_batches(
-    store: Store, file: DataFile, columns: Sequence[str]
+    store: ObjectStore, file: DataFile, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The columns of a file; instead of values, whether they are missing."""
     for batch in read_data_file(store, file, *_EVERYWHERE, columns):
@@ -276,7 +276,7 @@ def _groups(
     return [group for group in groups if any(one.kept is not None for one in group)]
 
 
-def _kept_records(store: Store, group: Sequence[_Judged]) -> Iterator[pa.RecordBatch]:
+def _kept_records(store: ObjectStore, group: Sequence[_Judged]) -> Iterator[pa.RecordBatch]:
     for file, kept in group:
         bits = None if kept is None else np.unpackbits(kept, count=file.record_count).view(np.bool_)
         row = 0

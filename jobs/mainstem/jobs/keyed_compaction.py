@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue, TopicConfig
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system import last_heartbeat_ms
 from mainstem.delta_log.table import (
     SYSTEM,
@@ -98,7 +98,7 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
         #: When a gateway was heard of last.
         self._alive_ms = 0
 
-    def begin(self, warehouse: Store) -> None:
+    def begin(self, warehouse: ObjectStore) -> None:
         self._alive_ms = last_heartbeat_ms(warehouse)
 
     @classmethod
@@ -151,7 +151,7 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
         )
         return Plan(table.topic, table.folder, state.version, tuple(tasks), tuple(lines), due_ms)
 
-    def run_task(self, store: Store, task: CleaningTask) -> CleaningResult:
+    def run_task(self, store: ObjectStore, task: CleaningTask) -> CleaningResult:
         return clean_partition(store, task)
 
     def commit(
@@ -197,7 +197,7 @@ class _Commit:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         folder: str,
         cleanings: Sequence[tuple[CleaningTask, CleaningResult]],
         now_ms: int,

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system import last_heartbeat_ms
 from mainstem.delta_log.table import (
     SYSTEM,
@@ -146,7 +146,7 @@ class Retention(Job[Task, TaskResult]):
         #: When a gateway was heard of last.
         self._alive_ms = 0
 
-    def begin(self, warehouse: Store) -> None:
+    def begin(self, warehouse: ObjectStore) -> None:
         self._alive_ms = last_heartbeat_ms(warehouse)
 
     @classmethod

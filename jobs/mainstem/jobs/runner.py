@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mainstem.delta_log.store import Store, StoreFolder, open_warehouse
+from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
 from mainstem.delta_log.table import (
     SYSTEM,
     TOPICS,
@@ -182,7 +182,7 @@ def run_job(
     return sorted(rows, key=lambda row: row.topic)
 
 
-def _write_history(store: Store, rows: Sequence[JobRun]) -> None:
+def _write_history(store: ObjectStore, rows: Sequence[JobRun]) -> None:
     # What was done is done: a history that cannot be written is no failure of the job.
     try:
         JobHistory(store).append(rows)
@@ -345,7 +345,7 @@ def spread(tasks: Sequence[TableTask], parallelism: int) -> list[list[TableTask]
 
 
 def _plan_tables(
-    store: Store, job: Job[Any, Any], topics: Iterable[str], now_ms: int, quiet: QuietTables
+    store: ObjectStore, job: Job[Any, Any], topics: Iterable[str], now_ms: int, quiet: QuietTables
 ) -> list[_Table]:
     """Opens and plans. A table with something to do stays open; one that fails has its outcome, and
     one that is passed over as well."""
@@ -395,7 +395,7 @@ def _plan_tables(
     return found
 
 
-def _is_quiet(store: Store, table: _Table, mark: VersionMark | None) -> bool:
+def _is_quiet(store: ObjectStore, table: _Table, mark: VersionMark | None) -> bool:
     """Whether the table still is at the version at which there was nothing to do."""
     if mark is None:
         return False

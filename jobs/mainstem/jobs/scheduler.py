@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import wall_clock_ms, write_checkpoint
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import OutcomeKind
@@ -69,7 +69,7 @@ class Scheduler:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         config: JobsConfig,
         run_job: Callable[[str, JobSettings], RunEnd],
         abandon: Callable[[], None] = lambda: None,

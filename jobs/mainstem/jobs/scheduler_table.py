@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system import RowTable
 from mainstem.delta_log.table import SYSTEM, Topics
 
@@ -71,7 +71,7 @@ Changes = Mapping[str, LeaseRow | JobRow | None]
 class SchedulerTable(RowTable[LeaseRow | JobRow]):
     """The table, open; made if it is not there. Calls block; one caller at a time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         super().__init__(store, NAME, operation="SCHEDULE", encode=asdict, decode=_decode)
 
 
@@ -91,7 +91,7 @@ def jobs_of(rows: Rows) -> dict[str, JobRow]:
     return {key.removeprefix(_JOB): row for key, row in rows.items() if isinstance(row, JobRow)}
 
 
-def set_paused(store: Store, job: str, paused: bool, now_ms: int) -> bool:
+def set_paused(store: ObjectStore, job: str, paused: bool, now_ms: int) -> bool:
     """Pauses or resumes a job, whether a scheduler runs or not. Blocks.
 
     A job that is resumed comes at its next time; what the pause left out is not caught up.
@@ -117,7 +117,7 @@ def set_paused(store: Store, job: str, paused: bool, now_ms: int) -> bool:
     return changed
 
 
-def read_rows(store: Store) -> dict[str, LeaseRow | JobRow]:
+def read_rows(store: ObjectStore) -> dict[str, LeaseRow | JobRow]:
     """All rows; none where nothing was ever scheduled. Blocks.
 
     Raises:
@@ -130,7 +130,7 @@ def read_rows(store: Store) -> dict[str, LeaseRow | JobRow]:
     return found
 
 
-def _on_table(store: Store, act: Callable[[SchedulerTable], None]) -> None:
+def _on_table(store: ObjectStore, act: Callable[[SchedulerTable], None]) -> None:
     act(SchedulerTable(store))
 
 

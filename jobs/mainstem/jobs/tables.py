@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from mainstem.delta_log.store import Store, StoreFolder, open_warehouse
+from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
 from mainstem.delta_log.table import TOPICS, Topics, load_table
 from mainstem.errors import UnknownTopicError
 
@@ -90,7 +90,7 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _names(store: Store, topics: Iterable[str]) -> dict[str, str]:
+def _names(store: ObjectStore, topics: Iterable[str]) -> dict[str, str]:
     """The view of each topic: its own name, or one with the topic id where only case tells it from
     another.
     """
@@ -105,7 +105,7 @@ def _names(store: Store, topics: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _topic_id(store: Store, topic: str) -> str | None:
+def _topic_id(store: ObjectStore, topic: str) -> str | None:
     """The id of the topic; None when it was deleted a moment ago."""
     try:
         return load_table(StoreFolder(store, f"{TOPICS}/{topic}")).topic_id

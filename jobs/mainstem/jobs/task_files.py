@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from mainstem.config import TopicConfig
 from mainstem.delta_log.files import DataFileMissing
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import (
     Build,
     DataFile,
@@ -81,7 +81,7 @@ def commit_groups(results: Iterable[T], file_count: Callable[[T], int]) -> Itera
         yield group
 
 
-def check_superseded(store: Store, missing: DataFileMissing) -> None:
+def check_superseded(store: ObjectStore, missing: DataFileMissing) -> None:
     """A file that a task does not find is one that another writer removed first, or lost.
 
     Raises:
@@ -154,7 +154,7 @@ def left_out(superseded: str, given_up_count: int) -> str:
     return "; ".join(parts)
 
 
-def delete_files(store: Store, files: Iterable[DataFile]) -> None:
+def delete_files(store: ObjectStore, files: Iterable[DataFile]) -> None:
     """Removes files that were never part of the table. What cannot be removed is for vacuum."""
     for file in files:
         with contextlib.suppress(MainstemError):

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mainstem.delta_log.store import Store, StoreFolder, open_warehouse
+from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import Job, Task, TaskResult
 
@@ -74,7 +74,7 @@ class Share:
         finally:
             store.close()
 
-    def _run_task(self, store: Store, one: TableTask) -> TaskResult | TaskFailure:
+    def _run_task(self, store: ObjectStore, one: TableTask) -> TaskResult | TaskFailure:
         table = StoreFolder(store, f"{one.folder}/{one.topic}")
         try:
             result: TaskResult = self.job.run_task(table, one.task)

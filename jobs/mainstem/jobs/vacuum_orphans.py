@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import (
     OpenTopic,
     Register,
@@ -143,7 +143,7 @@ class VacuumOrphans(DeletionJob):
         )
 
 
-def list_data_files(store: Store) -> list[StoredFile]:
+def list_data_files(store: ObjectStore) -> list[StoredFile]:
     """Every file with the name of a data file. What has another name is not ours."""
     return [
         StoredFile(

@@ -28,7 +28,7 @@ from mainstem.consumers.offset_rows import (
 )
 from mainstem.consumers.offsets_table import OffsetsTable
 from mainstem.delta_log.append import ByteBudget
-from mainstem.delta_log.store import LocalStore, Store
+from mainstem.delta_log.store import LocalStore, ObjectStore
 from mainstem.delta_log.table import TableState, load_table
 from mainstem.errors import FencedError
 
@@ -38,7 +38,7 @@ DAY_MS = 86_400_000
 
 @asynccontextmanager
 async def led(
-    warehouse: Path, store: Store | None = None, close_s: float = WAIT_S
+    warehouse: Path, store: ObjectStore | None = None, close_s: float = WAIT_S
 ) -> AsyncIterator[OffsetsTable]:
     """The table, led by this test."""
     store = store or LocalStore(warehouse)

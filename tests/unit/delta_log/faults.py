@@ -1,4 +1,4 @@
-"""A `Store` that fails on demand: the fault is chosen by call; behind it is a real store."""
+"""An `ObjectStore` that fails on demand: the fault is chosen by call; behind it is a real store."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import cast
 
 import pyarrow as pa
 
-from mainstem.delta_log.store import ObjectInfo, PutOutcomeUnknown, Store, Warehouse
+from mainstem.delta_log.store import ObjectInfo, ObjectStore, PutOutcomeUnknown, Warehouse
 from mainstem.errors import StoreUnavailableError
 
-#: Called with the name of a `Store` method and the path, before the real call. May raise, or block.
+#: Called with the name of an `ObjectStore` method and the path, before the real call. May raise, or
+#: block.
 Hook = Callable[[str, str], None]
 
 
@@ -32,7 +33,7 @@ class FaultyStore:
         calls: Every call with its path, in order.
     """
 
-    inner: Store
+    inner: ObjectStore
     before: Hook = nothing
     after: Hook = nothing
     calls: list[tuple[str, str]] = field(default_factory=list)

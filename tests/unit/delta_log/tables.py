@@ -9,7 +9,7 @@ from typing import Any
 import google_crc32c
 import pyarrow as pa
 
-from mainstem.delta_log import Committed, Committer, Store, TableState, load_table
+from mainstem.delta_log import Committed, Committer, ObjectStore, TableState, load_table
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.table import (
     FORMAT,
@@ -35,7 +35,9 @@ def records(count: int, first: int = 0) -> pa.RecordBatch:
     )
 
 
-def create_table(store: Store, partition_count: int = 4, table_id: str = "table") -> TableState:
+def create_table(
+    store: ObjectStore, partition_count: int = 4, table_id: str = "table"
+) -> TableState:
     """Version 0 of a topic table at the root of `store`."""
     metadata = Metadata(
         table_id,
@@ -51,7 +53,7 @@ def create_table(store: Store, partition_count: int = 4, table_id: str = "table"
 
 
 def commit(
-    store: Store,
+    store: ObjectStore,
     version: int,
     actions: Sequence[Action],
     operation: str = "APPEND",
@@ -64,7 +66,7 @@ def commit(
     return one
 
 
-def append(store: Store, state: TableState, partition: int, count: int = 3) -> DataFile:
+def append(store: ObjectStore, state: TableState, partition: int, count: int = 3) -> DataFile:
     """Appends `count` records to a partition in one commit, and applies it to `state`."""
     base_offset = state.log_end_offset(partition)
     file, data = encode_data_file(

@@ -13,7 +13,7 @@ from tests.unit.delta_log.appending import batch, create, faulty, lead, run, val
 from tests.unit.delta_log.faults import times, unavailable, unknown
 from tests.unit.delta_log.tables import append, commit, records, same_state
 
-from mainstem.delta_log import OpenTopic, Slice, Store, TableState, Topics, load_table
+from mainstem.delta_log import ObjectStore, OpenTopic, Slice, TableState, Topics, load_table
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.table import (
     BESIDE_LEADER,
@@ -209,7 +209,7 @@ def test_a_topic_that_was_deleted_gets_no_commit(
         commit_beside_leader(opened, _count_up())
 
 
-def _file(store: Store, base_offset: int) -> DataFile:
+def _file(store: ObjectStore, base_offset: int) -> DataFile:
     file, data = encode_data_file(
         0,
         base_offset,

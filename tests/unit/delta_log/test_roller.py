@@ -21,10 +21,10 @@ from mainstem.delta_log import (
     Committed,
     Committer,
     LocalStore,
+    ObjectStore,
     OpenTopic,
     RollUpMemory,
     Slice,
-    Store,
     Topics,
 )
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
@@ -391,7 +391,7 @@ def test_a_compaction_that_was_first_drops_the_swap_and_the_records_go_on(
     _verified(store)
 
 
-def _paths(store: Store) -> set[str]:
+def _paths(store: ObjectStore) -> set[str]:
     return {f"partition=0/{info.name}" for info in store.list_files("partition=0")}
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
 
 from mainstem.delta_log import LocalStore
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system import RowTable
 from mainstem.delta_log.table import time_elapsed_ms
 from mainstem.errors import InvalidConfigError, LogDamagedError
@@ -19,7 +19,7 @@ from mainstem.errors import InvalidConfigError, LogDamagedError
 Row = dict[str, Any]
 
 
-def table(store: Store, elapsed_ms: Callable[[], int] = time_elapsed_ms) -> RowTable[Row]:
+def table(store: ObjectStore, elapsed_ms: Callable[[], int] = time_elapsed_ms) -> RowTable[Row]:
     return RowTable(
         store, "marks", operation="MARK", encode=dict, decode=dict, elapsed_ms=elapsed_ms
     )

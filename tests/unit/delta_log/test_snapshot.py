@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
-from mainstem.delta_log import Committer, LocalStore, OpenTopic, Store, TableState, load_table
+from mainstem.delta_log import Committer, LocalStore, ObjectStore, OpenTopic, TableState, load_table
 from mainstem.delta_log.store import ObjectInfo
 from mainstem.delta_log.table import (
     LAST_CHECKPOINT,
@@ -258,7 +258,7 @@ def test_a_table_with_a_feature_that_we_do_not_know_is_refused_by_its_name(
         refresh_table(store, state)
 
 
-def refresh_table(store: Store, state: TableState) -> TableState:
+def refresh_table(store: ObjectStore, state: TableState) -> TableState:
     """The newest state of a table of which `state` is known."""
     return OpenTopic("t", store, state).refresh()
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tests.unit.delta_log.tables import NOW_MS, commit, commit_file, create_table, records
 
 from mainstem.cli._commands import cli
-from mainstem.delta_log import LocalStore, Store, TableState, Topics, load_table
+from mainstem.delta_log import LocalStore, ObjectStore, TableState, Topics, load_table
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import (
@@ -46,7 +46,7 @@ class Table:
     Partition 0: offsets 0-4 of nobody, 5-9 and 10-14 of producer ALICE; partition 1: offsets 0-2.
     """
 
-    def __init__(self, store: Store, root: Path) -> None:
+    def __init__(self, store: ObjectStore, root: Path) -> None:
         self.store = store
         self.root = root
         self.state = create_table(store, 2)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.delta_log.faults import FaultyStore, unavailable
 from tests.unit.delta_log.tables import append, create_table
 
-from mainstem.delta_log import LocalStore, Store, Topics, load_table
+from mainstem.delta_log import LocalStore, ObjectStore, Topics, load_table
 from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.table import (
     LAST_CHECKPOINT,
@@ -26,7 +26,7 @@ from mainstem.delta_log.table import (
 from mainstem.errors import StoreUnavailableError
 
 
-def table(store: LocalStore, topic: str = "t", appends: int = 3) -> Store:
+def table(store: LocalStore, topic: str = "t", appends: int = 3) -> ObjectStore:
     """A new topic's table with that many commits after the first."""
     bound = StoreFolder(store, f"topics/{topic}")
     state = create_table(bound)
@@ -35,13 +35,13 @@ def table(store: LocalStore, topic: str = "t", appends: int = 3) -> Store:
     return bound
 
 
-def grow(bound: Store, appends: int) -> None:
+def grow(bound: ObjectStore, appends: int) -> None:
     state = load_table(bound)
     for _ in range(appends):
         append(bound, state, 0)
 
 
-def mark_of(bound: Store) -> VersionMark:
+def mark_of(bound: ObjectStore) -> VersionMark:
     mark = VersionMark.of(bound, load_table(bound).version)
     assert mark is not None
     return mark
@@ -103,7 +103,7 @@ def test_a_table_that_was_put_back_from_a_copy_is_seen_also_when_it_has_grown_as
     assert not mark.is_newest(StoreFolder(store, "topics/t"))
 
 
-def clean(bound: Store) -> None:
+def clean(bound: ObjectStore) -> None:
     """Checkpoints the newest version, and removes every commit file before it."""
     write_checkpoint(bound)
     for info in bound.list_files(LOG):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.jobs.topic_tables import NOW_MS, all_records, appends, check_verified
 
-from mainstem.delta_log import LocalStore, OpenTopic, Store, Topics
+from mainstem.delta_log import LocalStore, ObjectStore, OpenTopic, Topics
 from mainstem.delta_log.table import SYSTEM
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.jobs.catalogue import JOBS, make_job
@@ -60,7 +60,7 @@ class _EchoJob(Job[_Echo, _Echoed]):
             table.topic, table.folder, table.state.version, tasks, (PlanLine(None, "echo"),)
         )
 
-    def run_task(self, store: Store, task: _Echo) -> _Echoed:
+    def run_task(self, store: ObjectStore, task: _Echo) -> _Echoed:
         if task.text == "bad-task1":
             raise StoreUnavailableError("injected: no store")
         return _Echoed(task.text)

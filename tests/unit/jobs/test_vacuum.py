@@ -13,7 +13,15 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
 
-from mainstem.delta_log import Committer, Conflict, LocalStore, OpenTopic, Store, Topics, load_table
+from mainstem.delta_log import (
+    Committer,
+    Conflict,
+    LocalStore,
+    ObjectStore,
+    OpenTopic,
+    Topics,
+    load_table,
+)
 from mainstem.delta_log.table import (
     TOPICS,
     DataFile,
@@ -381,7 +389,7 @@ def test_a_run_that_was_asleep_until_vacuum_took_its_files_is_superseded(
     store: LocalStore, log: Appends
 ) -> None:
     class Sleepy(Compaction):
-        def run_task(self, store: Store, task: Merge) -> Merged:
+        def run_task(self, store: ObjectStore, task: Merge) -> Merged:
             done = super().run_task(store, task)
             old = [replace(file, modified_ms=NOW_MS - 2 * DAY) for file in done.files]
             for file in old:

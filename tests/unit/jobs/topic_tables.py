@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from mainstem.delta_log import Committed, Committer, OpenTopic, Store, Topics
+from mainstem.delta_log import Committed, Committer, ObjectStore, OpenTopic, Topics
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
 from mainstem.delta_log.system import ClusterTable, GatewayRow
 from mainstem.delta_log.table import (
@@ -27,7 +27,7 @@ from mainstem.records import records_to_wire_batch
 NOW_MS = 1_800_000_000_000
 
 
-def heartbeat(store: Store, at_ms: int) -> None:
+def heartbeat(store: ObjectStore, at_ms: int) -> None:
     """A gateway of the warehouse is alive, and has this time."""
     table = ClusterTable(store)
     table.update(lambda _: {"g": GatewayRow("g", "i", "g:1", "", at_ms)})
@@ -122,7 +122,7 @@ def appends(topics: Topics, topic: str = "t", partitions: int = 2, **config: obj
     return Appends(topics.open(topic))
 
 
-def all_records(store: Store) -> dict[int, list[Record]]:
+def all_records(store: ObjectStore) -> dict[int, list[Record]]:
     """Every record of the table at the root of `store`, by partition, in the order of the files."""
     state = load_table(store)
     found: dict[int, list[Record]] = {}
@@ -148,12 +148,12 @@ def _records(batch: pa.RecordBatch) -> list[Record]:
     return [Record(*row) for row in zip(*columns, strict=True)]
 
 
-def file_count(store: Store) -> int:
+def file_count(store: ObjectStore) -> int:
     """Active files."""
     return load_table(store).file_count
 
 
-def check_verified(store: Store, topic: str = "t") -> None:
+def check_verified(store: ObjectStore, topic: str = "t") -> None:
     """The table is what the log promises."""
     report = verify_topic(store, topic)
     assert report.ok, [f"{one.code}: {one}" for one in report.findings]

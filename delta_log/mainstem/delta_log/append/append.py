@@ -16,7 +16,7 @@ from mainstem.delta_log.append.actions import file_actions, partition_epochs, pr
 from mainstem.delta_log.append.queue import Portion
 from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, put_file
 from mainstem.delta_log.metrics import AppenderMetrics
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import (
     Action,
     AsyncCommits,
@@ -46,7 +46,7 @@ class TopicCommits:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         commits: AsyncCommits,
         roller: Roller,
         metrics: AppenderMetrics,
@@ -160,7 +160,7 @@ class _Append:
         self,
         portion: Portion[Any],
         registers: Sequence[Register],
-        store: Store,
+        store: ObjectStore,
         state: TableState,
         now_ms: int,
         content_bytes_max: int,

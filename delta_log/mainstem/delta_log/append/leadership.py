@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from mainstem.delta_log.append.producer_memory import PlacedBatch
 from mainstem.delta_log.append.producers import ProducerStates
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.delta_log.table import (
     LOG,
     Batch,
@@ -94,7 +94,7 @@ def claim_epoch(
 
 
 def restore_producers(
-    store: Store, state: TableState, producers: ProducerStates[Token], now_ms: int
+    store: ObjectStore, state: TableState, producers: ProducerStates[Token], now_ms: int
 ) -> None:
     """Fills `producers` with what the table says: registers, and the batches of recent commits,
     so that a batch that comes again is answered with its original offsets. Blocks.
@@ -131,7 +131,7 @@ def restore_producers(
         producers.restore(producer_id, partition, epoch, last_sequence, now_ms, batches)
 
 
-def _recent_batches(store: Store, newest: int) -> Generator[tuple[int, Batch]]:
+def _recent_batches(store: ObjectStore, newest: int) -> Generator[tuple[int, Batch]]:
     """(version, batch) of idempotent producers, newest first, of the last minutes in which there
     were any: what time it is now, another clock may see otherwise."""
     not_before_ms: int | None = None

@@ -16,7 +16,7 @@ from mainstem.delta_log.files.checksums import crc32c
 from mainstem.delta_log.files.data_file_encoder import COMPRESSED, DataFileEncoder, new_path
 from mainstem.delta_log.files.data_file_reader import DataFileReader, open_data_file
 from mainstem.delta_log.files.small_data_file import SmallRows, encode_small_file
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.delta_log.table import DataFile, ProducerBatch
 from mainstem.errors import LogDamagedError
 from mainstem.limits import KIB, ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
@@ -151,7 +151,7 @@ def _row_group_rows(rows: int, size_bytes: int) -> int:
 
 
 def read_data_file(
-    store: Store,
+    store: ObjectStore,
     file: DataFile,
     start_offset: int,
     end_offset: int,
@@ -186,7 +186,7 @@ def read_data_file(
             raise reader.error(error) from error
 
 
-def check_data_file(store: Store, file: DataFile) -> None:
+def check_data_file(store: ObjectStore, file: DataFile) -> None:
     """Reads all of a file that has a checksum, and whether it says itself which partition it is of.
 
     Raises: As `read_data_file`.
@@ -207,7 +207,7 @@ def check_data_file(store: Store, file: DataFile) -> None:
         )
 
 
-def _open(store: Store, file: DataFile) -> DataFileReader:
+def _open(store: ObjectStore, file: DataFile) -> DataFileReader:
     try:
         return open_data_file(store, file)
     except NotFound as error:

@@ -18,7 +18,7 @@ from mainstem.delta_log.files.checksums import (
     footer_bytes,
     tail_start,
 )
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import DataFile, parquet_file
 from mainstem.errors import LogDamagedError, MainstemError, StoreUnavailableError
 from mainstem.limits import KIB
@@ -145,7 +145,7 @@ class DataFileReader:
         )
 
 
-def open_data_file(store: Store, file: DataFile) -> DataFileReader:
+def open_data_file(store: ObjectStore, file: DataFile) -> DataFileReader:
     """Opens a data file of the table at the root of `store`.
 
     Raises:

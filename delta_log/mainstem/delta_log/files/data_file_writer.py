@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from mainstem.delta_log.files.data_file_encoder import DataFileEncoder, new_path
 from mainstem.delta_log.files.data_file_reader import DataFileReader
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import DataFile
 from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import TABLE_SCHEMA
@@ -78,7 +78,7 @@ class DataFileWriter:
 
 
 def write_data_files(
-    store: Store,
+    store: ObjectStore,
     partition: int,
     batches: Iterable[pa.RecordBatch],
     *,

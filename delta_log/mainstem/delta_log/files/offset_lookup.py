@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from mainstem.delta_log.files.data_file import read_data_file
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import DataFile, TableState
 from mainstem.records import TABLE_SCHEMA
 
 
 def offset_for_timestamp(
-    store: Store, state: TableState, partition: int, timestamp_ms: int
+    store: ObjectStore, state: TableState, partition: int, timestamp_ms: int
 ) -> int | None:
     """The first readable offset of the partition whose record has this timestamp or a later one;
     None without one.
@@ -40,7 +40,7 @@ def files_reaching(state: TableState, partition: int, timestamp_ms: int) -> list
 
 
 def first_offset_at(
-    store: Store, files: Iterable[DataFile], start: int, end: int, timestamp_ms: int
+    store: ObjectStore, files: Iterable[DataFile], start: int, end: int, timestamp_ms: int
 ) -> int | None:
     """The same for offsets in [start, end), given the files that have them, by base offset."""
     for file in files:

@@ -24,7 +24,7 @@ from mainstem.delta_log.files.data_file_writer import merge_data_files
 from mainstem.delta_log.files.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory
 from mainstem.delta_log.files.slices import WrittenFile
 from mainstem.delta_log.metrics import AppenderMetrics
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import Action, OpenTopic, is_expired, replace_files
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 from mainstem.limits import UNCOMMITTED_FILE_MS_MAX
@@ -274,7 +274,7 @@ class Roller:
 
 
 def _write_merged(
-    store: Store,
+    store: ObjectStore,
     run: Sequence[KeptFile],
     compression_type: str,
     now_ms: int,

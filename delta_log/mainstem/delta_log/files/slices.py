@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mainstem.delta_log.files.data_file import CREATE_TIME, LOG_APPEND_TIME, encode_data_file
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import DataFile, ProducerBatch
 
 
@@ -62,7 +62,9 @@ def encode_slices(
     )
 
 
-def put_file(store: Store, file: DataFile, data: pa.Buffer, content_bytes_max: int) -> WrittenFile:
+def put_file(
+    store: ObjectStore, file: DataFile, data: pa.Buffer, content_bytes_max: int
+) -> WrittenFile:
     """Makes an encoded data file durable. Blocks.
 
     Args:

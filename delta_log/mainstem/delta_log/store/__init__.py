@@ -1,4 +1,10 @@
-"""Where the files of a warehouse lie: what the log asks of a store, and the stores there are."""
+"""Where the files of a warehouse lie: what the log asks of a store, and the stores there are.
+
+`object_store` says what a table needs (`ObjectStore`) and what a whole warehouse has beside
+(`Warehouse`). Another kind of store is a class beside `local`, a branch in `warehouse_uri`, and an entry in
+`STORES` of `tests/unit/delta_log/test_store_contract.py`, whose tests it passes. A table gets a
+`StoreFolder` of whichever it is.
+"""
 
 from mainstem.delta_log.store.disk import Disk, make_directory
 from mainstem.delta_log.store.folder import StoreFolder
@@ -8,8 +14,8 @@ from mainstem.delta_log.store.object_store import (
     AlreadyExists,
     NotFound,
     ObjectInfo,
+    ObjectStore,
     PutOutcomeUnknown,
-    Store,
     Warehouse,
     is_there,
 )
@@ -24,8 +30,8 @@ __all__ = [
     "MemoryStore",
     "NotFound",
     "ObjectInfo",
+    "ObjectStore",
     "PutOutcomeUnknown",
-    "Store",
     "StoreFolder",
     "Warehouse",
     "is_there",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from mainstem.delta_log.store.object_store import ObjectInfo, Store
+from mainstem.delta_log.store.object_store import ObjectInfo, ObjectStore
 
 
 class StoreFolder:
@@ -18,7 +18,7 @@ class StoreFolder:
         directory: Without a slash at either end.
     """
 
-    def __init__(self, store: Store, directory: str) -> None:
+    def __init__(self, store: ObjectStore, directory: str) -> None:
         self._store = store
         self._directory = directory
 

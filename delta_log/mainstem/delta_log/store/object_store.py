@@ -35,7 +35,7 @@ class PutOutcomeUnknown(Exception):
     """`put_if_absent` failed where the file may be there, or be there but not yet durable."""
 
 
-class Store(Protocol):
+class ObjectStore(Protocol):
     """Durable files by name. Calls block, and may come from several threads at once.
 
     Every call but the listed exceptions raises StoreUnavailableError when the store fails and
@@ -117,7 +117,7 @@ class Store(Protocol):
         ...
 
 
-class Warehouse(Store, Protocol):
+class Warehouse(ObjectStore, Protocol):
     """The store of a whole warehouse, which whoever opened it closes.
 
     What it is called, and so whether it is the one that was here before, says
@@ -151,7 +151,7 @@ class Warehouse(Store, Protocol):
         ...
 
 
-def is_there(store: Store, path: str) -> bool:
+def is_there(store: ObjectStore, path: str) -> bool:
     """Whether there is a file of that name. Raises StoreUnavailableError."""
     try:
         store.read_range(path, 0, 1)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system.row_table import RowTable
 from mainstem.delta_log.table import SYSTEM, Topics
 
@@ -39,11 +39,11 @@ class GatewayRow:
 class ClusterTable(RowTable[GatewayRow]):
     """The table, open; made if it is not there. Calls block; one caller at a time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         super().__init__(store, NAME, operation="HEARTBEAT", encode=asdict, decode=_decode)
 
 
-def last_heartbeat_ms(store: Store) -> int:
+def last_heartbeat_ms(store: ObjectStore) -> int:
     """When a gateway was heard of last, by its own clock; 0: none is known. Blocks.
 
     Raises:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system.row_table import RowTable
 from mainstem.errors import InternalError
 from mainstem.limits import PRODUCER_NUMBER_MAX
@@ -40,7 +40,7 @@ class ProducerIdsRow:
 class ProducerIdsTable(RowTable[ProducerIdsRow]):
     """The table, open; made if it is not there. Calls block; one caller at a time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         super().__init__(store, NAME, operation="PRODUCER IDS", encode=asdict, decode=_decode)
 
     def secret(self) -> bytes:

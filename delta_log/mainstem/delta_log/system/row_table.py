@@ -20,7 +20,7 @@ from mainstem.delta_log.files import (
     encode_data_file,
     read_data_file,
 )
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import (
     SYSTEM,
     DataFile,
@@ -66,7 +66,7 @@ class RowTable(Generic[R]):
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         name: str,
         *,
         operation: str,

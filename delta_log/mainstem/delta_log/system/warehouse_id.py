@@ -10,7 +10,7 @@ import time
 import uuid
 from typing import Final
 
-from mainstem.delta_log.store import AlreadyExists, NotFound, PutOutcomeUnknown, Store
+from mainstem.delta_log.store import AlreadyExists, NotFound, ObjectStore, PutOutcomeUnknown
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 WAREHOUSE_FILE: Final = "system/warehouse.json"
@@ -19,7 +19,7 @@ _ATTEMPTS_MAX: Final = 5
 _PAUSE_S: Final = 0.1
 
 
-def read_warehouse_id(store: Store) -> str:
+def read_warehouse_id(store: ObjectStore) -> str:
     """The id of the warehouse in `store`; empty if it has none. Blocks.
 
     Raises:
@@ -39,7 +39,7 @@ def read_warehouse_id(store: Store) -> str:
         ) from error
 
 
-def make_warehouse_id(store: Store) -> str:
+def make_warehouse_id(store: ObjectStore) -> str:
     """The id of the warehouse, durable; made if it has none. Of several callers one makes it.
 
     Raises: As `read_warehouse_id`.

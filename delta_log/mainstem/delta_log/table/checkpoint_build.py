@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mainstem.config import interval_ms
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.delta_log.table.actions import decode_rows
 from mainstem.delta_log.table.checkpoint_file import (
     CHECKPOINT_SCHEMA,
@@ -71,7 +71,7 @@ class _Newer:
         return pa.array([key for one in kinds for key in self.actions[one]], pa.string())
 
 
-def build_checkpoint(store: Store, version: int, clock: SteadyClock) -> bytes:
+def build_checkpoint(store: ObjectStore, version: int, clock: SteadyClock) -> bytes:
     """The content of a checkpoint of `version`, from what is in the store. Blocks.
 
     Args:
@@ -145,7 +145,7 @@ class _Expiry:
         return None
 
 
-def _newest_whole(store: Store, version: int) -> tuple[int, bytes, LogDamagedError | None]:
+def _newest_whole(store: ObjectStore, version: int) -> tuple[int, bytes, LogDamagedError | None]:
     """The newest checkpoint before `version` that can be read, with its content; -1 without one.
     And what is wrong with a newer one."""
     damage: LogDamagedError | None = None

@@ -18,7 +18,7 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table.actions import Action
 from mainstem.delta_log.table.log_files import checkpoint_path
 from mainstem.errors import LogDamagedError
@@ -172,7 +172,7 @@ def checkpoint_of(actions: Iterable[Action]) -> bytes:
 
 
 @contextmanager
-def open_checkpoint(store: Store, version: int) -> Iterator[pq.ParquetFile]:
+def open_checkpoint(store: ObjectStore, version: int) -> Iterator[pq.ParquetFile]:
     """The checkpoint of a version, whole: what fails while it is read is damage as well.
 
     Raises:

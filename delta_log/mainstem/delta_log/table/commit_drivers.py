@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mainstem.delta_log.metrics import AppenderMetrics
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import registers
 from mainstem.delta_log.table.actions import Action, DataFile, Remove
 from mainstem.delta_log.table.commit_loop import (
@@ -117,7 +117,7 @@ def claim_lead(
 
 def run_blocking(
     loop: Loop[T],
-    store: Store,
+    store: ObjectStore,
     topic: str,
     sleep: Callable[[float], None] = time.sleep,
     committer: Committer | None = None,
@@ -143,7 +143,7 @@ def run_blocking(
 
 
 def _take_step(
-    store: Store, topic: str, committer: Committer, step: Attempt | Read | Reload
+    store: ObjectStore, topic: str, committer: Committer, step: Attempt | Read | Reload
 ) -> Told:
     """Does what a loop asks for. Blocks."""
     try:

@@ -20,8 +20,8 @@ import pyarrow as pa
 from mainstem.delta_log.store import (
     AlreadyExists,
     NotFound,
+    ObjectStore,
     PutOutcomeUnknown,
-    Store,
     is_there,
 )
 from mainstem.delta_log.table.actions import (
@@ -219,7 +219,7 @@ class Committer:
         elapsed_s: A clock that nobody sets and that goes on while the machine is suspended.
     """
 
-    def __init__(self, store: Store, elapsed_s: Callable[[], float] = time_elapsed_s) -> None:
+    def __init__(self, store: ObjectStore, elapsed_s: Callable[[], float] = time_elapsed_s) -> None:
         self._store = store
         self._elapsed_s = elapsed_s
         self._proven_at = -1e9

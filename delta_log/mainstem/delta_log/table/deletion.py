@@ -22,8 +22,8 @@ from typing import Final
 from mainstem.delta_log.store import (
     AlreadyExists,
     NotFound,
+    ObjectStore,
     PutOutcomeUnknown,
-    Store,
     is_there,
 )
 from mainstem.delta_log.table import registers
@@ -97,7 +97,7 @@ def bury(opened: OpenTopic, now_ms: int) -> None:
     _shrink_log(store, opened.state.version)
 
 
-def end_unusable(store: Store, topic: str, now_ms: int) -> str | None:
+def end_unusable(store: ObjectStore, topic: str, now_ms: int) -> str | None:
     """Marks and buries a topic whose log cannot be read. Blocks.
 
     The log goes on behind the damage, with a checkpoint of a table without records.
@@ -173,7 +173,7 @@ class DeletedHint:
     is_buried: bool
 
 
-def deleted_hint(store: Store, directory: str) -> DeletedHint | None:
+def deleted_hint(store: ObjectStore, directory: str) -> DeletedHint | None:
     """What is known of the deletion of the topic in the directory, without reading its log; None:
     it may be there, or be deleted a moment ago. Three small reads, one where none was ever deleted.
 
@@ -212,7 +212,7 @@ def _removal(state: TableState, now_ms: int) -> TableCommit | None:
     return TableCommit.of(_OPERATION, removes, timestamp_ms=now_ms)
 
 
-def _data_files(store: Store) -> list[str]:
+def _data_files(store: ObjectStore) -> list[str]:
     """The paths of all data files, whether the table has them or not."""
     return [
         f"{directory}/{info.name}"
@@ -223,7 +223,7 @@ def _data_files(store: Store) -> list[str]:
     ]
 
 
-def _shrink_log(store: Store, version: int) -> None:
+def _shrink_log(store: ObjectStore, version: int) -> None:
     """Leaves the checkpoint of a version, and what came after it."""
     clean_log(store, 0, version_max=version)
     _put_hint(store, DeletedHint(version, is_buried=True))
@@ -235,12 +235,12 @@ def _hint_early(opened: OpenTopic) -> None:
         _put_hint(opened.store, DeletedHint(opened.state.version, is_buried=False))
 
 
-def _put_hint(store: Store, hint: DeletedHint) -> None:
+def _put_hint(store: ObjectStore, hint: DeletedHint) -> None:
     body = {"version": hint.version, "buried": hint.is_buried}
     store.put(DELETED_HINT, json.dumps(body).encode())
 
 
-def _readable_id(store: Store) -> str:
+def _readable_id(store: ObjectStore) -> str:
     with contextlib.suppress(NotFound, LogDamagedError):
         return next((one.id for one in read_commit(store, 0) if isinstance(one, Metadata)), "")
     return ""

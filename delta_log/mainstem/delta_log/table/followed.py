@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table.commit_drivers import run_blocking
 from mainstem.delta_log.table.commit_loop import BESIDE_LEADER, catch_up_loop
 from mainstem.delta_log.table.committer import Committer
@@ -25,7 +25,7 @@ class OpenTopic:
     """
 
     topic: str
-    store: Store
+    store: ObjectStore
     state: TableState
     _committer: Committer | None = field(default=None, repr=False, compare=False)
 

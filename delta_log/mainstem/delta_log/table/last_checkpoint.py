@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from mainstem.delta_log.store import AlreadyExists, NotFound, PutOutcomeUnknown, Store
+from mainstem.delta_log.store import AlreadyExists, NotFound, ObjectStore, PutOutcomeUnknown
 from mainstem.delta_log.table.checkpoint_file import check_whole, open_checkpoint
 from mainstem.delta_log.table.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_path
 from mainstem.errors import LogDamagedError, StoreUnavailableError
@@ -29,7 +29,7 @@ NO_POINTER: Final = -1
 TORN_POINTER: Final = -2
 
 
-def last_checkpoint_version(store: Store) -> int:
+def last_checkpoint_version(store: ObjectStore) -> int:
     """The version that `_last_checkpoint` names; less than 0: `NO_POINTER` or `TORN_POINTER`.
     Cheap: one small file."""
     try:
@@ -43,7 +43,7 @@ def last_checkpoint_version(store: Store) -> int:
     return version if type(version) is int and version >= 0 else TORN_POINTER
 
 
-def point_to_newest(store: Store, whole_version: int = -1) -> bool:
+def point_to_newest(store: ObjectStore, whole_version: int = -1) -> bool:
     """Makes `_last_checkpoint` name the newest checkpoint that can be read. Blocks.
 
     Where none can, it goes.
@@ -73,7 +73,7 @@ def point_to_newest(store: Store, whole_version: int = -1) -> bool:
     return changed
 
 
-def newest_whole_checkpoint(store: Store, files: LogFiles, whole_version: int = -1) -> int:
+def newest_whole_checkpoint(store: ObjectStore, files: LogFiles, whole_version: int = -1) -> int:
     """The version of the newest checkpoint of a listing that can be read; `NO_POINTER`: none.
 
     Args:
@@ -91,7 +91,7 @@ def newest_whole_checkpoint(store: Store, files: LogFiles, whole_version: int = 
     return NO_POINTER
 
 
-def put_whole(store: Store, path: str, data: bytes) -> None:
+def put_whole(store: ObjectStore, path: str, data: bytes) -> None:
     """Writes a file, or replaces it: in one step, and durable when this returns.
 
     Raises:
@@ -107,7 +107,7 @@ def put_whole(store: Store, path: str, data: bytes) -> None:
         ) from error
 
 
-def _put_pointer(store: Store, version: int) -> None:
+def _put_pointer(store: ObjectStore, version: int) -> None:
     with open_checkpoint(store, version) as parquet:
         actions = parquet.metadata.num_rows
     put_whole(store, LAST_CHECKPOINT, b'{"version":%d,"size":%d}\n' % (version, actions))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mainstem.config import TopicConfig, interval_ms
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.delta_log.table.actions import (
     Metadata,
     Protocol,
@@ -69,7 +69,7 @@ class LiveTable:
         return TopicConfig.from_properties(self.metadata.configuration).log_retention_ms
 
 
-def check_checkpoint(store: Store, live: LiveTable) -> None:
+def check_checkpoint(store: ObjectStore, live: LiveTable) -> None:
     """Reads the checkpoint of `live.version`, and compares as `compare_checkpoint`.
 
     Raises:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from typing import Final
 
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.delta_log.table.checkpoint_file import check_whole
 from mainstem.delta_log.table.clocks import STEADY_CLOCK, SteadyClock
 from mainstem.delta_log.table.log_files import LOG, LogFiles, checkpoint_path, commit_path
@@ -52,7 +52,7 @@ def cut_off_ms(files: LogFiles, version: int, kept_ms: int) -> int | None:
 
 
 def clean_log(
-    store: Store,
+    store: ObjectStore,
     kept_ms: int,
     clock: SteadyClock = STEADY_CLOCK,
     *,
@@ -96,7 +96,7 @@ def clean_log(
     return count
 
 
-def _oldest_needed(store: Store, files: LogFiles, cut_off: int) -> int:
+def _oldest_needed(store: ObjectStore, files: LogFiles, cut_off: int) -> int:
     """The version of the newest whole checkpoint up to `cut_off`; 0 if there is nothing to do."""
     oldest = min(files.commits.keys() | files.others.keys(), default=0)
     for version in reversed(files.checkpoints):
@@ -110,7 +110,7 @@ def _oldest_needed(store: Store, files: LogFiles, cut_off: int) -> int:
     return 0
 
 
-def _sweep(store: Store, files: LogFiles, now_ms: int) -> None:
+def _sweep(store: ObjectStore, files: LogFiles, now_ms: int) -> None:
     """Removes what interrupted writes left."""
     store.sweep(LOG, now_ms - _LEFTOVER_MS_MIN)
     for info in files.staged:

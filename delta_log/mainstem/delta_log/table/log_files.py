@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mainstem.delta_log.store import ObjectInfo, Store
+from mainstem.delta_log.store import ObjectInfo, ObjectStore
 
 LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
@@ -57,7 +57,7 @@ class LogFiles:
     staged: tuple[ObjectInfo, ...] = ()
 
     @classmethod
-    def of(cls, store: Store, log: str = LOG) -> LogFiles:
+    def of(cls, store: ObjectStore, log: str = LOG) -> LogFiles:
         """Lists a log: that of the table at the root of `store`."""
         commits: dict[int, ObjectInfo] = {}
         checkpoints: list[int] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.delta_log.table.checkpoint_file import check_whole
 from mainstem.delta_log.table.last_checkpoint import (
     NO_POINTER,
@@ -36,7 +36,7 @@ class Repair:
     what: str
 
 
-def damaged_checkpoints(store: Store, files: LogFiles) -> list[tuple[int, LogDamagedError]]:
+def damaged_checkpoints(store: ObjectStore, files: LogFiles) -> list[tuple[int, LogDamagedError]]:
     """The checkpoints that are newer than the newest one that can be read, newest first."""
     damaged: list[tuple[int, LogDamagedError]] = []
     for version in reversed(files.checkpoints):
@@ -52,7 +52,7 @@ def damaged_checkpoints(store: Store, files: LogFiles) -> list[tuple[int, LogDam
     return damaged
 
 
-def pointer_fault(store: Store) -> str | None:
+def pointer_fault(store: ObjectStore) -> str | None:
     """What is wrong with `_last_checkpoint`; None: nothing, or there is none, as Delta allows."""
     named = last_checkpoint_version(store)
     files = LogFiles.of(store)
@@ -67,7 +67,7 @@ def pointer_fault(store: Store) -> str | None:
     return f"{LAST_CHECKPOINT} names {checkpoint_path(named)}, which is not there"
 
 
-def repair_log(store: Store) -> list[Repair]:
+def repair_log(store: ObjectStore) -> list[Repair]:
     """Mends the log of the table at the root of `store`. Blocks.
 
     Returns:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.delta_log.table.checkpoint_build import build_checkpoint
 from mainstem.delta_log.table.clocks import STEADY_CLOCK
 from mainstem.delta_log.table.last_checkpoint import (
@@ -32,7 +32,7 @@ THAW_INTERVAL_S: Final = 600.0
 _thawed_at = -THAW_INTERVAL_S
 
 
-def write_checkpoint(store: Store, live: LiveTable | None = None) -> int:
+def write_checkpoint(store: ObjectStore, live: LiveTable | None = None) -> int:
     """Writes a checkpoint, compared with what it stands for, and removes log files past their
     retention. Blocks, for milliseconds to seconds.
 
@@ -53,7 +53,7 @@ def write_checkpoint(store: Store, live: LiveTable | None = None) -> int:
     return version
 
 
-def create_checkpoint(store: Store, live: LiveTable) -> int:
+def create_checkpoint(store: ObjectStore, live: LiveTable) -> int:
     """Writes the checkpoint of `live.version`, made of the log and compared with `live`; durable,
     whole or not at all. Then `_last_checkpoint`.
 
@@ -85,7 +85,7 @@ def create_checkpoint(store: Store, live: LiveTable) -> int:
     return live.version
 
 
-def _newer_checkpoint(store: Store, live: LiveTable, why: Exception | None = None) -> int:
+def _newer_checkpoint(store: ObjectStore, live: LiveTable, why: Exception | None = None) -> int:
     """The checkpoint behind which another process has cleaned the log while this one slept.
 
     Raises:
@@ -101,7 +101,7 @@ def _newer_checkpoint(store: Store, live: LiveTable, why: Exception | None = Non
     ) from why
 
 
-def _is_there(store: Store, live: LiveTable) -> bool:
+def _is_there(store: ObjectStore, live: LiveTable) -> bool:
     """Whether there is a checkpoint of that version already, which says the same."""
     try:
         check_checkpoint(store, live)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Final
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 
 #: Reads that are under way at a time: a second for a thousand files that take 60 ms each.
 _READERS: Final = 64
@@ -20,10 +20,10 @@ _ALONE: Final = 8
 _ALONE_S_MAX: Final = 0.002
 
 
-def read_ahead(store: Store, paths: Iterable[str]) -> Generator[bytes]:
+def read_ahead(store: ObjectStore, paths: Iterable[str]) -> Generator[bytes]:
     """The files, in this order. Close it when you want no more of them.
 
-    Raises: As `Store.read`, where the file would have come.
+    Raises: As `ObjectStore.read`, where the file would have come.
     """
     left = iter(paths)
     taken_s = 0.0

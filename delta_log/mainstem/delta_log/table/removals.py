@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.delta_log.table.actions import DataFile, Remove
 from mainstem.delta_log.table.checkpoint_file import open_checkpoint
 from mainstem.delta_log.table.log_files import LogFiles
@@ -48,7 +48,9 @@ class Removals:
         self.next_ms = removed_ms if self.next_ms is None else min(self.next_ms, removed_ms)
 
 
-def read_removals(store: Store, state: TableState, *, after_ms: int, until_ms: int) -> Removals:
+def read_removals(
+    store: ObjectStore, state: TableState, *, after_ms: int, until_ms: int
+) -> Removals:
     """The removals in (after_ms, until_ms] that the log still has; lists no data directory.
 
     They are in the checkpoint that `state` was loaded from, unless they have expired there, and in
@@ -79,7 +81,7 @@ def read_removals(store: Store, state: TableState, *, after_ms: int, until_ms: i
     return found
 
 
-def known_paths(store: Store) -> set[str]:
+def known_paths(store: ObjectStore) -> set[str]:
     """Every data file that any version knows of whose commit file or checkpoint is still there.
 
     Files that become part of the table while this runs may be missing.
@@ -115,7 +117,7 @@ def _commit_versions(files: LogFiles) -> range:
 
 
 def _take_checkpoint(
-    store: Store, version: int, found: Removals, after_ms: int, until_ms: int
+    store: ObjectStore, version: int, found: Removals, after_ms: int, until_ms: int
 ) -> None:
     columns = ["path", "size", "deletionTimestamp"]
     for paths, sizes, times in _checkpoint_columns(store, version, "remove", columns):
@@ -130,7 +132,7 @@ def _take_checkpoint(
 
 
 def _checkpoint_columns(
-    store: Store, version: int, action: str, fields: list[str]
+    store: ObjectStore, version: int, action: str, fields: list[str]
 ) -> Iterator[list[pa.Array]]:
     """Some fields of one action's column; null in the rows of other actions."""
     try:
@@ -145,7 +147,7 @@ def _checkpoint_columns(
         raise _overtaken(store, version) from error
 
 
-def _overtaken(store: Store, version: int) -> LogDamagedError:
+def _overtaken(store: ObjectStore, version: int) -> LogDamagedError:
     return LogDamagedError(
         f"the log of {store.uri} was cleaned up to version {version} while it was read, or its "
         "file is lost; nothing was done, try again",

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from mainstem.delta_log.store import Store
+from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import registers
 from mainstem.delta_log.table.log_files import LOG
 from mainstem.delta_log.table.state import TableState
@@ -33,7 +33,7 @@ _OPEN_ATTEMPTS_MAX: Final = 10
 _OPEN_RETRY_DELAY_S: Final = 0.05
 
 
-def check_replay(store: Store, state: TableState) -> None:
+def check_replay(store: ObjectStore, state: TableState) -> None:
     """Has delta-rs replay the log up to `state.version`, and compares. Blocks, for some 10 ms and
     3 us a live file.
 
@@ -56,7 +56,7 @@ def check_replay(store: Store, state: TableState) -> None:
                 raise _disagree(store, state, f"{name}: {state.register_value(name)} and {there}")
 
 
-def _disagree(store: Store, state: TableState, what: str) -> LogDamagedError:
+def _disagree(store: ObjectStore, state: TableState, what: str) -> LogDamagedError:
     return LogDamagedError(
         f"our replay of {store.uri} at version {state.version} and that of delta-rs differ in "
         f"{what}; nothing was deleted. Run `mainstem cluster verify`, keep the table as it is, and "
@@ -65,7 +65,7 @@ def _disagree(store: Store, state: TableState, what: str) -> LogDamagedError:
     )
 
 
-def open_delta_table(store: Store, version: int | None = None) -> DeltaTable:
+def open_delta_table(store: ObjectStore, version: int | None = None) -> DeltaTable:
     """The table as delta-rs reads it; None: its newest version. Blocks.
 
     Raises:
@@ -98,7 +98,7 @@ def open_delta_table(store: Store, version: int | None = None) -> DeltaTable:
     return table
 
 
-def _uri_for_delta_rs(store: Store) -> tuple[str, tempfile.TemporaryDirectory[str] | None]:
+def _uri_for_delta_rs(store: ObjectStore) -> tuple[str, tempfile.TemporaryDirectory[str] | None]:
     """Where delta-rs finds the table's log, and a directory that is to be kept as long.
 
     delta-rs unescapes a local path, and reads `a b` where it is given `a%20b`. It does not see such

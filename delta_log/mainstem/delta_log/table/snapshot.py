@@ -1,7 +1,7 @@
-"""Reading a table's state through a `Store`: the newest checkpoint, then the commit files after it.
+"""Reading a table's state from its store: the newest checkpoint, then the commit files after it.
 
 delta-rs does not read the log for us: it has no way to list `txn` actions, and it cannot read
-through a `Store`, so neither a fault-injecting nor a bound one.
+through an `ObjectStore`, so not through one that injects faults.
 
 Source: Delta protocol, sections "Delta Log Entries" and "Checkpoints".
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainstem.delta_log.store import NotFound, Store, is_there
+from mainstem.delta_log.store import NotFound, ObjectStore, is_there
 from mainstem.delta_log.table.actions import Action, action_from_json, decode_commit
 from mainstem.delta_log.table.checkpoint_adds import AddedFiles, read_adds
 from mainstem.delta_log.table.checkpoint_file import ROWS_AT_A_TIME, open_checkpoint
@@ -35,7 +35,7 @@ from mainstem.errors import LogDamagedError, UnknownTopicError
 _LOAD_ATTEMPTS_MAX: Final = 5
 
 
-def has_log(store: Store, directory: str) -> bool:
+def has_log(store: ObjectStore, directory: str) -> bool:
     """Whether there is a table in the directory: any of its commit or checkpoint files.
 
     Raises:
@@ -49,18 +49,18 @@ def has_log(store: Store, directory: str) -> bool:
     return LogFiles.of(store, f"{directory}/{LOG}").newest >= 0
 
 
-def read_commit(store: Store, version: int) -> list[Action]:
+def read_commit(store: ObjectStore, version: int) -> list[Action]:
     """The actions of one version. Raises NotFound, or LogDamagedError for a torn file."""
     path = commit_path(version)
     return decode_commit(store.read(path), f"{store.uri}/{path}")
 
 
-def commits_written_ms(store: Store) -> dict[int, int]:
+def commits_written_ms(store: ObjectStore) -> dict[int, int]:
     """When each commit file that is there was written, by version; ms since 1970."""
     return {version: info.modified_ms for version, info in LogFiles.of(store).commits.items()}
 
 
-def load_table(store: Store, version: int | None = None) -> TableState:
+def load_table(store: ObjectStore, version: int | None = None) -> TableState:
     """The state of the table at the root of `store`.
 
     Args:
@@ -83,7 +83,7 @@ class _Overtaken(LogDamagedError):
     """A file that should be there is not: log clean-up came in between, or it was lost."""
 
 
-def _load_once(store: Store, until: int | None) -> TableState:
+def _load_once(store: ObjectStore, until: int | None) -> TableState:
     files = LogFiles.of(store)
     if files.newest < 0:
         raise UnknownTopicError(f"there is no topic table at {store.uri}", table=store.uri)
@@ -114,7 +114,7 @@ def _load_once(store: Store, until: int | None) -> TableState:
     return state
 
 
-def _missing(store: Store, files: LogFiles, version: int, newest: int) -> _Overtaken:
+def _missing(store: ObjectStore, files: LogFiles, version: int, newest: int) -> _Overtaken:
     path = f"{store.uri}/{commit_path(version)}"
     what = f"the log {store.uri}/{LOG} has version {newest}, but {path} is missing"
     named = last_checkpoint_version(store)
@@ -124,7 +124,7 @@ def _missing(store: Store, files: LogFiles, version: int, newest: int) -> _Overt
     return _Overtaken(what, file=path)
 
 
-def _read_checkpoint(store: Store, version: int) -> tuple[list[Action], AddedFiles]:
+def _read_checkpoint(store: ObjectStore, version: int) -> tuple[list[Action], AddedFiles]:
     try:
         with open_checkpoint(store, version) as file:
             rows = action_rows(file, ("protocol", "metaData", "txn"))

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 from mainstem.config import TopicConfig, interval_ms
-from mainstem.delta_log.store import Store, StoreFolder
+from mainstem.delta_log.store import ObjectStore, StoreFolder
 from mainstem.delta_log.table.actions import Metadata
 from mainstem.delta_log.table.clocks import wall_clock_ms
 from mainstem.delta_log.table.commit_drivers import run_blocking
@@ -70,7 +70,7 @@ class Topics:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         clock_ms: Callable[[], int] = wall_clock_ms,
         *,
         folder: str = TOPICS,
@@ -82,7 +82,7 @@ class Topics:
         self._unreadable: set[str] = set()
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ObjectStore:
         return self._store
 
     def uri(self, topic: str) -> str:

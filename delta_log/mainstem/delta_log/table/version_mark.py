@@ -22,7 +22,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final, Self
 
-from mainstem.delta_log.store import NotFound, Store, is_there
+from mainstem.delta_log.store import NotFound, ObjectStore, is_there
 from mainstem.delta_log.table.committer import HEAD_BYTES
 from mainstem.delta_log.table.log_files import LAST_CHECKPOINT, commit_path
 
@@ -41,7 +41,7 @@ class VersionMark:
     digest: bytes
 
     @classmethod
-    def of(cls, store: Store, version: int) -> Self | None:
+    def of(cls, store: ObjectStore, version: int) -> Self | None:
         """The mark of a version of the table at the root of `store`. Blocks.
 
         Returns:
@@ -62,7 +62,7 @@ class VersionMark:
         digest.update(b"%d" % len(head) + pointer)
         return cls(version, digest.digest())
 
-    def is_newest(self, store: Store) -> bool:
+    def is_newest(self, store: ObjectStore) -> bool:
         """Whether the table at the root of `store` is the same one, still at this version, and has
         no other checkpoint. Blocks.
 

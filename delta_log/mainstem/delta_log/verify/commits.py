@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from mainstem.delta_log.store import NotFound, Store
+from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.delta_log.table import (
     Action,
     Batch,
@@ -47,7 +47,7 @@ class CommitWalk:
     """
 
     def __init__(
-        self, store: Store, state: TableState, commits: Findings, statistics: Findings
+        self, store: ObjectStore, state: TableState, commits: Findings, statistics: Findings
     ) -> None:
         self._store = store
         self._state = state

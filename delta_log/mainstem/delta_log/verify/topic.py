@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mainstem.delta_log.files import check_data_file, read_data_file
-from mainstem.delta_log.store import NotFound, Store, StoreFolder
+from mainstem.delta_log.store import NotFound, ObjectStore, StoreFolder
 from mainstem.delta_log.table import (
     LOG,
     TOPICS,
@@ -138,7 +138,7 @@ class TopicReport:
         return [finding for result in self.results for finding in result.findings]
 
 
-def verify_topic(store: Store, topic: str) -> TopicReport:
+def verify_topic(store: ObjectStore, topic: str) -> TopicReport:
     """Reads the whole table at the root of `store` and judges it. Blocks.
 
     Safe while a gateway writes: it looks at the version that was newest when it began.
@@ -161,7 +161,7 @@ def verify_topic(store: Store, topic: str) -> TopicReport:
     return _Verification(store, topic, state, log).run()
 
 
-def verify_named(warehouse: Store, topic: str) -> TopicReport:
+def verify_named(warehouse: ObjectStore, topic: str) -> TopicReport:
     """`verify_topic` for a topic of a warehouse, by name.
 
     Raises:
@@ -172,7 +172,7 @@ def verify_named(warehouse: Store, topic: str) -> TopicReport:
 
 
 class _Verification:
-    def __init__(self, store: Store, topic: str, state: TableState, log: CheckResult) -> None:
+    def __init__(self, store: ObjectStore, topic: str, state: TableState, log: CheckResult) -> None:
         self._store = store
         self._topic = topic
         self._state = state
@@ -210,7 +210,7 @@ class _Verification:
         return self._results[check]
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ObjectStore:
         return self._store
 
     @property
@@ -444,7 +444,7 @@ class _Partition:
                 )
 
 
-def _checkpoint_stats(store: Store, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def _checkpoint_stats(store: ObjectStore, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """(path, statistics) of the files that a checkpoint names."""
     with (
         store.open(checkpoint_path(version)) as source,
