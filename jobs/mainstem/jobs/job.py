@@ -1,8 +1,8 @@
 """What a maintenance job is: a pure plan, tasks that write data files, and table commits.
 
 Spark never commits to a topic table. A task reads data files and writes new ones through an
-`ObjectStore`, in whatever process; the driver makes them part of the log, with the same committer as a gateway.
-Everything here is pickled on its way to a task and back.
+`ObjectStore`, in whatever process; the driver makes them part of the log, with the same committer
+as a gateway. Everything here is pickled on its way to a task and back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where the files of a warehouse lie: what the log asks of a store, and the stores there are.
 
 `object_store` says what a table needs (`ObjectStore`) and what a whole warehouse has beside
-(`Warehouse`). Another kind of store is a class beside `local`, a branch in `warehouse_uri`, and an entry in
-`STORES` of `tests/unit/delta_log/test_store_contract.py`, whose tests it passes. A table gets a
-`StoreFolder` of whichever it is.
+(`Warehouse`). Another kind of store is a class beside `local`, a branch in `warehouse_uri`, and an
+entry in `STORES` of `tests/unit/delta_log/test_store_contract.py`, whose tests it passes. A table
+gets a `StoreFolder` of whichever it is.
 """
 
 from mainstem.delta_log.store.disk import Disk, make_directory
