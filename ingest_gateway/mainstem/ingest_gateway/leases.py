@@ -23,6 +23,7 @@ import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import ObjectStore
+from mainstem.delta_log.store import StoreFull
 from mainstem.delta_log.system import ClusterTable, GatewayRow
 from mainstem.delta_log.table import OpenTopic, time_elapsed_s, wall_clock_ms
 from mainstem.errors import MainstemError, NotLeaderError
@@ -99,9 +100,18 @@ class Leases:
         self._beating: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Writes the gateway's row, without leases, and begins to renew it."""
+        """Writes the gateway's row, without leases, and begins to renew it.
+
+        On a full disk there is no row yet, and no topic is led, until space has been freed.
+
+        Raises:
+            StoreUnavailableError: The store failed.
+        """
         self._table = await self._run(ClusterTable, self._store)
-        await self.renew()
+        try:
+            await self.renew()
+        except StoreFull as error:
+            log.warning("heartbeat failed", error=error.message)
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
     async def stop(self) -> None:

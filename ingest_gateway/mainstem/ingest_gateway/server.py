@@ -25,7 +25,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log.store import Warehouse, open_warehouse
+from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.admin_service import AdminService
 from mainstem.ingest_gateway.fetch_service import FetchService, fetch_handlers
@@ -136,7 +136,11 @@ class Gateway:
         advertised = self._config.text("advertised.listeners")
         if advertised:
             split_address("advertised.listeners", advertised)
-        self._store.self_check()
+        try:
+            self._store.self_check()
+        except StoreFull as error:
+            # To be freed through us: an operator deletes a topic, or trims it.
+            log.error("the disk is full: only reads and what frees space work", error=error.message)
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._pool, self._store.fill_reserve)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -153,5 +154,84 @@ def test_a_change_that_needs_space_says_at_once_that_the_disk_is_full(disk: Path
                 await client.admin.AddPartitions(request, timeout=WAIT_S)
             assert "is full" in facts["message"]
             assert time.monotonic() - began < PROMPT_S
+
+    run(test())
+
+
+@asynccontextmanager
+async def started_full(disk: Path) -> AsyncIterator[tuple[Client, Path]]:
+    """A gateway that starts when nothing is free, with the topics `keep` and `junk`."""
+    warehouse = disk / "warehouse"
+    async with running(warehouse) as (_, client):
+        for topic in ("keep", "junk"):
+            await client.create(topic)
+            for _ in range(5):
+                await client.produce(values_request(os.urandom(100_000), topic=topic))
+    ballast = fill(disk)
+    async with running(warehouse) as (_, client):
+        yield client, ballast
+
+
+def test_a_gateway_starts_on_a_full_disk_and_serves_reads(disk: Path) -> None:
+    async def test() -> None:
+        async with started_full(disk) as (client, _):
+            (found,) = await fetch(client, ("keep", 0, 0))
+            assert offsets(found) == list(range(5))
+            assert (await client.describe("keep")).topic == "keep"
+
+    run(test())
+
+
+def test_a_gateway_that_starts_on_a_full_disk_refuses_appends_with_what_to_do(disk: Path) -> None:
+    async def test() -> None:
+        async with started_full(disk) as (client, ballast):
+            began = time.monotonic()
+            async with refused(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE") as facts:
+                await client.produce(values_request(b"v", topic="keep"))
+            assert "is full: delete or trim a topic" in facts["message"]
+            assert time.monotonic() - began < PROMPT_S
+            ballast.unlink()
+            answer = await client.produce(values_request(b"v", topic="keep"))
+            assert answer.results[0].base_offset == 5
+
+    run(test())
+
+
+def test_a_gateway_that_starts_on_a_full_disk_deletes_and_trims_and_appends_then(
+    disk: Path,
+) -> None:
+    async def test() -> None:
+        async with started_full(disk) as (client, _):
+            trim = admin_pb2.TrimPrefixRequest(
+                topic="keep", partitions=[admin_pb2.PartitionTrim(partition=0, offset=4)]
+            )
+            answer = await client.admin.TrimPrefix(trim, timeout=WAIT_S)
+            assert answer.partitions[0].log_start_offset == 4
+            await client.delete("junk")
+            assert free_bytes(disk) > 400_000
+            answer = await client.produce(values_request(b"v", topic="keep"))
+            assert answer.results[0].base_offset == 5
+
+    run(test())
+
+
+def test_what_the_write_ahead_log_has_is_appended_once_a_full_disk_has_been_freed(
+    disk: Path,
+) -> None:
+    async def test() -> None:
+        copy = disk / "copy"
+        async with running(disk / "warehouse") as (_, client):
+            await client.create("keep", commit_interval_ms="10000")
+            for number in range(2):
+                request = values_request(b"%d" % number, topic="keep", acks=log_pb2.ACKS_LEADER)
+                await client.produce(request)
+            shutil.copytree(disk / "warehouse", copy)  # as a kill would leave it
+        ballast = fill(disk)
+        async with running(copy) as (_, client):
+            (found,) = await fetch(client, ("keep", 0, 0))
+            assert offsets(found) == [0]
+            ballast.unlink()
+            answer = await client.produce(values_request(b"2", topic="keep"))
+            assert answer.results[0].base_offset == 2
 
     run(test())

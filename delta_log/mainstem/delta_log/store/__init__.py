@@ -16,6 +16,7 @@ from mainstem.delta_log.store.object_store import (
     ObjectInfo,
     ObjectStore,
     PutOutcomeUnknown,
+    StoreFull,
     Warehouse,
     is_there,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "ObjectStore",
     "PutOutcomeUnknown",
     "StoreFolder",
+    "StoreFull",
     "Warehouse",
     "is_there",
     "make_directory",

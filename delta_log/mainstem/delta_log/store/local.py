@@ -33,6 +33,7 @@ from mainstem.delta_log.store.object_store import (
     NotFound,
     ObjectInfo,
     PutOutcomeUnknown,
+    StoreFull,
 )
 from mainstem.delta_log.store.random_access import open_descriptor, read_at
 from mainstem.delta_log.store.reserve import Reserve, is_full
@@ -283,6 +284,8 @@ class LocalStore:
                     f"{self._root} cannot hold a log: a file changed under its reader"
                 )
         except PutOutcomeUnknown as error:
+            if isinstance(error.__cause__, OSError) and is_full(error.__cause__):
+                raise _unavailable("link", str(self._root / name), error.__cause__) from error
             raise StoreUnavailableError(
                 f"{self._root} cannot hold a log: {error}; "
                 "use a file system with hard links and fsync"
@@ -380,13 +383,12 @@ def _mount_point(path: str) -> str:
 
 
 def _unavailable(what: str, path: str, error: OSError) -> StoreUnavailableError:
-    hint = ""
-    if is_full(error):
-        hint = (
-            f". The file system at {_mount_point(path)} is full: delete or trim a topic (`mainstem "
-            "topic delete`, `trim-prefix`), or run `mainstem job run retention` and `vacuum`, for "
-            "which no gateway has to run"
-        )
-    return StoreUnavailableError(
-        f"the store could not {what} {path}: {error}; nothing was done{hint}", path=path
+    said = f"the store could not {what} {path}: {error}; nothing was done"
+    if not is_full(error):
+        return StoreUnavailableError(said, path=path)
+    return StoreFull(
+        f"{said}. The file system at {_mount_point(path)} is full: delete or trim a topic "
+        "(`mainstem topic delete`, `trim-prefix`), or run `mainstem job run retention` and "
+        "`vacuum`, for which no gateway has to run",
+        path=path,
     )

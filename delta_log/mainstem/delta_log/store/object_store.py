@@ -13,6 +13,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from mainstem.errors import StoreUnavailableError
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
@@ -29,6 +31,10 @@ class AlreadyExists(Exception):
 
 class NotFound(Exception):
     """There is no file of that name."""
+
+
+class StoreFull(StoreUnavailableError):
+    """There is no space for a file; nothing was done. Reading works, and what frees space."""
 
 
 class PutOutcomeUnknown(Exception):
@@ -146,6 +152,7 @@ class Warehouse(ObjectStore, Protocol):
         """Tries the primitives out.
 
         Raises:
+            StoreFull: There is no space to try them.
             StoreUnavailableError: One does not hold here; the message says which.
         """
         ...
