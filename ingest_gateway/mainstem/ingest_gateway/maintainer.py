@@ -36,6 +36,7 @@ class Maintainer:
         self._interval_commits = interval_commits
         self._metrics = metrics
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        #: By the table's URI, here and below: a topic may have the name of a system table.
         self._running: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
         self._closing = False
@@ -52,16 +53,17 @@ class Maintainer:
         """
         behind = opened.state.version - max(opened.state.checkpoint_version, 0)
         is_due = behind >= (interval_commits or self._interval_commits)
-        is_new = self._looked_at.get(opened.topic) is not opened.store
-        if self._closing or opened.topic in self._running or not (is_due or is_new):
+        uri = opened.store.uri
+        is_new = self._looked_at.get(uri) is not opened.store
+        if self._closing or uri in self._running or not (is_due or is_new):
             return
-        if time.monotonic() < self._not_before.get(opened.topic, 0.0):
+        if time.monotonic() < self._not_before.get(uri, 0.0):
             return
         # Once for each time that it is led: what its last leader, or a restored copy, has left.
-        self._looked_at[opened.topic] = opened.store
+        self._looked_at[uri] = opened.store
         task = asyncio.get_running_loop().create_task(self._maintain(opened, is_new, is_due))
-        self._running[opened.topic] = task
-        task.add_done_callback(lambda _: self._running.pop(opened.topic, None))
+        self._running[uri] = task
+        task.add_done_callback(lambda _: self._running.pop(uri, None))
 
     async def close(self, timeout_s: float) -> bool:
         """Waits for the checkpoints that run; returns whether they ended in time."""
@@ -106,13 +108,13 @@ class Maintainer:
         # Exception.
         except BaseException as error:
             self._metrics.checkpoints.labels("failed").inc()
-            self._not_before[opened.topic] = time.monotonic() + RETRY_AFTER_S
+            self._not_before[opened.store.uri] = time.monotonic() + RETRY_AFTER_S
             log.warning(
                 "checkpoint failed, will be tried again", topic=opened.topic, error=repr(error)
             )
             return
         opened.state.checkpoint_version = max(version, opened.state.checkpoint_version)
-        self._not_before.pop(opened.topic, None)
+        self._not_before.pop(opened.store.uri, None)
         self._metrics.checkpoints.labels("written").inc()
         freeze_heap()
         log.info(
