@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,21 @@ class Crash(BaseException):
     """The process is gone."""
 
 
+class Process(InlineExecutor):
+    """The pool of a process that can be gone: the call in which that happens never returns."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = super().submit(fn, *args, **kwargs)
+        return Future() if isinstance(future.exception(), Crash) else future
+
+
 @dataclass
 class Gateways:
     """Gateways on one warehouse; each is a process of its own, as far as the log can tell."""
 
     topics: Topics
     directory: Path
-    pool: InlineExecutor = field(default_factory=InlineExecutor)
+    pool: Process = field(default_factory=Process)
 
     def run(
         self,

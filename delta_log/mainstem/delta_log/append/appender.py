@@ -466,7 +466,8 @@ class Appender:
             raise
         except MainstemError as error:
             self._give_up(portion, error)
-        except Exception as error:
+        # Whatever it is, who waits is told. A panic in a native library is no Exception.
+        except BaseException as error:
             log.exception("the appender of topic %s failed", self.topic)
             self._give_up(
                 portion,
@@ -612,5 +613,5 @@ class Appender:
         """Calls a listener, whose faults are not the log's."""
         try:
             listener(about)
-        except Exception:
+        except BaseException:  # see `_run`
             log.exception("topic %s: %s failed", self.topic, what)

@@ -244,9 +244,11 @@ class AppendQueue(Generic[Token]):
         return portion
 
     def done(self, portion: Portion[Token]) -> None:
-        """Frees the bytes of a portion that was committed, or given up."""
-        self.used_bytes -= portion.size_bytes
-        self._budget.used_bytes -= portion.size_bytes
+        """Frees the bytes of a portion that was committed, or given up. Once: of one that was
+        committed, who is told may fail, and it is given up as well."""
+        size_bytes, portion.size_bytes = portion.size_bytes, 0
+        self.used_bytes -= size_bytes
+        self._budget.used_bytes -= size_bytes
 
     def _check_room(self, size_bytes: int) -> None:
         if self.used_bytes and self.used_bytes + size_bytes > self._limit_bytes:

@@ -202,7 +202,9 @@ class Roller:
                     run = self._next_run()
                     if run:
                         await self._pause(_PAUSE_FACTOR * await self._merge(run))
-        except Exception:
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # a panic in a native library is no Exception
             # A fault of ours, which the next files would only meet again.
             self._stopping.set()
             self._kept.clear()

@@ -308,7 +308,9 @@ class Wal:
                     segment = await loop.run_in_executor(
                         self._pool, self._segments.write, frame, self._next_number
                     )
-                except Exception as error:
+                except asyncio.CancelledError:
+                    raise
+                except BaseException as error:  # a panic in a native library is no Exception
                     self._failed(error)
                     return
                 segment.unfolded |= {one.number for one in group} & self._unfolded
@@ -324,7 +326,7 @@ class Wal:
         finally:
             self._writing = None
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         """Nothing of what is written or queued counts as being in the log: it waits for its table
         commits. What was durable before stays."""
         self.fault_count += 1
@@ -426,7 +428,7 @@ class Wal:
             raise self._unavailable(f"cannot be read, or not be added to: {error}") from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     number = error.errno if isinstance(error, OSError) else None
     return type(error).__name__ if number is None else errno.errorcode.get(number, str(number))
 
