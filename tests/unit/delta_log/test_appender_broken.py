@@ -4,6 +4,7 @@ answered, what it says it has stopped is stopped, and nothing is counted twice."
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,12 +13,28 @@ from typing import Any
 
 import pytest
 from tests.unit.delta_log.appending import batch, create, faulty, lead, run, values
-from tests.unit.delta_log.faults import times
-from tests.unit.delta_log.tables import NOW_MS
+from tests.unit.delta_log.faults import FaultyStore, nothing, times
+from tests.unit.delta_log.tables import NOW_MS, same_state
 
-from mainstem.delta_log import Appender, ByteBudget, RollUpMemory, Slice, Topics
+from mainstem.delta_log import (
+    Appender,
+    ByteBudget,
+    OpenTopic,
+    RollUpMemory,
+    Slice,
+    Topics,
+    load_table,
+)
 from mainstem.delta_log.files import roller
-from mainstem.delta_log.table import TableCommit, TableState, commit_beside_leader
+from mainstem.delta_log.table import (
+    ProducerBatch,
+    Register,
+    TableCommit,
+    TableState,
+    commit_beside_leader,
+    registers,
+)
+from mainstem.delta_log.verify import verify_named
 from mainstem.delta_log.wal import LocalWalFiles, Wal, segments
 from mainstem.errors import InternalError, UnsupportedTableError
 
@@ -200,3 +217,116 @@ def test_roll_ups_that_meet_what_is_no_exception_are_made_no_more_and_appends_go
     run(work)
     assert len(merged) == 1
     assert values(topics, 0) == [(number, b"%d" % number) for number in range(12)]
+
+
+def test_a_caller_that_gives_a_change_up_at_any_call_of_the_store_leaves_the_leader_whole(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    """The call goes on in its thread, and lands or not, while the leader commits what comes."""
+    create(topics)
+    position = 0
+
+    async def given_up(opened: OpenTopic, number: int) -> bool:
+        """Gives the change up at the call of that number; returns whether there was one."""
+        loop = asyncio.get_running_loop()
+        reached, calls = asyncio.Event(), [0]
+        going_on = threading.Event()
+
+        def before(call: str, path: str) -> None:
+            if threading.current_thread() is threading.main_thread() or going_on.is_set():
+                return
+            calls[0] += 1
+            if calls[0] == number + 1:
+                loop.call_soon_threadsafe(reached.set)
+                assert going_on.wait(10)
+
+        leader = await lead(opened, pool)
+        await leader.submit([Slice(0, batch(0))], 1)
+        store = opened.store
+        assert isinstance(store, FaultyStore)
+        store.before = before
+        change = asyncio.create_task(
+            leader.change("CHANGE", lambda _: [Register(registers.lso(1), 0)])
+        )
+        stopped = asyncio.create_task(reached.wait())
+        await asyncio.wait({change, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        met = reached.is_set()
+        change.cancel()
+        stopped.cancel()
+        await asyncio.wait({change, stopped})
+        calls[0] = 2**30  # the leader's own calls are not held up
+        answers = [leader.submit([Slice(0, batch(number))], 1) for number in (1, 2)]
+        await asyncio.wait(answers, timeout=0.05)
+        going_on.set()
+        await asyncio.gather(*answers)
+        await leader.catch_up()
+        assert same_state(leader.state, load_table(store))
+        await leader.close(10)
+        return met
+
+    async def work() -> None:
+        nonlocal position
+        while True:
+            opened = faulty(topics.open("t"))
+            end = opened.state.log_end_offset(0)
+            met = await given_up(opened, position)
+            assert topics.open("t").state.log_end_offset(0) == end + 3
+            if not met:
+                break
+            position += 1
+
+    run(work)
+    assert position >= 3
+    assert [value for _, value in values(topics, 0)] == [b"0", b"1", b"2"] * (position + 1)
+    assert verify_named(topics.store, "t").ok
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("error", [ValueError("a bug"), Panic("a bug"), MemoryError()], ids=repr)
+def test_a_fault_at_any_call_of_the_store_tells_who_waits_and_the_next_leader_goes_on(
+    topics: Topics, pool: ThreadPoolExecutor, when: str, error: BaseException
+) -> None:
+    create(topics)
+
+    async def fails_at(number: int) -> bool:
+        """Fails at the call of that number; returns whether there was one."""
+        calls = [0]
+
+        def fault(call: str, path: str) -> None:
+            calls[0] += 1
+            if calls[0] == number + 1:
+                raise error
+
+        opened = faulty(topics.open("t"))
+        budget = ByteBudget(1_000_000)
+        leader = await lead(opened, pool, budget=budget)
+        store = opened.store
+        assert isinstance(store, FaultyStore)
+        setattr(store, when, fault)
+        batch_of_two = [
+            Slice(0, batch(0), ProducerBatch(1, 0, number)),
+            Slice(1, batch(0), ProducerBatch(1, 0, number)),
+        ]
+        answer = leader.submit(batch_of_two, 1)
+        await asyncio.wait({answer}, timeout=10)
+        assert answer.done(), "nobody told who waits"
+        setattr(store, when, nothing)
+        await leader.close(10)
+        assert budget.used_bytes == 0
+        met = answer.exception() is not None
+        if met:  # an idempotent producer sends it again, to the next leader
+            leader = await lead(topics.open("t"), pool, budget=budget)
+            await leader.submit(batch_of_two, 1)
+            await leader.close(10)
+        return met
+
+    async def work() -> None:
+        number = 0
+        while await fails_at(number):
+            number += 1
+        assert number >= 4
+        for partition in (0, 1):
+            assert len(values(topics, partition)) == number + 1
+
+    run(work)
+    assert verify_named(topics.store, "t").ok
