@@ -24,7 +24,6 @@ from mainstem.errors import (
     MainstemError,
     NotLeaderError,
     StoreUnavailableError,
-    UnknownTopicError,
 )
 from mainstem.ingest_gateway.topic_registry import TopicRegistry
 
@@ -66,12 +65,12 @@ class TopicChanges:
         return await self._open_topics.finish(self._delete(topic))
 
     async def finish_deletions(self) -> None:
-        """Deletes what is left of topics whose deletion was interrupted, as when a gateway was
+        """Removes what is left of topics whose deletion was interrupted, as when a gateway was
         killed in the middle of it."""
         try:
             for topic in await self._open_topics.run(self._topics.half_deleted):
-                with contextlib.suppress(UnknownTopicError):  # another was first
-                    await self.delete(topic)
+                await self._open_topics.run(self._topics.finish_deletion, topic)
+                log.info("interrupted deletion finished", topic=topic)
         except MainstemError as error:
             log.warning("interrupted deletions wait for the next start", error=error.message)
 

@@ -22,11 +22,13 @@ from mainstem.delta_log.table import (
     TableCommit,
     added_partitions,
     altered_config,
+    clean_log,
     commit_beside_leader,
     commit_path,
     registers,
     write_checkpoint,
 )
+from mainstem.delta_log.table.deletion import deleted_hint
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import (
     InvalidConfigError,
@@ -325,6 +327,80 @@ def test_a_delete_that_sleeps_at_any_call_leaves_a_topic_alone_that_was_made_mea
             topics.delete("t")
         assert topics.names() == []
     assert number > 1
+
+
+@pytest.mark.fault
+def test_whoever_finishes_a_deletion_leaves_a_topic_alone_that_was_made_meanwhile(
+    topics: Topics, store: LocalStore
+) -> None:
+    topics.create("t", 1)
+    with pytest.raises(Crash):
+        Topics(FaultyStore(store, times(1, "put_if_absent", Crash(), "checkpoint"))).delete("t")
+    assert topics.half_deleted() == ["t"]
+    made = topics.create("t", 9).id
+    topics.finish_deletion("t")
+    assert topics.open("t").state.topic_id == made
+    assert topics.half_deleted() == []
+
+
+@pytest.mark.fault
+def test_a_delete_of_a_damaged_topic_leaves_one_alone_that_was_made_meanwhile(
+    topics: Topics, store: LocalStore
+) -> None:
+    topics.create("t", 1)
+    Path(topics.uri("t"), commit_path(0)).write_bytes(b"{torn")
+    made: list[str] = []
+
+    def overtake(call: str, path: str) -> None:
+        if call == "list_directories" and path == "topics/t" and not made:
+            made.append("")
+            topics.delete("t")
+            made[0] = topics.create("t", 9).id
+
+    with pytest.raises(StoreUnavailableError, match="delete it again"):
+        Topics(FaultyStore(store, overtake)).delete("t")
+    assert topics.open("t").state.topic_id == made[0]
+
+
+@pytest.mark.fault
+def test_a_look_that_sleeps_does_not_take_a_topic_for_deleted_that_was_made_meanwhile(
+    topics: Topics, store: LocalStore
+) -> None:
+    topics.create("t", 1)
+    topics.delete("t")
+    looks: list[str] = []
+
+    def overtake(call: str, path: str) -> None:
+        looks.extend([path] * (call == "read_range"))
+        if len(looks) == 2 and not topics.names():
+            topics.create("t", 9)
+            made = topics.open("t")
+            append(made.store, made.state, 5)
+            write_checkpoint(made.store)
+            clean_log(made.store, 0)
+
+    assert deleted_hint(FaultyStore(store, overtake), "topics/t") is None
+    assert topics.names() == ["t"]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("is_buried", [False, True])
+def test_a_check_of_a_name_that_was_deleted_writes_nothing(
+    topics: Topics, store: LocalStore, is_buried: bool
+) -> None:
+    topics.create("t", 1)
+    opened = topics.open("t")
+    append(opened.store, opened.state, 0)
+    if is_buried:
+        topics.delete("t")
+    else:
+        with pytest.raises(Crash):
+            Topics(FaultyStore(store, times(1, "delete", Crash()))).delete("t")
+    watched = FaultyStore(store)
+    Topics(watched).create("t", 3, validate_only=True)
+    assert not {call for call, _ in watched.calls} & {"put", "put_if_absent", "delete", "sweep"}
+    Topics(watched).create("t", 3)
+    assert topics.open("t").state.file_count == 0
 
 
 def _data_files(store: LocalStore) -> list[str]:

@@ -666,7 +666,7 @@ def test_a_store_whose_calls_hang_does_not_stop_the_loop(tmp_path: Path) -> None
             for call, path, operation in (
                 ("put", "topics/t/partition", lambda: client.produce(values_request(b"v"))),
                 ("put_if_absent", "topics/t/", lambda: client.produce(values_request(b"v"))),
-                ("read_range", "topics/new", lambda: client.create("new")),
+                ("list_files", "topics/new", lambda: client.create("new")),
                 (
                     "list_directories",
                     "topics",

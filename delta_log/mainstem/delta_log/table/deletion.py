@@ -54,6 +54,9 @@ _OPERATION: Final = "DELETE TOPIC"
 #: Files that one commit takes out of the table.
 _REMOVES_MAX: Final = 10_000
 
+#: Attempts to end a topic whose log cannot be read, beside a writer that goes on with it.
+_ATTEMPTS_MAX: Final = 5
+
 _PARTITION: Final = re.compile(r"partition=\d+")
 
 
@@ -103,47 +106,54 @@ def end_unusable(store: ObjectStore, topic: str, now_ms: int) -> str | None:
     The log goes on behind the damage, with a checkpoint of a table without records.
 
     Returns:
-        The topic's id, empty if it cannot be read; None: another writer was first, and nothing was
-        done.
+        The topic's id, empty if it cannot be read; None: it can be, and nothing was done.
 
     Raises:
-        StoreUnavailableError: The store failed. It can be done again.
+        StoreUnavailableError: The store failed, or a writer that goes on behind the damage was
+            always first. It can be done again.
     """
-    files = _data_files(store)
-    version = LogFiles.of(store).newest + 1
-    try:
-        load_table(store)
-    except LogDamagedError:
-        pass  # still: so the files are not those of a successor
-    else:
-        return None
-    topic_id = _readable_id(store)
-    actions: list[Action] = [
-        Protocol(),
-        Metadata(
-            topic_id or str(uuid.uuid4()),
-            now_ms,
-            {FORMAT_PROPERTY: str(FORMAT), PARTITIONS_PROPERTY: "1"},
-            name=topic,
-        ),
-        Register(registers.DELETED, 1),
-    ]
-    commit = TableCommit.of(_OPERATION, actions, timestamp_ms=now_ms)
-    try:
-        store.put_if_absent(commit_path(version), commit.encoded(), frees_space=True)
-    except AlreadyExists:
-        return None
-    except PutOutcomeUnknown as error:
-        raise StoreUnavailableError(
-            f"the store cannot say whether topic {topic!r} was deleted: {error}; delete it again",
-            topic=topic,
-        ) from error
-    for path in files:
-        store.delete(path)
-    put_whole(store, checkpoint_path(version), checkpoint_of(actions))
-    point_to_newest(store, version)
-    _shrink_log(store, version)
-    return topic_id
+    for _ in range(_ATTEMPTS_MAX):
+        files = _data_files(store)
+        version = LogFiles.of(store).newest + 1
+        try:
+            load_table(store)
+        except LogDamagedError:
+            pass  # still: so the files are not those of a successor
+        else:
+            return None
+        topic_id = _readable_id(store)
+        actions: list[Action] = [
+            Protocol(),
+            Metadata(
+                topic_id or str(uuid.uuid4()),
+                now_ms,
+                {FORMAT_PROPERTY: str(FORMAT), PARTITIONS_PROPERTY: "1"},
+                name=topic,
+            ),
+            Register(registers.DELETED, 1),
+        ]
+        commit = TableCommit.of(_OPERATION, actions, timestamp_ms=now_ms)
+        try:
+            store.put_if_absent(commit_path(version), commit.encoded(), frees_space=True)
+        except AlreadyExists:
+            continue
+        except PutOutcomeUnknown as error:
+            raise StoreUnavailableError(
+                f"the store cannot say whether topic {topic!r} was deleted: {error}; delete it "
+                "again",
+                topic=topic,
+            ) from error
+        for path in files:
+            store.delete(path)
+        put_whole(store, checkpoint_path(version), checkpoint_of(actions))
+        point_to_newest(store, version)
+        _shrink_log(store, version)
+        return topic_id
+    raise StoreUnavailableError(
+        f"topic {topic!r} cannot be read, and {_ATTEMPTS_MAX} attempts to end it were lost to a "
+        "writer that goes on behind the damage; delete it again",
+        topic=topic,
+    )
 
 
 def first_actions(state: TableState, metadata: Metadata) -> list[Action]:
@@ -187,11 +197,11 @@ def deleted_hint(store: ObjectStore, directory: str) -> DeletedHint | None:
         return None
     except (ValueError, LookupError, TypeError):
         return None
-    # Log clean-up goes by ascending version: as long as this one is there, so is what came after.
-    is_newest = is_there(store, f"{directory}/{commit_path(hint.version)}") and not is_there(
-        store, f"{directory}/{commit_path(hint.version + 1)}"
-    )
-    return hint if is_newest else None
+    # The next version first. Log clean-up goes by ascending version: where the next one is missing
+    # because it was cleaned, this one is missing by then as well.
+    if is_there(store, f"{directory}/{commit_path(hint.version + 1)}"):
+        return None
+    return hint if is_there(store, f"{directory}/{commit_path(hint.version)}") else None
 
 
 def _mark(now_ms: int) -> TableCommit:

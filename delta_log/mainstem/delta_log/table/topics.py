@@ -99,19 +99,16 @@ class Topics:
     def other_directories(self) -> list[str]:
         """The names of directories beside the topics that are not one, and never were: without a
         log that can be found, or with a name that no topic can have."""
+        found = self._store.list_directories(self._folder)
         return [
-            name
-            for name, hint in self._deleted_hints().items()
-            if hint is None and not self._is_topic(name)
+            name for name in found if not self._is_topic(name) and self._readable_hint(name) is None
         ]
 
     def half_deleted(self) -> list[str]:
-        """The names of topics whose deletion was interrupted, or goes on: `delete` finishes it."""
-        return [
-            name
-            for name, hint in self._deleted_hints().items()
-            if hint is not None and not hint.is_buried
-        ]
+        """The names of topics whose deletion was interrupted, or goes on: see `finish_deletion`."""
+        found = self._store.list_directories(self._folder)
+        hints = ((name, self._readable_hint(name)) for name in found)
+        return [name for name, hint in hints if hint is not None and not hint.is_buried]
 
     def exists(self, topic: str) -> bool:
         """Whether there is a topic of that name. Raises InvalidTopicError if none can have it."""
@@ -150,10 +147,14 @@ class Topics:
         for _ in range(_ATTEMPTS_MAX):
             # A new id each time: the last attempt may have been seen, and deleted.
             metadata = Metadata(str(uuid.uuid4()), self._clock_ms(), configuration, name=topic)
+            is_buried = self._is_buried(topic)
+            before = self._deleted_last(topic)
+            if validate_only:
+                return metadata
             try:
-                before = self._deleted_before(topic)
-                if not validate_only:
-                    self._commit_first(topic, metadata, before)
+                if before is not None and (before.state.file_count or not is_buried):
+                    bury(before, self._clock_ms())
+                self._commit_first(topic, metadata, before)
             except (UnknownTopicError, LogOvertakenError):
                 continue  # it was deleted, or created and deleted, meanwhile
             return metadata
@@ -162,19 +163,18 @@ class Topics:
             topic=topic,
         )
 
-    def _deleted_before(self, topic: str) -> OpenTopic | None:
-        """The topic of that name that was deleted last, buried; None: there was none.
+    def _deleted_last(self, topic: str) -> OpenTopic | None:
+        """The topic of that name that was deleted last; None: there was none.
 
         Raises:
             TopicExistsError: There is one.
-            UnknownTopicError: Another process creates one at this moment.
         """
-        if not self._has_log(topic):
+        try:
+            opened = self._load(topic)
+        except UnknownTopicError:
             return None
-        opened = self._load(topic)
         if not opened.state.deleted:
             raise _exists(topic)
-        bury(opened, self._clock_ms())
         return opened
 
     def _commit_first(self, topic: str, metadata: Metadata, before: OpenTopic | None) -> None:
@@ -235,37 +235,46 @@ class Topics:
         Raises:
             UnknownTopicError: There is none.
         """
-        check_topic_name(topic)
-        for _ in range(_ATTEMPTS_MAX):
-            hint = self._deleted_hint(topic)
-            if hint is not None and hint.is_buried:
-                raise _unknown(topic)
-            topic_id = self._end(topic)
-            if topic_id is not None:
-                return topic_id
-        raise StoreUnavailableError(
-            f"topic {topic!r} cannot be read, and others change it at the same time; delete it "
-            "again",
-            topic=topic,
-        )
-
-    def _end(self, topic: str) -> str | None:
-        """Marks and buries the topic; returns its id. None: another writer was first."""
+        if self._is_buried(check_topic_name(topic)):
+            raise _unknown(topic)
         try:
             opened = self._load(topic)
         except LogDamagedError:
-            return end_unusable(self._folder_of(topic), topic, self._clock_ms())
+            topic_id = end_unusable(self._folder_of(topic), topic, self._clock_ms())
+            if topic_id is not None:
+                return topic_id
+            # Another has mended it, or ended it, and perhaps made one of that name since.
+            opened = self._load(topic)
+            if not opened.state.deleted:
+                raise StoreUnavailableError(
+                    f"topic {topic!r} could not be read, and then others changed it; if it is the "
+                    "one that you mean, delete it again",
+                    topic=topic,
+                ) from None
         topic_id = opened.state.topic_id
         try:
             if not opened.state.deleted:
                 mark_deleted(opened, self._clock_ms())
         except UnknownTopicError:  # another was first
             opened = self._load(topic)
-            if not opened.state.deleted or opened.state.topic_id != topic_id:
+            if opened.state.topic_id != topic_id:
                 return topic_id
-        with contextlib.suppress(UnknownTopicError):  # buried, and created again
-            bury(opened, self._clock_ms())
+        self._bury(opened)
         return topic_id
+
+    def finish_deletion(self, topic: str) -> None:
+        """Removes what a deletion that was interrupted has left. A topic that was created under the
+        name since then is left alone.
+
+        Raises:
+            UnknownTopicError: There is none, and never was.
+        """
+        self._bury(self._load(topic))
+
+    def _bury(self, opened: OpenTopic) -> None:
+        if opened.state.deleted:
+            with contextlib.suppress(UnknownTopicError):  # done, and another has the name now
+                bury(opened, self._clock_ms())
 
     def _folder_of(self, topic: str) -> StoreFolder:
         return StoreFolder(self._store, f"{self._folder}/{topic}")
@@ -276,14 +285,15 @@ class Topics:
     def _deleted_hint(self, topic: str) -> DeletedHint | None:
         return deleted_hint(self._store, f"{self._folder}/{topic}")
 
-    def _deleted_hints(self) -> dict[str, DeletedHint | None]:
-        """What is known of each directory; nothing of one that cannot be read."""
-        hints: dict[str, DeletedHint | None] = {}
-        for name in self._store.list_directories(self._folder):
-            hints[name] = None
-            with contextlib.suppress(StoreUnavailableError):
-                hints[name] = self._deleted_hint(name)
-        return hints
+    def _is_buried(self, topic: str) -> bool:
+        hint = self._deleted_hint(topic)
+        return hint is not None and hint.is_buried
+
+    def _readable_hint(self, directory: str) -> DeletedHint | None:
+        """As `_deleted_hint`; None also of a directory that cannot be read."""
+        with contextlib.suppress(StoreUnavailableError):
+            return self._deleted_hint(directory)
+        return None
 
     def _is_topic(self, directory: str) -> bool:
         try:
