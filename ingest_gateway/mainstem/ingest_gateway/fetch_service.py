@@ -436,15 +436,13 @@ class FetchService:
                 await asyncio.sleep(max(interval_s, share_s))
                 if not self._waiters.waits_for(topic):
                     return
+                await self._topics.refresh(topic)
                 led = self._topics.led(topic)
                 if led != was_led:
                     was_led = led
                     self._waiters.changed(topic)
                 if led:
-                    # Its commits tell of themselves; those of other processes do not.
-                    await self._topics.refresh(topic)
-                    continue
-                await self._topics.refresh(topic)
+                    continue  # what was refreshed tells of itself
                 found = self._topics.current(topic, any_age=True)
                 if found is not None and found[0].version != seen:
                     seen = found[0].version

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.unit.delta_log.appending import batch, create, lead, run
 
-from mainstem.delta_log import Slice, Topics
+from mainstem.delta_log import Appended, Appender, Slice, Topics
 from mainstem.delta_log.append import CommitTurns
 from mainstem.delta_log.append.pace import LARGE_COMMIT_BYTES, CommitPace, wait_s_max
 
@@ -192,17 +192,25 @@ def _nobodys_turn() -> CommitTurns:
     return turns
 
 
+async def _in_line(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> tuple[CommitTurns, Appender, Awaitable[Appended]]:
+    """A topic with a record that waits for its turn; the record's answer."""
+    turns = _nobodys_turn()
+    appender = await lead(topics.open("t"), pool, turns=turns)
+    answer = appender.submit([Slice(0, batch(1))], 10)
+    while not turns.waiting_count:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    return turns, appender, answer
+
+
 def test_a_topic_that_is_closed_while_it_waits_commits_without_its_turn(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
     create(topics, commit_interval_ms=60_000)
 
     async def work() -> None:
-        turns = _nobodys_turn()
-        appender = await lead(topics.open("t"), pool, turns=turns)
-        answer = appender.submit([Slice(0, batch(1))], 10)
-        while not turns.waiting_count:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        turns, appender, answer = await _in_line(topics, pool)
         await appender.close(30)
         assert (await answer).table_version > 0
         assert turns.waiting_count == 0
@@ -216,11 +224,7 @@ def test_a_topic_with_much_to_write_does_not_wait_for_its_turn(
     create(topics, commit_interval_ms=60_000)
 
     async def work() -> None:
-        turns = _nobodys_turn()
-        appender = await lead(topics.open("t"), pool, turns=turns)
-        small = appender.submit([Slice(0, batch(1))], 10)
-        while not turns.waiting_count:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        _, appender, small = await _in_line(topics, pool)
         large = appender.submit([Slice(0, batch(2))], LARGE_COMMIT_BYTES)
         async with asyncio.timeout(30):
             assert (await small).table_version == (await large).table_version

@@ -243,15 +243,12 @@ class Committer:
         """
         if not self._follows(version, after_id):
             return Overtaken(version, maybe_ours=False)
-        try:
-            for path in commit.needed_files:
-                self._check_needed(path)
-        except FileGone:
-            if is_there(
-                self._store, commit_path(version)
-            ):  # perhaps by an attempt of ours: that comes first
-                return self._conflict_or_ours(version, commit, after_id)
-            raise
+        for path in commit.needed_files:
+            if not is_there(self._store, path):
+                if is_there(self._store, commit_path(version)):
+                    # Perhaps by an attempt of ours: that comes first.
+                    return self._conflict_or_ours(version, commit, after_id)
+                raise FileGone(path)
         for file in commit.new_files:
             if not file.is_put:
                 self._store.put(file.path, file.data)
@@ -352,12 +349,6 @@ class Committer:
         except StoreUnavailableError:
             return OutcomeUnknown(version, commit.info.commit_id)
         return Overtaken(version, maybe_ours=is_ours)
-
-    def _check_needed(self, path: str) -> None:
-        try:
-            self._store.read_range(path, 0, 1)
-        except NotFound as error:
-            raise FileGone(path) from error
 
     def _follows(self, version: int, after_id: str) -> bool:
         """Whether the version before is the one that the caller knows, or was the newest of a log
