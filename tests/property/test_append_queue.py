@@ -118,8 +118,11 @@ class Queues(RuleBasedStateMachine):
     @rule(taken=consumes(portions))
     def done(self, taken: tuple[int, Portion[int]]) -> None:
         topic, portion = taken
+        size_bytes = portion.size_bytes
         self.queues[topic].done(portion)
-        self.in_commit[topic] -= portion.size_bytes
+        self.in_commit[topic] -= size_bytes
+        # Who is told of a commit may fail after it, and then the portion is given up as well.
+        self.queues[topic].done(portion)
 
     @invariant()
     def bytes_are_accounted_for(self) -> None:
