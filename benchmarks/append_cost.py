@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from mainstem.delta_log import Appender, ByteBudget, LocalStore, OpenTopic, Slice, Topics
-from mainstem.delta_log.table import LiveTable, freeze_heap, write_checkpoint
+from mainstem.delta_log.upkeep import LiveTable, freeze_heap, write_checkpoint
 from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS
 from mainstem.records import records_to_wire_batch
 

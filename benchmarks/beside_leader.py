@@ -16,20 +16,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from mainstem.delta_log.store import LocalStore
+from mainstem.delta_log.format import DataFile, Register, registers
+from mainstem.delta_log.store import LocalStore, wall_clock_ms
 from mainstem.delta_log.table import (
     Committer,
-    DataFile,
     OpenTopic,
-    Register,
     TableCommit,
     TableState,
-    Topics,
     commit_beside_leader,
-    registers,
     replace_files,
-    wall_clock_ms,
 )
+from mainstem.delta_log.topics import Topics
 from mainstem.errors import MainstemError
 
 WARM_UP_S = 3.0

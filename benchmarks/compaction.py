@@ -21,7 +21,8 @@ from pathlib import Path
 
 from mainstem.delta_log import Committed, Committer, LocalStore, Topics
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
-from mainstem.delta_log.table import Action, Batch, Register, TableCommit, registers
+from mainstem.delta_log.format import Action, Batch, Register, registers
+from mainstem.delta_log.table import TableCommit
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.session import spark_session

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from mainstem.delta_log import LocalStore, read_data_file
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
-from mainstem.delta_log.table import DataFile
+from mainstem.delta_log.format import DataFile
 from mainstem.records import HEADERS_TYPE, WIRE_SCHEMA
 
 KEY_BYTES = 16

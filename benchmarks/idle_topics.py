@@ -20,15 +20,9 @@ import pyarrow as pa
 
 from mainstem.delta_log import LocalStore, OpenTopic, Topics
 from mainstem.delta_log.files import encode_data_file
-from mainstem.delta_log.table import (
-    Batch,
-    Committed,
-    Committer,
-    Register,
-    TableCommit,
-    registers,
-    wall_clock_ms,
-)
+from mainstem.delta_log.format import Batch, Register, registers
+from mainstem.delta_log.store import wall_clock_ms
+from mainstem.delta_log.table import Committed, Committer, TableCommit
 from mainstem.records import normalise_wire_batch
 
 JOBS = ("compaction", "keyed-compaction", "retention", "vacuum", "vacuum-orphans", "log-cleanup")

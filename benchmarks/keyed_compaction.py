@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from mainstem.delta_log import Committed, Committer, LocalStore, Topics
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
+from mainstem.delta_log.format import Action, Batch, Register, registers
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import Action, Batch, Register, TableCommit, registers
+from mainstem.delta_log.table import TableCommit
 from mainstem.jobs.key_cleaning import CleaningResult, CleaningTask
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 from mainstem.jobs.runner import run_job

@@ -18,16 +18,16 @@ import uuid
 from pathlib import Path
 
 from mainstem.delta_log import LocalStore, Topics
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     Batch,
     DataFile,
     Register,
-    TableCommit,
     commit_path,
     encode_commit,
     registers,
-    write_checkpoint,
 )
+from mainstem.delta_log.table import TableCommit
+from mainstem.delta_log.upkeep import write_checkpoint
 
 PARTITIONS = 6
 RECORDS_PER_FILE = 100

@@ -30,13 +30,9 @@ from mainstem.delta_log import (
     Slice,
     Topics,
 )
-from mainstem.delta_log.table import (
-    ProducerBatch,
-    checkpoint_path,
-    load_table,
-    registers,
-    write_checkpoint,
-)
+from mainstem.delta_log.format import ProducerBatch, checkpoint_path, registers
+from mainstem.delta_log.table import load_table
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS
 from mainstem.records import records_to_wire_batch
 

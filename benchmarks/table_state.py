@@ -26,21 +26,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log import LocalStore, TableState, Topics
-from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     Action,
     Batch,
     DataFile,
-    LiveTable,
     Register,
     Remove,
-    TableCommit,
     checkpoint_path,
     commit_path,
     encode_commit,
-    load_table,
     registers,
 )
+from mainstem.delta_log.store import StoreFolder
+from mainstem.delta_log.table import TableCommit, load_table
+from mainstem.delta_log.upkeep import LiveTable
 
 RECORDS_PER_FILE = 100
 START_MS = 1_700_000_000_000

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from mainstem.delta_log import ObjectStore, read_data_file
 from mainstem.delta_log.files import DataFileMissing
+from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import open_warehouse
-from mainstem.delta_log.table import DataFile
 from mainstem.errors import LogDamagedError
 from mainstem.records import HEADERS_TYPE
 from pyspark_mainstem._range_plan import FilePart, RangePlan

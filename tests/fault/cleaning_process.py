@@ -15,7 +15,8 @@ import time
 from unittest.mock import patch
 
 from mainstem.delta_log import Committer, LocalStore, ObjectStore
-from mainstem.delta_log.table import CommitOutcome, LiveTable, TableCommit, create_checkpoint
+from mainstem.delta_log.table import CommitOutcome, TableCommit
+from mainstem.delta_log.upkeep import LiveTable, create_checkpoint
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import InProcessPool

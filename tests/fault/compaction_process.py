@@ -16,7 +16,8 @@ from unittest.mock import patch
 
 from mainstem.delta_log import Committer, ObjectStore
 from mainstem.delta_log.store import open_warehouse
-from mainstem.delta_log.table import CommitOutcome, TableCommit, Topics
+from mainstem.delta_log.table import CommitOutcome, TableCommit
+from mainstem.delta_log.topics import Topics
 from mainstem.jobs.compaction import Compaction, Merge, Merged
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.session import spark_session

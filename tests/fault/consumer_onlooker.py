@@ -16,7 +16,7 @@ from tests.fault.consumer_members import PATIENCE_S
 from mainstem.client import Consumer, TopicPartition
 from mainstem.delta_log import Topics, read_data_file
 from mainstem.delta_log.store import open_warehouse
-from mainstem.delta_log.table import SYSTEM
+from mainstem.delta_log.topics import SYSTEM
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.testing import OffsetCommit, OffsetRow, Operation, Output, runs_of
 

@@ -18,8 +18,9 @@ from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
 from mainstem.delta_log import Appender, ByteBudget, Slice, TableState, load_table
 from mainstem.delta_log.files import offset_for_timestamp, read_data_file
+from mainstem.delta_log.format import LAST_CHECKPOINT, ProducerBatch
 from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import LAST_CHECKPOINT, ProducerBatch, write_checkpoint
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import LogDamagedError
 from mainstem.ingest_gateway.fetch_columns import COLUMNS

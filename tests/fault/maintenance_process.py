@@ -20,16 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log import Committed, Committer, Conflict, ObjectStore, Topics
-from mainstem.delta_log.store import open_warehouse
-from mainstem.delta_log.table import (
-    Action,
-    DataFile,
-    Remove,
-    TableCommit,
-    TableState,
-    altered_config,
-    wall_clock_ms,
-)
+from mainstem.delta_log.format import Action, DataFile, Remove
+from mainstem.delta_log.store import open_warehouse, wall_clock_ms
+from mainstem.delta_log.table import TableCommit, TableState
+from mainstem.delta_log.topics import altered_config
 
 #: Files with more records are left alone, so that a swap stays small.
 MERGED_RECORDS_MAX = 5_000

@@ -16,7 +16,7 @@ import pytest
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log.table import last_checkpoint_version
+from mainstem.delta_log.format import last_checkpoint_version
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.job_history import JobRun

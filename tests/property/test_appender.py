@@ -24,17 +24,9 @@ from tests.unit.delta_log.crashing_log import CrashingLog
 from tests.unit.delta_log.faults import FaultyStore, unavailable, unknown
 
 from mainstem.delta_log import LocalStore, OpenTopic, Topics
-from mainstem.delta_log.table import (
-    Action,
-    Committed,
-    Committer,
-    DataFile,
-    Register,
-    Remove,
-    TableCommit,
-    altered_config,
-    registers,
-)
+from mainstem.delta_log.format import Action, DataFile, Register, Remove, registers
+from mainstem.delta_log.table import Committed, Committer, TableCommit
+from mainstem.delta_log.topics import altered_config
 
 FAULTS: dict[str, Callable[[], Exception]] = {"unknown": unknown, "unavailable": unavailable}
 

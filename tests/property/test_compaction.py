@@ -19,16 +19,10 @@ from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, 
 
 from mainstem.delta_log import LocalStore, OpenTopic, Topics
 from mainstem.delta_log.files import data_file_writer
-from mainstem.delta_log.table import (
-    TOPICS,
-    Register,
-    TableCommit,
-    TableState,
-    commit_beside_leader,
-    registers,
-    replace_files,
-    write_checkpoint,
-)
+from mainstem.delta_log.format import Register, registers
+from mainstem.delta_log.table import TableCommit, TableState, commit_beside_leader, replace_files
+from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.jobs.compaction import Compaction, Merge, Merged
 from mainstem.jobs.job import JobOutcome, OutcomeKind, Plan, TableView
 from mainstem.limits import KIB

@@ -21,7 +21,8 @@ from tests.unit.jobs.topic_tables import (
 )
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log.table import TOPICS, OpenTopic
+from mainstem.delta_log.table import OpenTopic
+from mainstem.delta_log.topics import TOPICS
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import NOTHING, Plan, TableView
 from mainstem.jobs.keyed_compaction import KeyedCompaction

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from mainstem.delta_log.append import PlacedBatch, ProducerMemory, ProducerStates
-from mainstem.delta_log.table import Batch, ProducerBatch
+from mainstem.delta_log.format import Batch, ProducerBatch
 from mainstem.errors import (
     OutOfOrderSequenceError,
     ProducerFencedError,

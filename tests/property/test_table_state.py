@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     Action,
     DataFile,
     Metadata,
@@ -21,10 +21,10 @@ from mainstem.delta_log.table import (
     Register,
     Remove,
     checkpoint_adds,
-    file_index,
     packed_files,
 )
-from mainstem.delta_log.table.checkpoint_adds import read_adds
+from mainstem.delta_log.format.checkpoint_adds import read_adds
+from mainstem.delta_log.table import file_index
 
 PARTITIONS = 3
 

@@ -23,8 +23,8 @@ from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import START_MS, TopicLog
 
 from mainstem.delta_log import load_table
-from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import TOPICS, altered_config, wall_clock_ms
+from mainstem.delta_log.store import StoreFolder, wall_clock_ms
+from mainstem.delta_log.topics import TOPICS, altered_config
 from mainstem.jobs import file_deletion as file_deletion_module
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.job import OutcomeKind

@@ -24,7 +24,7 @@ from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
 from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import TOPICS
+from mainstem.delta_log.topics import TOPICS
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.job_history import JobRun, read_history

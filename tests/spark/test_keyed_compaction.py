@@ -24,7 +24,8 @@ from tests.unit.jobs.topic_tables import check_verified
 from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
 from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import TOPICS, write_checkpoint
+from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 from mainstem.jobs.runner import run_job

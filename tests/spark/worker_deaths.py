@@ -22,8 +22,8 @@ from tests.unit.jobs.topic_tables import Record, all_records, check_verified
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
 from mainstem.delta_log import ObjectStore, load_table
-from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import TOPICS, wall_clock_ms
+from mainstem.delta_log.store import StoreFolder, wall_clock_ms
+from mainstem.delta_log.topics import TOPICS
 from mainstem.jobs.job import Job, OutcomeKind
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.task_pool import SparkPool

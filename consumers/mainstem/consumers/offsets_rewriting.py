@@ -24,15 +24,9 @@ import structlog
 from mainstem.consumers.live_rows import LiveRows, Placed
 from mainstem.delta_log.append import Appended, Appender
 from mainstem.delta_log.files import Slice
-from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import (
-    Action,
-    Remove,
-    TableState,
-    time_elapsed_s,
-    trim_step,
-    wall_clock_ms,
-)
+from mainstem.delta_log.format import Action, Remove
+from mainstem.delta_log.store import ObjectStore, time_elapsed_s, wall_clock_ms
+from mainstem.delta_log.table import TableState, trim_step
 from mainstem.errors import MainstemError
 from mainstem.limits import KIB
 from mainstem.records import records_to_wire_batch

@@ -19,8 +19,9 @@ from mainstem.consumers.offsets_rewriting import OffsetsRewriter, append_rows
 from mainstem.delta_log.append import Appended, Appender, ByteBudget
 from mainstem.delta_log.files import RollUpMemory, read_data_file
 from mainstem.delta_log.metrics import AppenderMetrics
-from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import SYSTEM, LogClock, OpenTopic, Topics
+from mainstem.delta_log.store import LogClock, ObjectStore
+from mainstem.delta_log.table import OpenTopic
+from mainstem.delta_log.topics import SYSTEM, Topics
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
 from mainstem.limits import KIB, MIB
 

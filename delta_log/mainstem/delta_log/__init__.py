@@ -11,9 +11,9 @@ from mainstem.delta_log.table import (
     OpenTopic,
     OutcomeUnknown,
     TableState,
-    Topics,
     load_table,
 )
+from mainstem.delta_log.topics import Topics
 
 __all__ = [
     "Appended",

@@ -11,7 +11,7 @@ import structlog
 
 from mainstem.config import TOPIC_KEYS, format_value
 from mainstem.delta_log import Appender, TableState
-from mainstem.delta_log.table import added_partitions, altered_config
+from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import InternalError, MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.topic_changes import TopicChanges
 from mainstem.ingest_gateway.topic_registry import TopicRegistry

@@ -9,8 +9,8 @@ from itertools import chain
 
 import pyarrow as pa
 
+from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import NotFound
-from mainstem.delta_log.table import DataFile
 from mainstem.errors import LogDamagedError, MainstemError
 from mainstem.ingest_gateway.fetch_columns import batch_bytes, fitting, schema_of
 from mainstem.ingest_gateway.fetch_message import FetchMessage, plain_records

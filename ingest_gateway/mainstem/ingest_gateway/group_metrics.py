@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.delta_log import Appender, TableState
-from mainstem.delta_log.table import wall_clock_ms
+from mainstem.delta_log.store import wall_clock_ms
 from mainstem.errors import MainstemError
 from mainstem.ingest_gateway.group_coordination import GroupCoordination
 from mainstem.ingest_gateway.topic_registry import TopicRegistry

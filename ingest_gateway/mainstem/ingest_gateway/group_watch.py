@@ -9,7 +9,7 @@ import structlog
 
 from mainstem.consumers.offsets_table import NAME
 from mainstem.delta_log import ObjectStore
-from mainstem.delta_log.table import SYSTEM, Topics
+from mainstem.delta_log.topics import SYSTEM, Topics
 from mainstem.errors import MainstemError
 from mainstem.ingest_gateway.group_coordination import GroupCoordination
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from mainstem.delta_log import ObjectStore
 from mainstem.delta_log.files import offset_statistics, open_data_file
-from mainstem.delta_log.table import DataFile
+from mainstem.delta_log.format import DataFile
 from mainstem.limits import FETCH_CURSORS_MAX, MIB
 
 #: What a cursor decodes at a time: small enough that what is left over costs little memory.

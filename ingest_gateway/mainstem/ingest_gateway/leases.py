@@ -23,9 +23,9 @@ import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import ObjectStore
-from mainstem.delta_log.store import StoreFull
+from mainstem.delta_log.store import StoreFull, time_elapsed_s, wall_clock_ms
 from mainstem.delta_log.system import ClusterTable, GatewayRow
-from mainstem.delta_log.table import OpenTopic, time_elapsed_s, wall_clock_ms
+from mainstem.delta_log.table import OpenTopic
 from mainstem.errors import MainstemError, NotLeaderError
 
 log = structlog.get_logger()

@@ -10,13 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from mainstem.delta_log import ObjectStore, OpenTopic
-from mainstem.delta_log.table import (
-    LAST_CHECKPOINT,
-    LiveTable,
-    freeze_heap,
-    repair_log,
-    write_checkpoint,
-)
+from mainstem.delta_log.format import LAST_CHECKPOINT
+from mainstem.delta_log.upkeep import LiveTable, freeze_heap, repair_log, write_checkpoint
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 
 log = structlog.get_logger()

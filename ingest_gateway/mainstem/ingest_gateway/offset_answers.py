@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mainstem.delta_log import TableState
 from mainstem.delta_log.files import DataFileMissing, files_reaching, first_offset_at
-from mainstem.delta_log.table import DataFile
+from mainstem.delta_log.format import DataFile
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.fetch_refusals import as_ours, partition_refusal
 from mainstem.ingest_gateway.read_topics import ReadTopic

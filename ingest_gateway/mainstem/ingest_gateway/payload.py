@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mainstem.config import TopicConfig
 from mainstem.delta_log import Slice
-from mainstem.delta_log.table import ProducerBatch
+from mainstem.delta_log.format import ProducerBatch
 from mainstem.errors import (
     InvalidRecordError,
     RecordTooLargeError,

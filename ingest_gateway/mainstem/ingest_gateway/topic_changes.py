@@ -10,15 +10,9 @@ import structlog
 
 from mainstem.config import GatewayConfig, TopicConfig
 from mainstem.delta_log import Appender, TableState, Topics
-from mainstem.delta_log.store import Warehouse
-from mainstem.delta_log.table import (
-    Action,
-    Build,
-    Metadata,
-    TableCommit,
-    commit_beside_leader,
-    wall_clock_ms,
-)
+from mainstem.delta_log.format import Action, Metadata
+from mainstem.delta_log.store import Warehouse, wall_clock_ms
+from mainstem.delta_log.table import Build, TableCommit, commit_beside_leader
 from mainstem.errors import (
     InvalidConfigError,
     MainstemError,

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import structlog
 
 from mainstem.delta_log import Appender, TableState
-from mainstem.delta_log.table import Action, trim_step, trim_targets, wall_clock_ms
+from mainstem.delta_log.format import Action
+from mainstem.delta_log.store import wall_clock_ms
+from mainstem.delta_log.table import trim_step, trim_targets
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.topic_changes import TopicChanges
 from mainstem.ingest_gateway.topic_registry import TopicRegistry

@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
 from mainstem.delta_log.files import DataFileMissing, read_data_file, write_data_files
-from mainstem.delta_log.store import ObjectStore
+from mainstem.delta_log.format import Action, DataFile
+from mainstem.delta_log.store import ObjectStore, time_elapsed_s
 from mainstem.delta_log.table import (
-    Action,
-    DataFile,
     Landed,
     OpenTopic,
     TableCommit,
@@ -27,7 +26,6 @@ from mainstem.delta_log.table import (
     file_time_ms,
     is_expired,
     replace_files,
-    time_elapsed_s,
 )
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import (

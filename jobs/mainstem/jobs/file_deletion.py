@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from mainstem.delta_log.format import Register
 from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import (
     Landed,
     OpenTopic,
-    Register,
     TableCommit,
     TableState,
     commit_beside_leader,

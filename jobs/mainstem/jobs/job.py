@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Final, Generic, Self, TypeVar
 
+from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import TOPICS, DataFile, OpenTopic, TableState
+from mainstem.delta_log.table import OpenTopic, TableState
+from mainstem.delta_log.topics import TOPICS
 
 
 @dataclass(frozen=True, slots=True)

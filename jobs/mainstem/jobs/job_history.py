@@ -14,17 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
+from mainstem.delta_log.format import Batch, Register, registers
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import (
-    SYSTEM,
-    Batch,
-    Register,
-    TableCommit,
-    TableState,
-    Topics,
-    commit_beside_leader,
-    registers,
-)
+from mainstem.delta_log.table import TableCommit, TableState, commit_beside_leader
+from mainstem.delta_log.topics import SYSTEM, Topics
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
 from mainstem.jobs.job import Counts, JobOutcome, OutcomeKind
 from mainstem.records import records_to_wire_batch

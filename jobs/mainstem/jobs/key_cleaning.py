@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mainstem.delta_log.files import DataFileMissing, read_data_file, write_data_files
+from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import DataFile, file_time_ms
+from mainstem.delta_log.table import file_time_ms
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.job import Task, TaskResult
 from mainstem.jobs.offset_map import OffsetMap

@@ -13,24 +13,20 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue, TopicConfig
-from mainstem.delta_log.store import ObjectStore
+from mainstem.delta_log.format import Action, DataFile, Register, registers
+from mainstem.delta_log.store import ObjectStore, time_elapsed_s
 from mainstem.delta_log.system import last_heartbeat_ms
 from mainstem.delta_log.table import (
-    SYSTEM,
-    Action,
-    DataFile,
     FileSuperseded,
     Landed,
     OpenTopic,
-    Register,
     TableCommit,
     TableState,
     believed_ms,
     is_expired,
-    registers,
     replace_files,
-    time_elapsed_s,
 )
+from mainstem.delta_log.topics import SYSTEM
 from mainstem.jobs.job import (
     NEVER_MS,
     Counts,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import LogFiles
+from mainstem.delta_log.table import OpenTopic
+from mainstem.delta_log.upkeep import (
     LiveTable,
-    LogFiles,
-    OpenTopic,
     clean_log,
     create_checkpoint,
     cut_off_ms,

@@ -22,7 +22,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from mainstem.delta_log.table import VersionMark, time_elapsed_ms
+from mainstem.delta_log.store import time_elapsed_ms
+from mainstem.delta_log.table import VersionMark
 
 #: The longest that a table is passed over, by a clock that nobody sets.
 NOTE_MS_MAX: Final = 86_400_000

@@ -16,13 +16,11 @@ from operator import itemgetter
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
+from mainstem.delta_log.format import DataFile, Remove
 from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system import last_heartbeat_ms
 from mainstem.delta_log.table import (
-    SYSTEM,
-    DataFile,
     OpenTopic,
-    Remove,
     TableCommit,
     TableState,
     believed_ms,
@@ -30,6 +28,7 @@ from mainstem.delta_log.table import (
     file_time_ms,
     trim_step,
 )
+from mainstem.delta_log.topics import SYSTEM
 from mainstem.jobs.job import (
     NEVER_MS,
     Counts,

@@ -10,15 +10,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
-from mainstem.delta_log.table import (
-    SYSTEM,
-    TOPICS,
-    OpenTopic,
-    Topics,
-    VersionMark,
-    wall_clock_ms,
-)
+from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse, wall_clock_ms
+from mainstem.delta_log.table import OpenTopic, VersionMark
+from mainstem.delta_log.topics import SYSTEM, TOPICS, Topics
 from mainstem.errors import MainstemError, StoreUnavailableError, UnknownTopicError
 from mainstem.jobs.job import (
     NOTHING,

@@ -18,8 +18,8 @@ from typing import Final
 
 import structlog
 
-from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import wall_clock_ms, write_checkpoint
+from mainstem.delta_log.store import ObjectStore, wall_clock_ms
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.jobs_config import JobsConfig, JobSettings

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 
-from mainstem.delta_log.table import wall_clock_ms
+from mainstem.delta_log.store import wall_clock_ms
 from mainstem.jobs.scheduler_table import (
     LEASE,
     Changes,

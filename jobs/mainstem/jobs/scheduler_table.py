@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system import RowTable
-from mainstem.delta_log.table import SYSTEM, Topics
+from mainstem.delta_log.topics import SYSTEM, Topics
 
 NAME: Final = "job_scheduler"
 

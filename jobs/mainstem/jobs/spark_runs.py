@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from mainstem.delta_log.store import open_warehouse
-from mainstem.delta_log.table import Topics
+from mainstem.delta_log.topics import Topics
 from mainstem.errors import ShuttingDownError
 from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.job import OutcomeKind

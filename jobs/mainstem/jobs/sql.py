@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mainstem.delta_log.store import open_warehouse
-from mainstem.delta_log.table import Topics
+from mainstem.delta_log.topics import Topics
 from mainstem.errors import ConfigError
 from mainstem.jobs.session import spark_session
 from mainstem.jobs.tables import register_topics

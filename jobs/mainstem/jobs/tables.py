@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
-from mainstem.delta_log.table import TOPICS, Topics, load_table
+from mainstem.delta_log.table import load_table
+from mainstem.delta_log.topics import TOPICS, Topics
 from mainstem.errors import UnknownTopicError
 
 if TYPE_CHECKING:

@@ -9,17 +9,16 @@ from typing import Final, TypeVar
 
 from mainstem.config import TopicConfig
 from mainstem.delta_log.files import DataFileMissing
-from mainstem.delta_log.store import ObjectStore
+from mainstem.delta_log.format import DataFile
+from mainstem.delta_log.store import ObjectStore, time_elapsed_s
 from mainstem.delta_log.table import (
     Build,
-    DataFile,
     FileGone,
     Landed,
     OpenTopic,
     OthersFirstError,
     commit_beside_leader,
     load_table,
-    time_elapsed_s,
 )
 from mainstem.errors import LogDamagedError, MainstemError
 from mainstem.limits import KIB

@@ -2,7 +2,7 @@
 
 A tombstone can be read for `delete.retention.ms` from the compaction that first saw it. Kafka
 writes that time into the batch; here the table's registers have it, by offsets, so that whatever
-rewrites the files needs not know of it. See `mainstem.delta_log.table.registers`.
+rewrites the files needs not know of it. See `mainstem.delta_log.format.registers`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from mainstem.delta_log.table import Register, TableState, registers
+from mainstem.delta_log.format import Register, registers
+from mainstem.delta_log.table import TableState
 from mainstem.jobs.job import NEVER_MS
 
 #: Runs that a partition has at a time.

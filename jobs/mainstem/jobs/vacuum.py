@@ -12,14 +12,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 from mainstem.config import TOPIC_KEYS, ConfigKey, ConfigValue
-from mainstem.delta_log.table import (
-    OpenTopic,
-    Register,
-    Removals,
-    check_replay,
-    read_removals,
-    registers,
-)
+from mainstem.delta_log.format import Register, registers
+from mainstem.delta_log.table import OpenTopic, Removals, check_replay, read_removals
 from mainstem.jobs.file_deletion import (
     DeleteFiles,
     DeletionJob,

@@ -19,16 +19,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
 from mainstem.config import ConfigKey, ConfigValue
+from mainstem.delta_log.format import Register, registers
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import (
-    OpenTopic,
-    Register,
-    TableState,
-    check_replay,
-    known_paths,
-    load_table,
-    registers,
-)
+from mainstem.delta_log.table import OpenTopic, TableState, check_replay, known_paths, load_table
 from mainstem.errors import InvalidConfigError
 from mainstem.jobs.file_deletion import (
     DeleteFiles,

@@ -30,7 +30,7 @@ from mainstem.delta_log import (
     Topics,
     read_data_file,
 )
-from mainstem.delta_log.table import ProducerBatch, registers
+from mainstem.delta_log.format import ProducerBatch, registers
 from mainstem.delta_log.verify import verify_named
 from mainstem.delta_log.wal import LocalWalFiles, Wal
 from mainstem.errors import MainstemError, StoreUnavailableError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.table import DataFile, Metadata, Protocol, Register, registers
+from mainstem.delta_log.format import DataFile, Metadata, Protocol, Register, registers
 
 
 def data_file(

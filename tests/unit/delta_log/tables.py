@@ -11,17 +11,16 @@ import pyarrow as pa
 
 from mainstem.delta_log import Committed, Committer, ObjectStore, TableState, load_table
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
-from mainstem.delta_log.table import (
-    FORMAT,
+from mainstem.delta_log.format import (
     Action,
     Batch,
     DataFile,
     Metadata,
     Protocol,
     Register,
-    TableCommit,
     registers,
 )
+from mainstem.delta_log.table import FORMAT, TableCommit
 from mainstem.records import records_to_wire_batch
 
 NOW_MS = 1_800_000_000_000

@@ -18,7 +18,8 @@ from tests.unit.delta_log.tables import NOW_MS
 
 from mainstem.delta_log import Appended, Appender, Slice, Topics
 from mainstem.delta_log.append import Recovered, recover_topic
-from mainstem.delta_log.table import ProducerBatch, altered_config
+from mainstem.delta_log.format import ProducerBatch
+from mainstem.delta_log.topics import altered_config
 from mainstem.delta_log.wal import LocalWalFiles, Wal, decode_entry, decode_segment
 from mainstem.errors import FencedError, MainstemError
 

@@ -11,7 +11,7 @@ import google_crc32c
 import pytest
 
 from mainstem.delta_log.files import encode_data_file
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     WRITER_FEATURES,
     Action,
     Batch,
@@ -21,12 +21,12 @@ from mainstem.delta_log.table import (
     Protocol,
     Register,
     Remove,
-    TableCommit,
     decode_commit,
     encode_commit,
     register_value,
     same_table,
 )
+from mainstem.delta_log.table import TableCommit
 from mainstem.errors import LogDamagedError, UnsupportedTableError
 from mainstem.limits import TIMESTAMP_MS_MAX
 from mainstem.records import records_to_wire_batch

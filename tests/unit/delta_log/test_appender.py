@@ -32,19 +32,10 @@ from mainstem.delta_log import (
     read_data_file,
 )
 from mainstem.delta_log.files import RollUpMemory
+from mainstem.delta_log.format import DataFile, Metadata, Register, commit_path, registers
 from mainstem.delta_log.store import NotFound, StoreFolder
-from mainstem.delta_log.table import (
-    DataFile,
-    Metadata,
-    Register,
-    TableCommit,
-    TableState,
-    added_partitions,
-    altered_config,
-    commit_path,
-    read_commit,
-    registers,
-)
+from mainstem.delta_log.table import TableCommit, TableState, read_commit
+from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import (
     BackPressureError,
     FencedError,

@@ -26,14 +26,8 @@ from mainstem.delta_log import (
     load_table,
 )
 from mainstem.delta_log.files import roller
-from mainstem.delta_log.table import (
-    ProducerBatch,
-    Register,
-    TableCommit,
-    TableState,
-    commit_beside_leader,
-    registers,
-)
+from mainstem.delta_log.format import ProducerBatch, Register, registers
+from mainstem.delta_log.table import TableCommit, TableState, commit_beside_leader
 from mainstem.delta_log.verify import verify_named
 from mainstem.delta_log.wal import LocalWalFiles, Wal, segments
 from mainstem.errors import InternalError, UnsupportedTableError

@@ -12,8 +12,9 @@ from tests.unit.delta_log.appending import batch, create, lead, run, values
 from tests.unit.delta_log.test_store_contract import STORES
 
 from mainstem.delta_log import Slice, TableState, Topics
+from mainstem.delta_log.format import Register
 from mainstem.delta_log.store import Warehouse
-from mainstem.delta_log.table import Register, TableCommit, commit_beside_leader
+from mainstem.delta_log.table import TableCommit, commit_beside_leader
 from mainstem.errors import MainstemError, UnknownTopicError
 
 

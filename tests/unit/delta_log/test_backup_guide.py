@@ -14,7 +14,7 @@ from tests.unit.delta_log.tables import append, create_table
 
 from mainstem.delta_log import LocalStore, load_table
 from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import LiveTable, create_checkpoint
+from mainstem.delta_log.upkeep import LiveTable, create_checkpoint
 from mainstem.delta_log.verify import verify_named
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs/guides/backup.md"

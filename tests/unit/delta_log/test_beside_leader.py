@@ -15,17 +15,15 @@ from tests.unit.delta_log.tables import append, commit, records, same_state
 
 from mainstem.delta_log import ObjectStore, OpenTopic, Slice, TableState, Topics, load_table
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
+from mainstem.delta_log.format import DataFile, Register, Remove
 from mainstem.delta_log.table import (
     BESIDE_LEADER,
-    DataFile,
     FileSuperseded,
-    Register,
-    Remove,
     TableCommit,
     commit_beside_leader,
     replace_files,
-    write_checkpoint,
 )
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import OutcomeUnknownError, StoreUnavailableError, UnknownTopicError
 
 pytestmark = pytest.mark.fault

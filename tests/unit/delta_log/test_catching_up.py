@@ -13,15 +13,8 @@ from tests.unit.delta_log.tables import NOW_MS
 
 from mainstem.delta_log import Slice, Topics
 from mainstem.delta_log.append import appender as appender_module
-from mainstem.delta_log.table import (
-    Action,
-    Register,
-    TableCommit,
-    TableState,
-    commit_beside_leader,
-    registers,
-    trim_step,
-)
+from mainstem.delta_log.format import Action, Register, registers
+from mainstem.delta_log.table import TableCommit, TableState, commit_beside_leader, trim_step
 from mainstem.errors import FencedError, StoreUnavailableError
 
 

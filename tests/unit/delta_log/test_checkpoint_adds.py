@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.table import DataFile
-from mainstem.delta_log.table.checkpoint_adds import read_adds
+from mainstem.delta_log.format import DataFile
+from mainstem.delta_log.format.checkpoint_adds import read_adds
 
 STRINGS = pa.map_(pa.string(), pa.string())
 ADD = pa.struct(

@@ -19,23 +19,22 @@ from deltalake import DeltaTable
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 from mainstem.delta_log import LocalStore, TableState, load_table
-from mainstem.delta_log.store import NotFound
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     LOG,
     Action,
     DataFile,
-    LiveTable,
     Metadata,
     Register,
     Remove,
     checkpoint_path,
     commit_path,
-    create_checkpoint,
     registers,
 )
-from mainstem.delta_log.table.checkpoint_build import build_checkpoint
-from mainstem.delta_log.table.checkpoint_file import check_whole, read_checkpoint
-from mainstem.delta_log.table.clocks import STEADY_CLOCK, SteadyClock
+from mainstem.delta_log.format.checkpoint_file import check_whole, read_checkpoint
+from mainstem.delta_log.store import NotFound
+from mainstem.delta_log.store.clocks import STEADY_CLOCK, SteadyClock
+from mainstem.delta_log.upkeep import LiveTable, create_checkpoint
+from mainstem.delta_log.upkeep.checkpoint_build import build_checkpoint
 from mainstem.errors import LogDamagedError
 
 

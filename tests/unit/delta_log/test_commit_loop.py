@@ -10,23 +10,25 @@ from tests.unit.delta_log.faults import unavailable
 from tests.unit.delta_log.tables import NOW_MS
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     Action,
     CommitInfo,
-    Committed,
-    Conflict,
     DataFile,
-    Landed,
-    LogOvertakenError,
     Metadata,
-    NotThere,
-    OutcomeUnknown,
-    Overtaken,
     Protocol,
     Register,
     Remove,
-    TableCommit,
     registers,
+)
+from mainstem.delta_log.table import (
+    Committed,
+    Conflict,
+    Landed,
+    LogOvertakenError,
+    NotThere,
+    OutcomeUnknown,
+    Overtaken,
+    TableCommit,
 )
 from mainstem.delta_log.table.commit_loop import (
     BESIDE_LEADER,

@@ -18,15 +18,9 @@ from mainstem.delta_log import (
     OutcomeUnknown,
     load_table,
 )
-from mainstem.delta_log.table import (
-    CommitInfo,
-    Overtaken,
-    Register,
-    TableCommit,
-    commit_path,
-    read_commit,
-    write_checkpoint,
-)
+from mainstem.delta_log.format import CommitInfo, Register, commit_path
+from mainstem.delta_log.table import Overtaken, TableCommit, read_commit
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import (
     LogDamagedError,
     StoreUnavailableError,

@@ -26,7 +26,7 @@ from mainstem.delta_log.files import (
 )
 from mainstem.delta_log.files.checksums import BLOCK_BYTES
 from mainstem.delta_log.files.data_file_writer import DataFileWriter, merge_data_files
-from mainstem.delta_log.table import DataFile, ProducerBatch
+from mainstem.delta_log.format import DataFile, ProducerBatch
 from mainstem.errors import LogDamagedError
 from mainstem.records import FILE_SCHEMA, TABLE_SCHEMA, records_to_wire_batch
 

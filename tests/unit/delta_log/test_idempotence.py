@@ -19,16 +19,10 @@ from tests.unit.delta_log.tables import NOW_MS
 
 from mainstem.delta_log import Appended, LocalStore, Slice, Topics
 from mainstem.delta_log.append import ProducerIds, ProducerMemory, ProducerStates
+from mainstem.delta_log.format import Batch, ProducerBatch, Register, registers
 from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import (
-    Batch,
-    LiveTable,
-    ProducerBatch,
-    Register,
-    read_commit,
-    registers,
-    write_checkpoint,
-)
+from mainstem.delta_log.table import read_commit
+from mainstem.delta_log.upkeep import LiveTable, write_checkpoint
 from mainstem.errors import (
     BackPressureError,
     FencedError,

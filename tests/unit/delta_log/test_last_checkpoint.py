@@ -15,16 +15,9 @@ from tests.unit.delta_log.faults import FaultyStore, unavailable
 from tests.unit.delta_log.tables import append, create_table, same_state
 
 from mainstem.delta_log import LocalStore, TableState, load_table
-from mainstem.delta_log.table import (
-    LAST_CHECKPOINT,
-    LOG,
-    LiveTable,
-    checkpoint_path,
-    create_checkpoint,
-    last_checkpoint_version,
-    write_checkpoint,
-)
-from mainstem.delta_log.table.last_checkpoint import NO_POINTER, TORN_POINTER, point_to_newest
+from mainstem.delta_log.format import LAST_CHECKPOINT, LOG, checkpoint_path, last_checkpoint_version
+from mainstem.delta_log.format.last_checkpoint import NO_POINTER, TORN_POINTER, point_to_newest
+from mainstem.delta_log.upkeep import LiveTable, create_checkpoint, write_checkpoint
 from mainstem.errors import StoreUnavailableError
 
 

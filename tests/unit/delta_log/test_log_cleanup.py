@@ -15,15 +15,11 @@ from tests.unit.delta_log.faults import FaultyStore, unavailable
 from tests.unit.delta_log.tables import append, create_table, same_state
 
 from mainstem.delta_log import LocalStore, TableState, load_table
-from mainstem.delta_log.store import ObjectInfo
-from mainstem.delta_log.table import (
-    LOG,
+from mainstem.delta_log.format import LOG, LogFiles, checkpoint_path, commit_path
+from mainstem.delta_log.store import ObjectInfo, SteadyClock
+from mainstem.delta_log.upkeep import (
     LiveTable,
-    LogFiles,
-    SteadyClock,
-    checkpoint_path,
     clean_log,
-    commit_path,
     create_checkpoint,
     cut_off_ms,
     cut_off_version,

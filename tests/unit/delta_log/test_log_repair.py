@@ -14,20 +14,22 @@ from tests.unit.delta_log.faults import FaultyStore, unavailable
 from tests.unit.delta_log.tables import append, create_table, same_state
 
 from mainstem.delta_log import LocalStore, TableState, load_table
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     LAST_CHECKPOINT,
     LOG,
-    LiveTable,
     LogFiles,
     checkpoint_path,
-    clean_log,
     commit_path,
-    create_checkpoint,
     last_checkpoint_version,
+)
+from mainstem.delta_log.upkeep import (
+    LiveTable,
+    clean_log,
+    create_checkpoint,
     pointer_fault,
     repair_log,
 )
-from mainstem.delta_log.table.log_repair import damaged_checkpoints
+from mainstem.delta_log.upkeep.log_repair import damaged_checkpoints
 from mainstem.delta_log.verify import verify_topic
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 

@@ -18,20 +18,17 @@ from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 from mainstem.delta_log import LocalStore, TableState, load_table
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     LAST_CHECKPOINT,
     LOG,
-    LiveTable,
     Register,
     checkpoint_path,
     commit_path,
-    freeze_heap,
     last_checkpoint_version,
-    maintenance,
     registers,
-    write_checkpoint,
 )
-from mainstem.delta_log.table.live_table import compare_checkpoint
+from mainstem.delta_log.upkeep import LiveTable, freeze_heap, maintenance, write_checkpoint
+from mainstem.delta_log.upkeep.live_table import compare_checkpoint
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 

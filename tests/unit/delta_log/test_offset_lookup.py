@@ -7,7 +7,7 @@ import pytest
 
 from mainstem.delta_log import LocalStore, TableState
 from mainstem.delta_log.files import encode_data_file, offset_for_timestamp
-from mainstem.delta_log.table import Action, Metadata, Protocol, Register, registers
+from mainstem.delta_log.format import Action, Metadata, Protocol, Register, registers
 from mainstem.errors import LogDamagedError
 from mainstem.records import records_to_wire_batch
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from mainstem.delta_log.table import DataFile, packed_files
-from mainstem.delta_log.table.packed_files import PackedFiles, PackedPath, pack
+from mainstem.delta_log.format import DataFile, packed_files
+from mainstem.delta_log.format.packed_files import PackedFiles, PackedPath, pack
 
 
 def _file(base_offset: int, name: int, *, partition: int = 7, size_bytes: int = 1) -> DataFile:

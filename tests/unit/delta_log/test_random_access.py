@@ -14,8 +14,8 @@ from tests.unit.delta_log.tables import records
 
 from mainstem.delta_log import LocalStore, read_data_file
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
+from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import random_access
-from mainstem.delta_log.table import DataFile
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

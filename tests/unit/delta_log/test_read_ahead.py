@@ -12,8 +12,8 @@ from tests.unit.delta_log.appending import batch, create, lead, run
 from tests.unit.delta_log.faults import FaultyStore
 
 from mainstem.delta_log import Appended, LocalStore, OpenTopic, Slice, Topics, load_table
-from mainstem.delta_log.store import NotFound
-from mainstem.delta_log.table import ProducerBatch, read_ahead
+from mainstem.delta_log.format import ProducerBatch
+from mainstem.delta_log.store import NotFound, read_ahead
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -15,7 +15,8 @@ from tests.unit.delta_log.appending import batch, create, lead, run, values
 from tests.unit.delta_log.crashing_log import CrashingLog
 
 from mainstem.delta_log import LocalStore, Slice, Topics
-from mainstem.delta_log.table import LAST_CHECKPOINT, checkpoint_path, commit_path, write_checkpoint
+from mainstem.delta_log.format import LAST_CHECKPOINT, checkpoint_path, commit_path
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import LogDamagedError, MainstemError, UnknownTopicError
 
 

@@ -10,19 +10,16 @@ import pytest
 from tests.unit.delta_log.tables import NOW_MS, append, commit, create_table
 
 from mainstem.delta_log import LocalStore, TableState, load_table
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     Action,
     Register,
     Remove,
-    TableCommit,
-    check_replay,
     checkpoint_path,
     commit_path,
-    known_paths,
-    read_removals,
     registers,
-    write_checkpoint,
 )
+from mainstem.delta_log.table import TableCommit, check_replay, known_paths, read_removals
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import LogDamagedError
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mainstem.delta_log.files import LEVELS, KeptFile, KeptFiles, RollUpMemory, choose
 from mainstem.delta_log.files.roll_up import _Place
-from mainstem.delta_log.table import DataFile
+from mainstem.delta_log.format import DataFile
 
 NOW_MS = 1_000_000
 AGE_MS = 60_000

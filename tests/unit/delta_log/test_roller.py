@@ -29,20 +29,11 @@ from mainstem.delta_log import (
 )
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.files.data_file_writer import merge_data_files
+from mainstem.delta_log.format import Action, CommitInfo, DataFile, ProducerBatch, Remove
 from mainstem.delta_log.metrics import NoMetrics
 from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import (
-    Action,
-    CommitInfo,
-    DataFile,
-    ProducerBatch,
-    Remove,
-    TableCommit,
-    altered_config,
-    commit_beside_leader,
-    read_commit,
-    replace_files,
-)
+from mainstem.delta_log.table import TableCommit, commit_beside_leader, read_commit, replace_files
+from mainstem.delta_log.topics import altered_config
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import FencedError
 from mainstem.records import records_to_wire_batch

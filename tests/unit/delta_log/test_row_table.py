@@ -11,9 +11,8 @@ import pytest
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
 
 from mainstem.delta_log import LocalStore
-from mainstem.delta_log.store import ObjectStore
+from mainstem.delta_log.store import ObjectStore, time_elapsed_ms
 from mainstem.delta_log.system import RowTable
-from mainstem.delta_log.table import time_elapsed_ms
 from mainstem.errors import InvalidConfigError, LogDamagedError
 
 Row = dict[str, Any]

@@ -33,17 +33,9 @@ from mainstem.delta_log import (
     Topics,
     load_table,
 )
-from mainstem.delta_log.table import (
-    LAST_CHECKPOINT,
-    LOG,
-    LiveTable,
-    Register,
-    TableCommit,
-    TableState,
-    commit_beside_leader,
-    registers,
-    write_checkpoint,
-)
+from mainstem.delta_log.format import LAST_CHECKPOINT, LOG, Register, registers
+from mainstem.delta_log.table import TableCommit, TableState, commit_beside_leader
+from mainstem.delta_log.upkeep import LiveTable, write_checkpoint
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import MainstemError, OutcomeUnknownError
 

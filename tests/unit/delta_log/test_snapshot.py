@@ -17,8 +17,7 @@ from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 from mainstem.delta_log import Committer, LocalStore, ObjectStore, OpenTopic, TableState, load_table
-from mainstem.delta_log.store import ObjectInfo
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     LAST_CHECKPOINT,
     Action,
     Metadata,
@@ -27,11 +26,12 @@ from mainstem.delta_log.table import (
     Remove,
     checkpoint_path,
     commit_path,
-    read_commit,
     registers,
-    write_checkpoint,
 )
+from mainstem.delta_log.store import ObjectInfo
 from mainstem.delta_log.table import commit_loop as commit_loop_module
+from mainstem.delta_log.table import read_commit
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import (
     LogDamagedError,
     StoreUnavailableError,

@@ -17,8 +17,7 @@ from mainstem.config import TOPIC_KEYS
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.files.checksums import BLOCK_BYTES
-from mainstem.delta_log.table import (
-    FORMAT,
+from mainstem.delta_log.format import (
     WRITER_FEATURES,
     Action,
     Batch,
@@ -29,8 +28,9 @@ from mainstem.delta_log.table import (
     decode_commit,
     encode_commit,
     registers,
-    write_checkpoint,
 )
+from mainstem.delta_log.table import FORMAT
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import FILE_SCHEMA, records_to_wire_batch
 

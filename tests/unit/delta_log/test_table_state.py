@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.table import (
-    Action,
-    CommitInfo,
-    DataFile,
-    Metadata,
-    PartitionFiles,
-    Protocol,
-    Register,
-)
+from mainstem.delta_log.format import Action, CommitInfo, DataFile, Metadata, Protocol, Register
+from mainstem.delta_log.table import PartitionFiles
 from mainstem.errors import LogDamagedError, UnsupportedTableError
 
 COMMIT = CommitInfo("id", "APPEND", 5)

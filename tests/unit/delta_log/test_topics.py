@@ -16,19 +16,11 @@ from tests.unit.delta_log.faults import FaultyStore, Hook, times, unavailable, u
 from tests.unit.delta_log.tables import append, commit
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log.table import (
-    Metadata,
-    Register,
-    TableCommit,
-    added_partitions,
-    altered_config,
-    clean_log,
-    commit_beside_leader,
-    commit_path,
-    registers,
-    write_checkpoint,
-)
-from mainstem.delta_log.table.deletion import deleted_hint
+from mainstem.delta_log.format import Metadata, Register, commit_path, registers
+from mainstem.delta_log.table import TableCommit, commit_beside_leader
+from mainstem.delta_log.topics import added_partitions, altered_config
+from mainstem.delta_log.topics.deletion import deleted_hint
+from mainstem.delta_log.upkeep import clean_log, write_checkpoint
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import (
     InvalidConfigError,

@@ -7,16 +7,8 @@ from tests.unit.delta_log.table_states import state_of
 from tests.unit.delta_log.tables import NOW_MS, append, commit, create_table
 
 from mainstem.delta_log import LocalStore, TableState, load_table
-from mainstem.delta_log.table import (
-    HIGH_WATERMARK,
-    Action,
-    Metadata,
-    Register,
-    Remove,
-    registers,
-    trim_step,
-    trim_targets,
-)
+from mainstem.delta_log.format import Action, Metadata, Register, Remove, registers
+from mainstem.delta_log.table import HIGH_WATERMARK, trim_step, trim_targets
 from mainstem.delta_log.verify import verify_topic
 from mainstem.errors import OffsetOutOfRangeError, PolicyViolationError, UnknownPartitionError
 

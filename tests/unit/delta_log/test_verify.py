@@ -19,8 +19,7 @@ from tests.unit.delta_log.tables import NOW_MS, commit, commit_file, create_tabl
 from mainstem.cli._commands import cli
 from mainstem.delta_log import LocalStore, ObjectStore, TableState, Topics, load_table
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
-from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     Action,
     Batch,
     DataFile,
@@ -29,10 +28,11 @@ from mainstem.delta_log.table import (
     Remove,
     checkpoint_path,
     commit_path,
-    open_delta_table,
     registers,
-    write_checkpoint,
 )
+from mainstem.delta_log.store import StoreFolder
+from mainstem.delta_log.table import open_delta_table
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.delta_log.verify import ADVICE, CHECKS, FINDINGS_MAX, TopicReport, verify_topic
 from mainstem.errors import UnknownTopicError
 from mainstem.records import records_to_wire_batch

@@ -19,8 +19,9 @@ from tests.unit.delta_log.test_verify import Table
 
 from mainstem.delta_log import LocalStore, load_table
 from mainstem.delta_log.files import read_data_file
+from mainstem.delta_log.format import LAST_CHECKPOINT, checkpoint_path, commit_path
 from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import LAST_CHECKPOINT, checkpoint_path, commit_path, write_checkpoint
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.delta_log.verify import ADVICE
 
 #: What is wrong without a change of the log, or with one of the log alone.

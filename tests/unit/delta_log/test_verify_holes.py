@@ -12,7 +12,7 @@ from tests.unit.delta_log.tables import NOW_MS, append, commit, create_table
 
 from mainstem.delta_log import LocalStore, load_table
 from mainstem.delta_log.files import read_data_file, write_data_files
-from mainstem.delta_log.table import Action, DataFile, Register, Remove, registers
+from mainstem.delta_log.format import Action, DataFile, Register, Remove, registers
 from mainstem.delta_log.verify import verify_topic
 
 

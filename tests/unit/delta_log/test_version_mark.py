@@ -11,18 +11,10 @@ from tests.unit.delta_log.faults import FaultyStore, unavailable
 from tests.unit.delta_log.tables import append, create_table
 
 from mainstem.delta_log import LocalStore, ObjectStore, Topics, load_table
+from mainstem.delta_log.format import LAST_CHECKPOINT, LOG, Register, commit_path
 from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import (
-    LAST_CHECKPOINT,
-    LOG,
-    Register,
-    TableCommit,
-    VersionMark,
-    clean_log,
-    commit_beside_leader,
-    commit_path,
-    write_checkpoint,
-)
+from mainstem.delta_log.table import TableCommit, VersionMark, commit_beside_leader
+from mainstem.delta_log.upkeep import clean_log, write_checkpoint
 from mainstem.errors import StoreUnavailableError
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.unit.delta_log.appending import batch, run
 
 from mainstem.delta_log import Slice
-from mainstem.delta_log.table import Batch
+from mainstem.delta_log.format import Batch
 from mainstem.delta_log.wal import (
     LocalWalFiles,
     Wal,

@@ -20,7 +20,7 @@ from tests.unit.delta_log.os_faults import ERROR_NUMBERS, FaultyOs
 from mainstem.delta_log import Slice
 from mainstem.delta_log.append import Pending
 from mainstem.delta_log.append.topic_wal import TopicWal
-from mainstem.delta_log.table import Batch
+from mainstem.delta_log.format import Batch
 from mainstem.delta_log.wal import LocalWalFiles, Wal
 from mainstem.errors import StoreUnavailableError
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.delta_log.tables import records
 
 from mainstem.delta_log import Slice
-from mainstem.delta_log.table import Batch, ProducerBatch
+from mainstem.delta_log.format import Batch, ProducerBatch
 from mainstem.delta_log.wal import (
     WalRequest,
     decode_entry,

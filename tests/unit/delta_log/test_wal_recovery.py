@@ -16,7 +16,7 @@ from tests.unit.delta_log.power_loss import Disk, InlineExecutor, PowerLost, ins
 
 from mainstem.delta_log import Appender, LocalStore, Slice, TableState, Topics
 from mainstem.delta_log.append import Recovered, judge, recover_topic
-from mainstem.delta_log.table import Batch, Register, registers
+from mainstem.delta_log.format import Batch, Register, registers
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalRequest, decode_entry, decode_segment
 
 # -- pure ------------------------------------------------------------------------------------------

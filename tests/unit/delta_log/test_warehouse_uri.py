@@ -9,7 +9,8 @@ import pytest
 
 from mainstem.delta_log import Topics
 from mainstem.delta_log.store import StoreFolder, open_warehouse, parse_warehouse
-from mainstem.delta_log.table import LiveTable, check_replay, create_checkpoint, load_table
+from mainstem.delta_log.table import check_replay, load_table
+from mainstem.delta_log.upkeep import LiveTable, create_checkpoint
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 
 ODD_NAMES = (

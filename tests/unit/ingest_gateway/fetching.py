@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from tests.unit.ingest_gateway.harness import WAIT_S, Client, soon, until
 
 from mainstem.delta_log import Committed, Committer, LocalStore, TableState, load_table
-from mainstem.delta_log.table import Action, DataFile, Remove, TableCommit
+from mainstem.delta_log.format import Action, DataFile, Remove
+from mainstem.delta_log.table import TableCommit
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import TABLE_SCHEMA

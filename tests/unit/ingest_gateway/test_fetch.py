@@ -40,8 +40,8 @@ from tests.unit.ingest_gateway.harness import (
 from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log import LocalStore
+from mainstem.delta_log.format import Register, registers
 from mainstem.delta_log.store import random_access
-from mainstem.delta_log.table import Register, registers
 from mainstem.ingest_gateway.fetch_columns import COLUMNS
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import log_pb2

@@ -31,7 +31,7 @@ from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.config import load_gateway_config
 from mainstem.delta_log import LocalStore
-from mainstem.delta_log.table import maintenance
+from mainstem.delta_log.upkeep import maintenance
 from mainstem.errors import InvalidConfigError, MainstemError, StoreUnavailableError
 from mainstem.ingest_gateway import maintainer as maintainer_module
 from mainstem.ingest_gateway.server import Gateway, split_address

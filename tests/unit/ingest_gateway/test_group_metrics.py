@@ -13,7 +13,7 @@ from tests.unit.ingest_gateway.payloads import values_request
 from mainstem.client import AdminClient, TopicPartition
 from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.delta_log import TableState
-from mainstem.delta_log.table import DataFile, Metadata, Protocol, Register
+from mainstem.delta_log.format import DataFile, Metadata, Protocol, Register
 from mainstem.ingest_gateway import group_metrics
 from mainstem.ingest_gateway.group_metrics import _lags_in
 

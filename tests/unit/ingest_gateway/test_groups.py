@@ -27,7 +27,7 @@ from tests.unit.ingest_gateway.harness import (
 from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log import LocalStore, load_table, read_data_file
-from mainstem.delta_log.table import Topics
+from mainstem.delta_log.topics import Topics
 from mainstem.ingest_gateway import group_coordination, group_watch
 from mainstem.ingest_gateway.group_metrics import GroupMetrics
 from mainstem.ingest_gateway.server import Gateway

@@ -12,7 +12,7 @@ from tests.unit.delta_log.tables import records
 
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
-from mainstem.delta_log.table import DataFile
+from mainstem.delta_log.format import DataFile
 from mainstem.errors import LogDamagedError
 from mainstem.ingest_gateway.history import Cursor, History
 

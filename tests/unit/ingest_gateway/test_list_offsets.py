@@ -11,7 +11,7 @@ from tests.unit.ingest_gateway.fetching import commit
 from tests.unit.ingest_gateway.harness import WAIT_S, Client, refused, run, running, table
 from tests.unit.ingest_gateway.payloads import records_request, values_request
 
-from mainstem.delta_log.table import Register, registers
+from mainstem.delta_log.format import Register, registers
 from mainstem.protocol.v1 import log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

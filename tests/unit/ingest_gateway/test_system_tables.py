@@ -12,17 +12,10 @@ from tests.unit.ingest_gateway.harness import WAIT_S, Client, run, running, unti
 from tests.unit.ingest_gateway.test_groups import commit, fetch, groups
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log.table import (
-    LAST_CHECKPOINT,
-    LOG,
-    SYSTEM,
-    TOPICS,
-    LogFiles,
-    checkpoint_path,
-    pointer_fault,
-    write_checkpoint,
-)
-from mainstem.delta_log.table.log_repair import damaged_checkpoints
+from mainstem.delta_log.format import LAST_CHECKPOINT, LOG, LogFiles, checkpoint_path
+from mainstem.delta_log.topics import SYSTEM, TOPICS
+from mainstem.delta_log.upkeep import pointer_fault, write_checkpoint
+from mainstem.delta_log.upkeep.log_repair import damaged_checkpoints
 from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.maintainer import Maintainer
 from mainstem.protocol.v1 import log_pb2

@@ -15,14 +15,9 @@ from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.config import load_gateway_config
 from mainstem.delta_log import LocalStore, OpenTopic, Slice, Topics
+from mainstem.delta_log.format import Batch, Register, registers
 from mainstem.delta_log.system import WAREHOUSE_FILE, make_warehouse_id, read_warehouse_id
-from mainstem.delta_log.table import (
-    Batch,
-    Register,
-    TableCommit,
-    commit_beside_leader,
-    registers,
-)
+from mainstem.delta_log.table import TableCommit, commit_beside_leader
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalRequest
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway import topic_registry

@@ -9,7 +9,9 @@ from typing import Any
 from tests.unit.jobs.topic_tables import Appends, Record, heartbeat
 
 from mainstem.delta_log import Committed, Committer, Topics
-from mainstem.delta_log.table import TOPICS, Register, TableCommit, registers
+from mainstem.delta_log.format import Register, registers
+from mainstem.delta_log.table import TableCommit
+from mainstem.delta_log.topics import TOPICS
 from mainstem.jobs.job import NOTHING, Job, JobOutcome, TableView
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 

@@ -22,19 +22,16 @@ from tests.unit.jobs.topic_tables import (
 
 from mainstem.delta_log import LocalStore, OpenTopic, Topics, load_table, read_data_file
 from mainstem.delta_log.files import write_data_files
+from mainstem.delta_log.format import DataFile, Register, Remove, registers
 from mainstem.delta_log.table import (
     BESIDE_LEADER,
-    TOPICS,
-    DataFile,
-    Register,
-    Remove,
     TableCommit,
     commit_beside_leader,
     commit_drivers,
     read_commit,
-    registers,
     replace_files,
 )
+from mainstem.delta_log.topics import TOPICS
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.compaction import Compaction, Merge, Merged, plan_runs
 from mainstem.jobs.job import Counts, JobOutcome, OutcomeKind, Plan, TableView

@@ -13,14 +13,10 @@ from tests.unit.jobs.keyed_logs import EAGER, append_rows, begin_at, run
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, check_verified
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log.table import (
-    SYSTEM,
-    Remove,
-    TableCommit,
-    altered_config,
-    commit_beside_leader,
-    write_checkpoint,
-)
+from mainstem.delta_log.format import Remove
+from mainstem.delta_log.table import TableCommit, commit_beside_leader
+from mainstem.delta_log.topics import SYSTEM, altered_config
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import NOTHING, OutcomeKind, TableView

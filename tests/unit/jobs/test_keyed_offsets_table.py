@@ -15,7 +15,7 @@ from mainstem.consumers.offset_rows import OffsetKey, Row, offset_row
 from mainstem.consumers.offsets_rewriting import OffsetsRewriter
 from mainstem.consumers.offsets_table import NAME
 from mainstem.delta_log import LocalStore, Topics
-from mainstem.delta_log.table import SYSTEM
+from mainstem.delta_log.topics import SYSTEM
 from mainstem.jobs.job import JobOutcome, OutcomeKind, TableView
 from mainstem.jobs.keyed_compaction import KeyedCompaction
 

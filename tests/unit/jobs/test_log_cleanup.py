@@ -12,16 +12,10 @@ from deltalake import DeltaTable
 from tests.unit.jobs.topic_tables import Appends, all_records, appends, check_verified
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log.table import (
-    LAST_CHECKPOINT,
-    LOG,
-    SYSTEM,
-    TOPICS,
-    LiveTable,
-    checkpoint_path,
-    last_checkpoint_version,
-)
-from mainstem.delta_log.table import maintenance as maintenance_module
+from mainstem.delta_log.format import LAST_CHECKPOINT, LOG, checkpoint_path, last_checkpoint_version
+from mainstem.delta_log.topics import SYSTEM, TOPICS
+from mainstem.delta_log.upkeep import LiveTable
+from mainstem.delta_log.upkeep import maintenance as maintenance_module
 from mainstem.delta_log.verify import verify_topic
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.catalogue import JOBS

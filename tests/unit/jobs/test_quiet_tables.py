@@ -15,18 +15,10 @@ from tests.unit.delta_log.table_states import data_file, state_with
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, appends, heartbeat
 
 from mainstem.delta_log import LocalStore, OpenTopic, TableState, Topics
-from mainstem.delta_log.table import (
-    LOG,
-    TOPICS,
-    Register,
-    TableCommit,
-    VersionMark,
-    altered_config,
-    commit_beside_leader,
-    registers,
-    trim_step,
-    write_checkpoint,
-)
+from mainstem.delta_log.format import LOG, Register, registers
+from mainstem.delta_log.table import TableCommit, VersionMark, commit_beside_leader, trim_step
+from mainstem.delta_log.topics import TOPICS, altered_config
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import LogDamagedError
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import (

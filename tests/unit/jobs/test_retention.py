@@ -17,17 +17,10 @@ from tests.unit.jobs.topic_tables import (
 )
 
 from mainstem.delta_log import LocalStore, Topics, load_table
-from mainstem.delta_log.table import (
-    SYSTEM,
-    TOPICS,
-    DataFile,
-    Register,
-    TableCommit,
-    altered_config,
-    commit_beside_leader,
-    registers,
-)
+from mainstem.delta_log.format import DataFile, Register, registers
+from mainstem.delta_log.table import TableCommit, commit_beside_leader
 from mainstem.delta_log.table import trimming as trimming_module
+from mainstem.delta_log.topics import SYSTEM, TOPICS, altered_config
 from mainstem.jobs import retention as retention_module
 from mainstem.jobs.compaction import Compaction
 from mainstem.jobs.job import Counts, Job, JobOutcome, OutcomeKind, TableView

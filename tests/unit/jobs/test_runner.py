@@ -11,7 +11,7 @@ import pytest
 from tests.unit.jobs.topic_tables import NOW_MS, all_records, appends, check_verified
 
 from mainstem.delta_log import LocalStore, ObjectStore, OpenTopic, Topics
-from mainstem.delta_log.table import SYSTEM
+from mainstem.delta_log.topics import SYSTEM
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.jobs.catalogue import JOBS, make_job
 from mainstem.jobs.compaction import Compaction

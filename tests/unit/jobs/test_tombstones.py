@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.jobs.topic_tables import NOW_MS
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.table import Metadata, Protocol
+from mainstem.delta_log.format import Metadata, Protocol
 from mainstem.jobs.tombstones import SLOTS, TombstoneRun, added, freed, tombstone_runs
 
 DAY_MS = 86_400_000

@@ -22,21 +22,19 @@ from mainstem.delta_log import (
     Topics,
     load_table,
 )
+from mainstem.delta_log.format import DataFile, Register, registers
 from mainstem.delta_log.table import (
-    TOPICS,
-    DataFile,
-    Register,
     TableCommit,
     TableState,
     commit_beside_leader,
     commits_written_ms,
     is_expired,
-    registers,
     trim_step,
-    write_checkpoint,
 )
 from mainstem.delta_log.table import removals as removals_module
 from mainstem.delta_log.table import replay as replay_module
+from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.jobs import file_deletion as file_deletion_module
 from mainstem.jobs import vacuum_orphans as vacuum_orphans_module

@@ -16,7 +16,7 @@ from tests.unit.jobs.topic_tables import NOW_MS, appends
 
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.delta_log.store import StoreFolder
-from mainstem.delta_log.table import write_checkpoint
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import TopicExistsError, UnknownTopicError
 from mainstem.jobs.job import OutcomeKind

@@ -10,17 +10,9 @@ import pyarrow as pa
 
 from mainstem.delta_log import Committed, Committer, ObjectStore, OpenTopic, Topics
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
+from mainstem.delta_log.format import Action, Batch, DataFile, ProducerBatch, Register, registers
 from mainstem.delta_log.system import ClusterTable, GatewayRow
-from mainstem.delta_log.table import (
-    Action,
-    Batch,
-    DataFile,
-    ProducerBatch,
-    Register,
-    TableCommit,
-    load_table,
-    registers,
-)
+from mainstem.delta_log.table import TableCommit, load_table
 from mainstem.delta_log.verify import verify_topic
 from mainstem.records import records_to_wire_batch
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
-from mainstem.delta_log.table import write_checkpoint
+from mainstem.delta_log.upkeep import write_checkpoint
 
 TOPIC = "orders"
 

@@ -8,7 +8,7 @@ from tests.unit.jobs.topic_tables import NOW_MS
 from tests.unit.pyspark_mainstem.topic_log import Record, TopicLog
 
 from mainstem.delta_log import TableState
-from mainstem.delta_log.table import DataFile, Metadata, Protocol, Register, registers
+from mainstem.delta_log.format import DataFile, Metadata, Protocol, Register, registers
 from mainstem.errors import LogDamagedError
 from pyspark_mainstem._offsets import OffsetRange, TopicPartition
 from pyspark_mainstem._range_plan import plan_range

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.pyspark_mainstem.topic_log import TopicLog
 
 from mainstem.delta_log import LocalStore
-from mainstem.delta_log.table import write_checkpoint
+from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import InvalidConfigError, LogDamagedError, StoreUnavailableError
 from pyspark_mainstem._topic_tables import TopicTables
 

@@ -11,18 +11,10 @@ from pathlib import Path
 from mainstem.delta_log import Appender, ByteBudget, LocalStore, OpenTopic, Slice, Topics
 from mainstem.delta_log.files import read_data_file, write_data_files
 from mainstem.delta_log.files.data_file_writer import merge_data_files
-from mainstem.delta_log.table import (
-    Action,
-    DataFile,
-    Register,
-    Remove,
-    TableCommit,
-    added_partitions,
-    commit_beside_leader,
-    registers,
-    replace_files,
-    wall_clock_ms,
-)
+from mainstem.delta_log.format import Action, DataFile, Register, Remove, registers
+from mainstem.delta_log.store import wall_clock_ms
+from mainstem.delta_log.table import TableCommit, commit_beside_leader, replace_files
+from mainstem.delta_log.topics import added_partitions
 from mainstem.records import records_to_wire_batch
 
 #: Timestamps of records count up from here, a second each, in every partition.

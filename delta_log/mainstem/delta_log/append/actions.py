@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from mainstem.delta_log.table import Action, Batch, DataFile, Register, TableState, registers
+from mainstem.delta_log.format import Action, Batch, DataFile, Register, registers
+from mainstem.delta_log.table import TableState
 
 #: Before the first one.
 _NO_SEQUENCE: Final = -1

@@ -15,18 +15,10 @@ import pyarrow as pa
 from mainstem.delta_log.append.actions import file_actions, partition_epochs, producer_registers
 from mainstem.delta_log.append.queue import Portion
 from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, put_file
+from mainstem.delta_log.format import Action, DataFile, Register
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import (
-    Action,
-    AsyncCommits,
-    DataFile,
-    FileGone,
-    NewFile,
-    Register,
-    TableCommit,
-    TableState,
-)
+from mainstem.delta_log.table import AsyncCommits, FileGone, NewFile, TableCommit, TableState
 from mainstem.limits import KIB
 
 Token = TypeVar("Token")

@@ -37,19 +37,16 @@ from mainstem.delta_log.append.waiter import (
 )
 from mainstem.delta_log.append.wal_recovery import Recovered, recover_topic
 from mainstem.delta_log.files import Roller, RollUpMemory, Slice
+from mainstem.delta_log.format import Action, Metadata, Register
 from mainstem.delta_log.metrics import AppenderMetrics, NoMetrics
+from mainstem.delta_log.store import time_elapsed_s, wall_clock_ms
 from mainstem.delta_log.table import (
     CHANGE,
-    Action,
     AsyncCommits,
     LogOvertakenError,
-    Metadata,
     OpenTopic,
-    Register,
     TableCommit,
     TableState,
-    time_elapsed_s,
-    wall_clock_ms,
 )
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (

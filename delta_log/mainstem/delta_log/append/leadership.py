@@ -11,21 +11,9 @@ from typing import TypeVar
 
 from mainstem.delta_log.append.producer_memory import PlacedBatch
 from mainstem.delta_log.append.producers import ProducerStates
-from mainstem.delta_log.store import NotFound, ObjectStore
-from mainstem.delta_log.table import (
-    LOG,
-    Batch,
-    OpenTopic,
-    Register,
-    TableCommit,
-    TableState,
-    claim_lead,
-    commit_path,
-    decode_info,
-    read_ahead,
-    registers,
-    wall_clock_ms,
-)
+from mainstem.delta_log.format import LOG, Batch, Register, commit_path, decode_info, registers
+from mainstem.delta_log.store import NotFound, ObjectStore, read_ahead, wall_clock_ms
+from mainstem.delta_log.table import OpenTopic, TableCommit, TableState, claim_lead
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 from mainstem.limits import IN_FLIGHT_BATCHES_MAX
 

@@ -24,7 +24,7 @@ from mainstem.delta_log.append.producer_memory import (
     window_batches,
     window_with,
 )
-from mainstem.delta_log.table import Batch, ProducerBatch
+from mainstem.delta_log.format import Batch, ProducerBatch
 from mainstem.errors import (
     BackPressureError,
     OutOfOrderSequenceError,

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from mainstem.delta_log.append.producers import ProducerStates, SeenBatch
 from mainstem.delta_log.files import Slice
-from mainstem.delta_log.table import Batch, ProducerBatch
+from mainstem.delta_log.format import Batch, ProducerBatch
 from mainstem.errors import BackPressureError, OutOfOrderSequenceError
 
 Token = TypeVar("Token")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mainstem.delta_log.append.pace import CommitPace, wait_s_max
-from mainstem.delta_log.table import time_elapsed_s
+from mainstem.delta_log.store import time_elapsed_s
 
 #: While topics wait, turns are given so often at most: a timer for each would cost more than it
 #: brings. Seconds.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mainstem.delta_log.append.producers import SeenBatch
 from mainstem.delta_log.append.queue import Pending
-from mainstem.delta_log.table import Batch
+from mainstem.delta_log.format import Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from mainstem.delta_log.files import Slice
-from mainstem.delta_log.table import Batch, TableState, registers
+from mainstem.delta_log.format import Batch, registers
+from mainstem.delta_log.table import TableState
 from mainstem.delta_log.wal import Part, Wal, WalRequest
 
 Entry = tuple[int, WalRequest]

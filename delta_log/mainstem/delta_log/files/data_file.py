@@ -16,8 +16,8 @@ from mainstem.delta_log.files.checksums import crc32c
 from mainstem.delta_log.files.data_file_encoder import COMPRESSED, DataFileEncoder, new_path
 from mainstem.delta_log.files.data_file_reader import DataFileReader, open_data_file
 from mainstem.delta_log.files.small_data_file import SmallRows, encode_small_file
+from mainstem.delta_log.format import DataFile, ProducerBatch
 from mainstem.delta_log.store import NotFound, ObjectStore
-from mainstem.delta_log.table import DataFile, ProducerBatch
 from mainstem.errors import LogDamagedError
 from mainstem.limits import KIB, ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import TABLE_SCHEMA, table_timestamps, timestamps_ms_column

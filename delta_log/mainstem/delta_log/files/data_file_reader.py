@@ -18,8 +18,8 @@ from mainstem.delta_log.files.checksums import (
     footer_bytes,
     tail_start,
 )
+from mainstem.delta_log.format import DataFile, parquet_file
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import DataFile, parquet_file
 from mainstem.errors import LogDamagedError, MainstemError, StoreUnavailableError
 from mainstem.limits import KIB
 

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from mainstem.delta_log.files.data_file_encoder import DataFileEncoder, new_path
 from mainstem.delta_log.files.data_file_reader import DataFileReader
+from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import DataFile
 from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import TABLE_SCHEMA
 

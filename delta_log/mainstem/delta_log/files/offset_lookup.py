@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from mainstem.delta_log.files.data_file import read_data_file
+from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import DataFile, TableState
+from mainstem.delta_log.table import TableState
 from mainstem.records import TABLE_SCHEMA
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mainstem.delta_log.table import DataFile
+from mainstem.delta_log.format import DataFile
 from mainstem.limits import KIB
 
 #: How often a record is written again at most: by 32 files at a time, 1,000 files are one.

@@ -23,9 +23,10 @@ from typing import Final
 from mainstem.delta_log.files.data_file_writer import merge_data_files
 from mainstem.delta_log.files.roll_up import LEVELS, KeptFile, KeptFiles, RollUpMemory
 from mainstem.delta_log.files.slices import WrittenFile
+from mainstem.delta_log.format import Action
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import Action, OpenTopic, is_expired, replace_files
+from mainstem.delta_log.table import OpenTopic, is_expired, replace_files
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 from mainstem.limits import UNCOMMITTED_FILE_MS_MAX
 

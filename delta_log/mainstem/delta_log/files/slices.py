@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mainstem.delta_log.files.data_file import CREATE_TIME, LOG_APPEND_TIME, encode_data_file
+from mainstem.delta_log.format import DataFile, ProducerBatch
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import DataFile, ProducerBatch
 
 
 @dataclass(frozen=True, slots=True)

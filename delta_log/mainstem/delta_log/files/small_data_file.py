@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mainstem.delta_log.files.data_file_encoder import STATISTICS, DataFileEncoder
-from mainstem.delta_log.table import ProducerBatch
+from mainstem.delta_log.format import ProducerBatch
 from mainstem.limits import KIB
 from mainstem.records import TABLE_SCHEMA
 

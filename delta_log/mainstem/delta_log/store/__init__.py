@@ -4,8 +4,19 @@
 (`Warehouse`). Another kind of store is a class beside `local`, a branch in `warehouse_uri`, and an
 entry in `STORES` of `tests/unit/delta_log/test_store_contract.py`, whose tests it passes. A table
 gets a `StoreFolder` of whichever it is.
+
+`clocks` has what time it is, for the ages of files.
 """
 
+from mainstem.delta_log.store.clocks import (
+    STEADY_CLOCK,
+    LogClock,
+    SteadyClock,
+    clock_lead_ms,
+    time_elapsed_ms,
+    time_elapsed_s,
+    wall_clock_ms,
+)
 from mainstem.delta_log.store.disk import Disk, make_directory
 from mainstem.delta_log.store.folder import StoreFolder
 from mainstem.delta_log.store.local import LocalStore
@@ -21,24 +32,33 @@ from mainstem.delta_log.store.object_store import (
     is_there,
 )
 from mainstem.delta_log.store.random_access import read_at
+from mainstem.delta_log.store.read_ahead import read_ahead
 from mainstem.delta_log.store.warehouse_uri import LocalDirectory, open_warehouse, parse_warehouse
 
 __all__ = [
+    "STEADY_CLOCK",
     "AlreadyExists",
     "Disk",
     "LocalDirectory",
     "LocalStore",
+    "LogClock",
     "MemoryStore",
     "NotFound",
     "ObjectInfo",
     "ObjectStore",
     "PutOutcomeUnknown",
+    "SteadyClock",
     "StoreFolder",
     "StoreFull",
     "Warehouse",
+    "clock_lead_ms",
     "is_there",
     "make_directory",
     "open_warehouse",
     "parse_warehouse",
+    "read_ahead",
     "read_at",
+    "time_elapsed_ms",
+    "time_elapsed_s",
+    "wall_clock_ms",
 ]

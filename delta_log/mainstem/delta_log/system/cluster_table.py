@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system.row_table import RowTable
-from mainstem.delta_log.table import SYSTEM, Topics
+from mainstem.delta_log.topics import SYSTEM, Topics
 
 NAME: Final = "cluster"
 

@@ -20,21 +20,16 @@ from mainstem.delta_log.files import (
     encode_data_file,
     read_data_file,
 )
-from mainstem.delta_log.store import ObjectStore
+from mainstem.delta_log.format import DataFile, Register, registers
+from mainstem.delta_log.store import ObjectStore, time_elapsed_ms, wall_clock_ms
 from mainstem.delta_log.table import (
-    SYSTEM,
-    DataFile,
     OpenTopic,
-    Register,
     TableCommit,
     TableState,
-    Topics,
     commit_beside_leader,
-    registers,
     replace_files,
-    time_elapsed_ms,
-    wall_clock_ms,
 )
+from mainstem.delta_log.topics import SYSTEM, Topics
 from mainstem.errors import StoreUnavailableError, TopicExistsError, UnknownTopicError
 from mainstem.records import records_to_wire_batch
 

@@ -10,10 +10,9 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from mainstem.delta_log.format import Action, DataFile, Remove, registers
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import registers
-from mainstem.delta_log.table.actions import Action, DataFile, Remove
 from mainstem.delta_log.table.commit_loop import (
     BESIDE_LEADER,
     CLAIM,

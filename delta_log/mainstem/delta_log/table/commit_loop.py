@@ -12,8 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from mainstem.delta_log.table import registers
-from mainstem.delta_log.table.actions import Action, CommitInfo, DataFile, Register, same_table
+from mainstem.delta_log.format import Action, CommitInfo, DataFile, Register, registers, same_table
 from mainstem.delta_log.table.committer import (
     Committed,
     Conflict,

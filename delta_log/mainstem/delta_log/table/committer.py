@@ -17,25 +17,26 @@ from typing import Final
 
 import pyarrow as pa
 
+from mainstem.delta_log.format import (
+    Action,
+    Batch,
+    CommitInfo,
+    LogFiles,
+    Remove,
+    commit_path,
+    decode_commit,
+    encode_commit,
+    last_checkpoint_version,
+)
 from mainstem.delta_log.store import (
     AlreadyExists,
     NotFound,
     ObjectStore,
     PutOutcomeUnknown,
     is_there,
+    read_ahead,
+    time_elapsed_s,
 )
-from mainstem.delta_log.table.actions import (
-    Action,
-    Batch,
-    CommitInfo,
-    Remove,
-    decode_commit,
-    encode_commit,
-)
-from mainstem.delta_log.table.clocks import time_elapsed_s
-from mainstem.delta_log.table.last_checkpoint import last_checkpoint_version
-from mainstem.delta_log.table.log_files import LogFiles, commit_path
-from mainstem.delta_log.table.read_ahead import read_ahead
 from mainstem.delta_log.table.snapshot import read_commit
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 

@@ -17,13 +17,13 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.delta_log.table.actions import DataFile
-from mainstem.delta_log.table.checkpoint_adds import AddedFiles
-from mainstem.delta_log.table.packed_files import (
+from mainstem.delta_log.format import (
     HYPHEN_AT,
     KEY_DTYPE,
     NAME_AT,
     ROW_DTYPE,
+    AddedFiles,
+    DataFile,
     PackedFiles,
     PackedPath,
     pack,

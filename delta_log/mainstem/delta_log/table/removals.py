@@ -13,10 +13,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mainstem.delta_log.format import DataFile, LogFiles, Remove, open_checkpoint
 from mainstem.delta_log.store import NotFound, ObjectStore
-from mainstem.delta_log.table.actions import DataFile, Remove
-from mainstem.delta_log.table.checkpoint_file import open_checkpoint
-from mainstem.delta_log.table.log_files import LogFiles
 from mainstem.delta_log.table.snapshot import commits_written_ms, read_commit
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError

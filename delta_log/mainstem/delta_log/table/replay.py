@@ -16,9 +16,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from mainstem.delta_log.format import LOG, registers
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import registers
-from mainstem.delta_log.table.log_files import LOG
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError
 

@@ -15,19 +15,22 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mainstem.delta_log.store import NotFound, ObjectStore, is_there
-from mainstem.delta_log.table.actions import Action, action_from_json, decode_commit
-from mainstem.delta_log.table.checkpoint_adds import AddedFiles, read_adds
-from mainstem.delta_log.table.checkpoint_file import ROWS_AT_A_TIME, open_checkpoint
-from mainstem.delta_log.table.last_checkpoint import last_checkpoint_version
-from mainstem.delta_log.table.log_files import (
+from mainstem.delta_log.format import (
     LAST_CHECKPOINT,
     LOG,
+    ROWS_AT_A_TIME,
+    Action,
+    AddedFiles,
     LogFiles,
+    action_from_json,
     checkpoint_path,
     commit_path,
+    decode_commit,
+    last_checkpoint_version,
+    open_checkpoint,
+    read_adds,
 )
-from mainstem.delta_log.table.read_ahead import read_ahead
+from mainstem.delta_log.store import NotFound, ObjectStore, is_there, read_ahead
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import LogDamagedError, UnknownTopicError
 

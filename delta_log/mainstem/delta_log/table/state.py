@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from mainstem.config import TopicConfig
-from mainstem.delta_log.table import registers
-from mainstem.delta_log.table.actions import (
+from mainstem.delta_log.format import (
     Action,
+    AddedFiles,
     CommitInfo,
     DataFile,
     Metadata,
     Protocol,
     Register,
     Remove,
+    registers,
 )
-from mainstem.delta_log.table.checkpoint_adds import AddedFiles
 from mainstem.delta_log.table.file_index import FileIndex, PartitionFiles
 from mainstem.errors import InvalidConfigError, LogDamagedError, UnsupportedTableError
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mainstem.delta_log.table import registers
-from mainstem.delta_log.table.actions import Action, DataFile, Register, Remove
-from mainstem.delta_log.table.clocks import clock_lead_ms
+from mainstem.delta_log.format import Action, DataFile, Register, Remove, registers
+from mainstem.delta_log.store import clock_lead_ms
 from mainstem.delta_log.table.state import TableState
 from mainstem.errors import OffsetOutOfRangeError, PolicyViolationError, UnknownPartitionError
 

@@ -22,9 +22,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final, Self
 
+from mainstem.delta_log.format import LAST_CHECKPOINT, commit_path
 from mainstem.delta_log.store import NotFound, ObjectStore, is_there
 from mainstem.delta_log.table.committer import HEAD_BYTES
-from mainstem.delta_log.table.log_files import LAST_CHECKPOINT, commit_path
 
 _DIGEST_BYTES: Final = 16
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from mainstem.delta_log.store import NotFound, ObjectStore
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     Action,
     Batch,
     CommitInfo,
@@ -16,14 +15,13 @@ from mainstem.delta_log.table import (
     Metadata,
     Register,
     Remove,
-    TableState,
     commit_path,
-    commits_written_ms,
     decode_commit,
     last_checkpoint_version,
     registers,
-    wall_clock_ms,
 )
+from mainstem.delta_log.store import NotFound, ObjectStore, wall_clock_ms
+from mainstem.delta_log.table import TableState, commits_written_ms
 from mainstem.errors import LogDamagedError
 
 

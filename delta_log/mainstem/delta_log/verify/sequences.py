@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mainstem.delta_log.table import DataFile, TableState, registers
+from mainstem.delta_log.format import DataFile, registers
+from mainstem.delta_log.table import TableState
 from mainstem.delta_log.verify.commits import CommitWalk, Findings
 
 

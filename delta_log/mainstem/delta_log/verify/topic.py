@@ -19,20 +19,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mainstem.delta_log.files import check_data_file, read_data_file
-from mainstem.delta_log.store import NotFound, ObjectStore, StoreFolder
-from mainstem.delta_log.table import (
+from mainstem.delta_log.format import (
     LOG,
-    TOPICS,
     DataFile,
     LogFiles,
-    TableState,
     checkpoint_path,
-    damaged_checkpoints,
-    load_table,
     parquet_file,
-    pointer_fault,
     registers,
 )
+from mainstem.delta_log.store import NotFound, ObjectStore, StoreFolder
+from mainstem.delta_log.table import TableState, load_table
+from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log.upkeep import damaged_checkpoints, pointer_fault
 from mainstem.delta_log.verify.commits import CommitWalk
 from mainstem.delta_log.verify.sequences import SequenceCheck
 from mainstem.errors import (

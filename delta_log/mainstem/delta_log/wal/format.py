@@ -25,7 +25,7 @@ import google_crc32c
 import pyarrow as pa
 
 from mainstem.delta_log.files import Slice
-from mainstem.delta_log.table import Batch
+from mainstem.delta_log.format import Batch
 from mainstem.errors import LogDamagedError
 from mainstem.records import WIRE_SCHEMA
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, TypeVar
 
-from mainstem.delta_log.table import registers
+from mainstem.delta_log.format import registers
 from mainstem.delta_log.wal.files import WalFiles, WalLost
 from mainstem.delta_log.wal.format import (
     WalRequest,

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Final
 
-from mainstem.delta_log.store import ObjectStore
+from mainstem.delta_log.store.object_store import ObjectStore
 
 #: Reads that are under way at a time: a second for a thousand files that take 60 ms each.
 _READERS: Final = 64

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from mainstem.delta_log.table.actions import TAIL_TAG, DataFile
-from mainstem.delta_log.table.packed_files import (
+from mainstem.delta_log.format.actions import TAIL_TAG, DataFile
+from mainstem.delta_log.format.packed_files import (
     DATA_CHANGE,
     HAS_TAIL_CRC32C,
     KEY_DTYPE,

@@ -19,6 +19,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from mainstem.delta_log.format import (
+    LOG,
+    Action,
+    LogFiles,
+    Metadata,
+    Protocol,
+    Register,
+    checkpoint_of,
+    checkpoint_path,
+    commit_path,
+    point_to_newest,
+    put_whole,
+    registers,
+)
 from mainstem.delta_log.store import (
     AlreadyExists,
     NotFound,
@@ -26,24 +40,22 @@ from mainstem.delta_log.store import (
     PutOutcomeUnknown,
     is_there,
 )
-from mainstem.delta_log.table import registers
-from mainstem.delta_log.table.actions import Action, Metadata, Protocol, Register
-from mainstem.delta_log.table.checkpoint_file import checkpoint_of
-from mainstem.delta_log.table.commit_drivers import (
+from mainstem.delta_log.table import (
+    BESIDE_LEADER,
+    FORMAT,
+    FORMAT_PROPERTY,
+    PARTITIONS_PROPERTY,
+    OpenTopic,
+    TableCommit,
+    TableState,
     commit_beside_leader,
+    commit_loop,
+    load_table,
+    read_commit,
     replace_files,
     run_blocking,
 )
-from mainstem.delta_log.table.commit_loop import BESIDE_LEADER, commit_loop
-from mainstem.delta_log.table.committer import TableCommit
-from mainstem.delta_log.table.followed import OpenTopic
-from mainstem.delta_log.table.last_checkpoint import point_to_newest, put_whole
-from mainstem.delta_log.table.live_table import LiveTable
-from mainstem.delta_log.table.log_cleanup import clean_log
-from mainstem.delta_log.table.log_files import LOG, LogFiles, checkpoint_path, commit_path
-from mainstem.delta_log.table.maintenance import create_checkpoint
-from mainstem.delta_log.table.snapshot import load_table, read_commit
-from mainstem.delta_log.table.state import FORMAT, FORMAT_PROPERTY, PARTITIONS_PROPERTY, TableState
+from mainstem.delta_log.upkeep import LiveTable, clean_log, create_checkpoint
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 #: Says as which version a topic was deleted, so that listings need not read its log.

@@ -13,10 +13,8 @@ from __future__ import annotations
 import itertools
 from typing import Final
 
-from mainstem.delta_log.store import NotFound, ObjectStore
-from mainstem.delta_log.table.checkpoint_file import check_whole
-from mainstem.delta_log.table.clocks import STEADY_CLOCK, SteadyClock
-from mainstem.delta_log.table.log_files import LOG, LogFiles, checkpoint_path, commit_path
+from mainstem.delta_log.format import LOG, LogFiles, check_whole, checkpoint_path, commit_path
+from mainstem.delta_log.store import STEADY_CLOCK, NotFound, ObjectStore, SteadyClock
 from mainstem.errors import LogDamagedError
 
 #: What may still be on its way to its name is younger.

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mainstem.delta_log.store import NotFound, ObjectStore
-from mainstem.delta_log.table.checkpoint_file import check_whole
-from mainstem.delta_log.table.last_checkpoint import (
+from mainstem.delta_log.format import (
+    LAST_CHECKPOINT,
     NO_POINTER,
+    LogFiles,
+    check_whole,
+    checkpoint_path,
     last_checkpoint_version,
     point_to_newest,
 )
-from mainstem.delta_log.table.live_table import LiveTable
-from mainstem.delta_log.table.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_path
-from mainstem.delta_log.table.maintenance import create_checkpoint
-from mainstem.delta_log.table.snapshot import load_table
+from mainstem.delta_log.store import NotFound, ObjectStore
+from mainstem.delta_log.table import load_table
+from mainstem.delta_log.upkeep.live_table import LiveTable
+from mainstem.delta_log.upkeep.maintenance import create_checkpoint
 from mainstem.errors import LogDamagedError
 
 

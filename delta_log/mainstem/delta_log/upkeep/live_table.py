@@ -14,19 +14,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mainstem.config import TopicConfig, interval_ms
-from mainstem.delta_log.store import NotFound, ObjectStore
-from mainstem.delta_log.table.actions import (
+from mainstem.delta_log.format import (
     Metadata,
     Protocol,
     Register,
     action_from_json,
+    checkpoint_path,
+    read_checkpoint,
+    read_keys,
 )
-from mainstem.delta_log.table.checkpoint_adds import read_keys
-from mainstem.delta_log.table.checkpoint_file import read_checkpoint
-from mainstem.delta_log.table.file_index import FileIndex
-from mainstem.delta_log.table.log_files import checkpoint_path
-from mainstem.delta_log.table.snapshot import action_rows
-from mainstem.delta_log.table.state import TableState
+from mainstem.delta_log.store import NotFound, ObjectStore
+from mainstem.delta_log.table import FileIndex, TableState, action_rows
 from mainstem.errors import LogDamagedError
 
 #: How far the clocks may be apart of those who decide that a register has expired.

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mainstem.delta_log.table.actions import DataFile
+from mainstem.delta_log.format.actions import DataFile
 
 #: A row in a leaf. All that `DataFile` has but the partition; of the path only what tells files of
 #: the same base offset apart.

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from mainstem.delta_log.format.checkpoint_file import check_whole, open_checkpoint
+from mainstem.delta_log.format.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_path
 from mainstem.delta_log.store import AlreadyExists, NotFound, ObjectStore, PutOutcomeUnknown
-from mainstem.delta_log.table.checkpoint_file import check_whole, open_checkpoint
-from mainstem.delta_log.table.log_files import LAST_CHECKPOINT, LogFiles, checkpoint_path
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
 #: How often a pointer is written while others write newer checkpoints, which are minutes apart.

@@ -8,13 +8,23 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 from mainstem.config import TopicConfig, interval_ms
-from mainstem.delta_log.store import ObjectStore, StoreFolder
-from mainstem.delta_log.table.actions import Metadata
-from mainstem.delta_log.table.clocks import wall_clock_ms
-from mainstem.delta_log.table.commit_drivers import run_blocking
-from mainstem.delta_log.table.commit_loop import CREATE, LogOvertakenError, commit_loop
-from mainstem.delta_log.table.committer import TableCommit
-from mainstem.delta_log.table.deletion import (
+from mainstem.delta_log.format import Metadata
+from mainstem.delta_log.store import ObjectStore, StoreFolder, wall_clock_ms
+from mainstem.delta_log.table import (
+    CREATE,
+    FORMAT,
+    FORMAT_PROPERTY,
+    PARTITIONS_PROPERTY,
+    LogOvertakenError,
+    OpenTopic,
+    TableCommit,
+    TableState,
+    commit_loop,
+    has_log,
+    load_table,
+    run_blocking,
+)
+from mainstem.delta_log.topics.deletion import (
     DeletedHint,
     bury,
     deleted_hint,
@@ -22,9 +32,6 @@ from mainstem.delta_log.table.deletion import (
     first_actions,
     mark_deleted,
 )
-from mainstem.delta_log.table.followed import OpenTopic
-from mainstem.delta_log.table.snapshot import has_log, load_table
-from mainstem.delta_log.table.state import FORMAT, FORMAT_PROPERTY, PARTITIONS_PROPERTY, TableState
 from mainstem.errors import (
     InvalidConfigError,
     InvalidTopicError,

@@ -19,18 +19,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mainstem.config import interval_ms
-from mainstem.delta_log.store import NotFound, ObjectStore
-from mainstem.delta_log.table.actions import decode_rows
-from mainstem.delta_log.table.checkpoint_file import (
+from mainstem.delta_log.format import (
     CHECKPOINT_SCHEMA,
     ROWS_AT_A_TIME,
     CheckpointWriter,
+    LogFiles,
     check_whole,
+    checkpoint_path,
+    commit_path,
+    decode_rows,
     read_checkpoint,
 )
-from mainstem.delta_log.table.clocks import SteadyClock
-from mainstem.delta_log.table.log_files import LogFiles, checkpoint_path, commit_path
-from mainstem.delta_log.table.read_ahead import read_ahead
+from mainstem.delta_log.store import NotFound, ObjectStore, SteadyClock, read_ahead
 from mainstem.errors import LogDamagedError
 
 #: Which field tells actions of a kind apart; None: the newest one counts.

@@ -18,9 +18,9 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mainstem.delta_log.format.actions import Action
+from mainstem.delta_log.format.log_files import checkpoint_path
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table.actions import Action
-from mainstem.delta_log.table.log_files import checkpoint_path
 from mainstem.errors import LogDamagedError
 from mainstem.limits import KIB
 

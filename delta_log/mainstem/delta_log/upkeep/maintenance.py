@@ -10,18 +10,19 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from mainstem.delta_log.store import NotFound, ObjectStore
-from mainstem.delta_log.table.checkpoint_build import build_checkpoint
-from mainstem.delta_log.table.clocks import STEADY_CLOCK
-from mainstem.delta_log.table.last_checkpoint import (
+from mainstem.delta_log.format import (
+    LOG,
+    LogFiles,
+    checkpoint_path,
     newest_whole_checkpoint,
     point_to_newest,
     put_whole,
 )
-from mainstem.delta_log.table.live_table import LiveTable, check_checkpoint, compare_checkpoint
-from mainstem.delta_log.table.log_cleanup import clean_log
-from mainstem.delta_log.table.log_files import LOG, LogFiles, checkpoint_path
-from mainstem.delta_log.table.snapshot import load_table
+from mainstem.delta_log.store import STEADY_CLOCK, NotFound, ObjectStore
+from mainstem.delta_log.table import load_table
+from mainstem.delta_log.upkeep.checkpoint_build import build_checkpoint
+from mainstem.delta_log.upkeep.live_table import LiveTable, check_checkpoint, compare_checkpoint
+from mainstem.delta_log.upkeep.log_cleanup import clean_log
 from mainstem.errors import LogDamagedError
 
 #: The longest that a dead cycle stays frozen while there are checkpoints. A full collection takes

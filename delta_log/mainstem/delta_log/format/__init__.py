@@ -1,0 +1,113 @@
+"""What a Delta log consists of: actions, registers, the names of its files, checkpoint files."""
+
+from mainstem.delta_log.format import (
+    registers,
+)
+from mainstem.delta_log.format.actions import (
+    WRITER_FEATURES,
+    Action,
+    Batch,
+    CommitInfo,
+    DataFile,
+    Metadata,
+    ProducerBatch,
+    Protocol,
+    Register,
+    Remove,
+    action_from_json,
+    decode_commit,
+    decode_info,
+    decode_rows,
+    encode_commit,
+    register_value,
+    same_table,
+)
+from mainstem.delta_log.format.checkpoint_adds import (
+    AddedFiles,
+    read_adds,
+    read_keys,
+)
+from mainstem.delta_log.format.checkpoint_file import (
+    CHECKPOINT_SCHEMA,
+    ROWS_AT_A_TIME,
+    CheckpointWriter,
+    check_whole,
+    checkpoint_of,
+    open_checkpoint,
+    read_checkpoint,
+)
+from mainstem.delta_log.format.last_checkpoint import (
+    NO_POINTER,
+    last_checkpoint_version,
+    newest_whole_checkpoint,
+    point_to_newest,
+    put_whole,
+)
+from mainstem.delta_log.format.log_files import (
+    LAST_CHECKPOINT,
+    LOG,
+    LogFiles,
+    checkpoint_path,
+    commit_path,
+)
+from mainstem.delta_log.format.packed_files import (
+    HYPHEN_AT,
+    KEY_DTYPE,
+    NAME_AT,
+    ROW_DTYPE,
+    PackedFiles,
+    PackedPath,
+    pack,
+)
+from mainstem.delta_log.format.parquet import (
+    parquet_file,
+)
+
+__all__ = [
+    "CHECKPOINT_SCHEMA",
+    "HYPHEN_AT",
+    "KEY_DTYPE",
+    "LAST_CHECKPOINT",
+    "LOG",
+    "NAME_AT",
+    "NO_POINTER",
+    "ROWS_AT_A_TIME",
+    "ROW_DTYPE",
+    "WRITER_FEATURES",
+    "Action",
+    "AddedFiles",
+    "Batch",
+    "CheckpointWriter",
+    "CommitInfo",
+    "DataFile",
+    "LogFiles",
+    "Metadata",
+    "PackedFiles",
+    "PackedPath",
+    "ProducerBatch",
+    "Protocol",
+    "Register",
+    "Remove",
+    "action_from_json",
+    "check_whole",
+    "checkpoint_of",
+    "checkpoint_path",
+    "commit_path",
+    "decode_commit",
+    "decode_info",
+    "decode_rows",
+    "encode_commit",
+    "last_checkpoint_version",
+    "newest_whole_checkpoint",
+    "open_checkpoint",
+    "pack",
+    "parquet_file",
+    "point_to_newest",
+    "put_whole",
+    "read_adds",
+    "read_checkpoint",
+    "read_keys",
+    "register_value",
+    "registers",
+    "same_table",
+]

@@ -1,0 +1,17 @@
+"""The topics of a warehouse: how they are created, opened, listed, changed and deleted."""
+
+from mainstem.delta_log.topics.topics import (
+    SYSTEM,
+    TOPICS,
+    Topics,
+    added_partitions,
+    altered_config,
+)
+
+__all__ = [
+    "SYSTEM",
+    "TOPICS",
+    "Topics",
+    "added_partitions",
+    "altered_config",
+]
