@@ -65,7 +65,7 @@ def main(warehouse: str, name: str, step: str, now_ms: int) -> None:
 
     options = {"checkpoint.min.commits": 1} if name == "log-cleanup" else {}
     with (
-        patch("mainstem.delta_log.table.commit_drivers.Committer", _StoppedCommitter),
+        patch("mainstem.delta_log.table.blocking_driver.Committer", _StoppedCommitter),
         patch.object(LocalStore, "delete", counted),
         patch("mainstem.jobs.log_cleanup.create_checkpoint", written),
     ):

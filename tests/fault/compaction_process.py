@@ -74,7 +74,7 @@ def main(warehouse: str, step: str, on_spark: bool) -> None:
     if step == "written":
         job = _StoppedWhenWritten(Path(warehouse) / "written")
     _StoppedCommitter.step = step
-    with patch("mainstem.delta_log.table.commit_drivers.Committer", _StoppedCommitter):
+    with patch("mainstem.delta_log.table.blocking_driver.Committer", _StoppedCommitter):
         rows = run_job(warehouse, job, topics, pool=pool)
     print(json.dumps({row.topic: row.outcome.kind for row in rows}), flush=True)
 

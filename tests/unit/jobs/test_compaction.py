@@ -26,8 +26,8 @@ from mainstem.delta_log.format import DataFile, Register, Remove, registers
 from mainstem.delta_log.table import (
     BESIDE_LEADER,
     TableCommit,
+    blocking_commits,
     commit_beside_leader,
-    commit_drivers,
     read_commit,
     replace_files,
 )
@@ -407,7 +407,9 @@ class _Crowd:
 
         monkeypatch.setattr(TableCommit, "encoded", encoded)
         monkeypatch.setattr(
-            commit_drivers, "BESIDE_LEADER", replace(BESIDE_LEADER, losses_max=3, loss_pause_s=None)
+            blocking_commits,
+            "BESIDE_LEADER",
+            replace(BESIDE_LEADER, losses_max=3, loss_pause_s=None),
         )
 
     def __call__(self, call: str, path: str) -> None:

@@ -1,14 +1,8 @@
 """A topic's Delta table: its state, and how it is read, followed and committed to."""
 
-from mainstem.delta_log.table.commit_drivers import (
-    AsyncCommits,
-    FileSuperseded,
-    claim_lead,
-    commit_beside_leader,
-    is_expired,
-    replace_files,
-    run_blocking,
-)
+from mainstem.delta_log.table.async_driver import AsyncCommits
+from mainstem.delta_log.table.blocking_commits import claim_lead, commit_beside_leader
+from mainstem.delta_log.table.blocking_driver import run_blocking
 from mainstem.delta_log.table.commit_loop import (
     BESIDE_LEADER,
     CHANGE,
@@ -46,6 +40,7 @@ from mainstem.delta_log.table.removals import (
     known_paths,
     read_removals,
 )
+from mainstem.delta_log.table.replacing import FileSuperseded, is_expired, replace_files
 from mainstem.delta_log.table.replay import (
     check_replay,
     open_delta_table,

@@ -2,7 +2,7 @@
 
 Every commit goes through it: a leader, a job beside the leader, a claim of the
 lead, a creation. A loop is a generator: it yields what is to be done (`Attempt`, `Read`, `Reload`,
-`Wait`) and is sent what came of it. `commit_drivers` runs loops, blocking or on an event loop.
+`Wait`) and is sent what came of it. `blocking_driver` and `async_driver` run loops.
 """
 
 from __future__ import annotations

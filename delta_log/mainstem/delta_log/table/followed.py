@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table.commit_drivers import run_blocking
+from mainstem.delta_log.table.blocking_driver import run_blocking
 from mainstem.delta_log.table.commit_loop import BESIDE_LEADER, catch_up_loop
 from mainstem.delta_log.table.committer import Committer
 from mainstem.delta_log.table.state import TableState
