@@ -1,5 +1,6 @@
 """The ingest gateway: gRPC in, table commits out. `mainstem gateway run` starts it."""
 
-from mainstem.ingest_gateway.server import Gateway, configure_logging, serve
+from mainstem.ingest_gateway.gateway_logging import configure_logging
+from mainstem.ingest_gateway.server import Gateway, serve
 
 __all__ = ["Gateway", "configure_logging", "serve"]

@@ -346,34 +346,6 @@ async def serve(
         os._exit(1)
 
 
-def configure_logging(config: GatewayConfig) -> None:
-    """structlog to stderr, for people or as JSON; the standard library's loggers too."""
-    level = getattr(logging, config.text("log.level").upper())
-    shared: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    last: list[structlog.typing.Processor] = (
-        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
-        if config.text("log.format") == "json"
-        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
-    )
-    handler = logging.StreamHandler()
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
-        )
-    )
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
-
-
 def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
     message_bytes_max = config.number("socket.request.max.bytes") + MESSAGE_OVERHEAD_BYTES
     return [

@@ -1,0 +1,49 @@
+"""What a gateway, and a scheduler of jobs, write to their log.
+
+**No line shows the variables of a program.** They hold records and secrets; and to print them takes
+the event loop a second where they are large.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final
+
+import structlog
+
+from mainstem.config import GatewayConfig
+
+_FRAMES: Final = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+
+
+def configure_logging(config: GatewayConfig) -> None:
+    """structlog to stderr, for people or as JSON; the standard library's loggers too."""
+    level = getattr(logging, config.text("log.level").upper())
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: list[structlog.typing.Processor] = (
+        [structlog.processors.ExceptionRenderer(_FRAMES), structlog.processors.JSONRenderer()]
+        if config.text("log.format") == "json"
+        else [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
+    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
