@@ -1,8 +1,7 @@
 """A topic's Delta table: its state, and how it is read, followed and committed to."""
 
 from mainstem.delta_log.table.async_driver import AsyncCommits
-from mainstem.delta_log.table.blocking_commits import claim_lead, commit_beside_leader
-from mainstem.delta_log.table.blocking_driver import run_blocking
+from mainstem.delta_log.table.blocking_commits import claim_lead, commit_beside_leader, commit_under
 from mainstem.delta_log.table.commit_loop import (
     BESIDE_LEADER,
     CHANGE,
@@ -12,7 +11,6 @@ from mainstem.delta_log.table.commit_loop import (
     Landed,
     LogOvertakenError,
     OthersFirstError,
-    commit_loop,
     topic_deleted_error,
 )
 from mainstem.delta_log.table.committer import (
@@ -106,7 +104,7 @@ __all__ = [
     "check_replay",
     "claim_lead",
     "commit_beside_leader",
-    "commit_loop",
+    "commit_under",
     "commits_written_ms",
     "file_time_ms",
     "has_log",
@@ -117,7 +115,6 @@ __all__ = [
     "read_commit",
     "read_removals",
     "replace_files",
-    "run_blocking",
     "topic_deleted_error",
     "trim_step",
     "trim_targets",

@@ -12,6 +12,7 @@ from mainstem.delta_log.table.commit_loop import (
     CLAIM,
     Build,
     Landed,
+    RetryPolicy,
     beside_leader_loop,
     commit_loop,
 )
@@ -49,11 +50,26 @@ def commit_beside_leader(
     return landed
 
 
+def commit_under(
+    opened: OpenTopic,
+    build: Build,
+    policy: RetryPolicy,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Landed | None:
+    """Commits what `build` makes of `opened.state`, which is as new as the caller knows, and
+    becomes what it is with the commit. Blocks. Returns and raises: As `commit_loop`.
+    """
+    loop = commit_loop(opened.state, build, topic=opened.topic, policy=policy)
+    landed = run_blocking(loop, opened.store, opened.topic, sleep)
+    if landed is not None:
+        opened.state = landed.state
+    return landed
+
+
 def claim_lead(
     opened: OpenTopic, build: Build, sleep: Callable[[float], None] = time.sleep
 ) -> Landed:
     """Commits a claim of the lead. Blocks. Raises: As `commit_loop`."""
-    loop = commit_loop(opened.state, build, topic=opened.topic, policy=CLAIM)
-    landed = run_blocking(loop, opened.store, opened.topic, sleep)
+    landed = commit_under(opened, build, CLAIM, sleep)
     assert landed is not None
     return landed

@@ -49,11 +49,10 @@ from mainstem.delta_log.table import (
     TableCommit,
     TableState,
     commit_beside_leader,
-    commit_loop,
+    commit_under,
     load_table,
     read_commit,
     replace_files,
-    run_blocking,
 )
 from mainstem.delta_log.upkeep import LiveTable, clean_log, create_checkpoint
 from mainstem.errors import LogDamagedError, StoreUnavailableError
@@ -98,15 +97,7 @@ def bury(opened: OpenTopic, now_ms: int) -> None:
     for path in files:
         store.delete(path)
     while opened.state.file_count:
-        loop = commit_loop(
-            opened.state,
-            lambda state: _removal(state, now_ms),
-            topic=opened.topic,
-            policy=BESIDE_LEADER,
-        )
-        landed = run_blocking(loop, store, opened.topic)
-        if landed is not None:
-            opened.state = landed.state
+        if commit_under(opened, lambda state: _removal(state, now_ms), BESIDE_LEADER) is not None:
             _hint_early(opened)
     create_checkpoint(store, LiveTable.of(opened.state))
     _shrink_log(store, opened.state.version)

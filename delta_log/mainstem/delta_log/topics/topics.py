@@ -19,10 +19,9 @@ from mainstem.delta_log.table import (
     OpenTopic,
     TableCommit,
     TableState,
-    commit_loop,
+    commit_under,
     has_log,
     load_table,
-    run_blocking,
 )
 from mainstem.delta_log.topics.deletion import (
     DeletedHint,
@@ -194,7 +193,7 @@ class Topics:
 
         store = self._folder_of(topic)
         state = TableState(store.uri) if before is None else before.state
-        run_blocking(commit_loop(state, build, topic=topic, policy=CREATE), store, topic)
+        commit_under(OpenTopic(topic, store, state), build, CREATE)
 
     def open(self, topic: str) -> OpenTopic:
         """Opens a topic for reading or writing.
