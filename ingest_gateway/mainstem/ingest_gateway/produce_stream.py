@@ -7,7 +7,6 @@ whose topic is not led yet waits for that in a task of its own, so that it holds
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -161,44 +160,32 @@ class ProduceStream:
 
     async def _read(self) -> bool:
         """Takes requests; when all are answered, returns whether the caller has no more of them."""
-        reading: asyncio.Future[Any] | None = None
-
-        def stop(_: object) -> None:
-            self._may_read.set()
-            if reading is not None:
-                reading.cancel()  # it must not take what will not be looked at
-
+        taking = asyncio.create_task(self._take_all())
         drained = asyncio.create_task(self._draining.wait())
-        drained.add_done_callback(stop)
         try:
-            while True:
-                await self._may_read.wait()
-                if self._draining.is_set():
-                    ended = False
-                    break
-                reading = asyncio.ensure_future(self._context.read())
-                try:
-                    request = await reading
-                except asyncio.CancelledError:
-                    if not self._draining.is_set() or self._gone:
-                        raise
-                    ended = False
-                    break
-                if request is grpc.aio.EOF:
-                    ended = True
-                    break
-                self._take(request)
-                # They have the request, and the next read may be a while off.
-                reading = request = None
+            await asyncio.wait({taking, drained}, return_when=asyncio.FIRST_COMPLETED)
+            # A read that is given up must not take what will not be looked at.
+            ended_by_caller = not taking.cancel()
+            if ended_by_caller:
+                taking.result()
             await self._all_answered.wait()
-            return ended
+            return ended_by_caller
         finally:
             drained.cancel()
-            if reading is not None:
-                reading.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await reading
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
             self._answers.put_nowait(None)
+
+    async def _take_all(self) -> None:
+        """Takes requests until the caller has no more of them."""
+        while True:
+            await self._may_read.wait()
+            request = await self._context.read()
+            if request is grpc.aio.EOF:
+                return
+            self._take(request)
+            # They have the request, and the next read may be a while off.
+            request = None
 
     def _take(self, request: log_pb2.ProduceRequest) -> None:
         lane = self._lanes.get(request.topic)

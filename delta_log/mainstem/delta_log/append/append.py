@@ -24,9 +24,10 @@ from mainstem.limits import KIB
 Token = TypeVar("Token")
 
 #: A portion of no more is encoded on the loop, and written and committed by one call of the pool: a
-#: thread that encodes some records waits longer for the interpreter than it works.
-_INLINE_BYTES_MAX: Final = 16 * KIB
-_INLINE_PARTITIONS_MAX: Final = 3
+#: thread that encodes some records waits longer for the interpreter than it works, and several that
+#: write small files hand the interpreter to each other and to the loop at each call of the system.
+_INLINE_BYTES_MAX: Final = 64 * KIB
+_INLINE_PARTITIONS_MAX: Final = 128
 
 
 class TopicCommits:

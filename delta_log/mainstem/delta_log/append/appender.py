@@ -255,6 +255,11 @@ class Appender:
         return self._opened.state
 
     @property
+    def _enough_bytes(self) -> int:
+        """What waits does not wait for its time, or its turn, where it has so many bytes."""
+        return min(self.state.config.commit_bytes, LARGE_COMMIT_BYTES)
+
+    @property
     def failure(self) -> MainstemError | None:
         """Why this appender takes nothing more, or None."""
         return self._failure
@@ -306,7 +311,8 @@ class Appender:
         if accepted.repeated:
             self._metrics.duplicates(len(accepted.repeated))
         if accepted.pending is not None:
-            self._wake.set()
+            if len(self._queue) == 1 or self._queue.waiting_bytes >= self._enough_bytes:
+                self._wake.set()  # more that waits with others changes nothing
             if self._wal is not None:
                 self._wal.accepted(accepted.pending)
                 if write_ahead and self._may_acknowledge():
