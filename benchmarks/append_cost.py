@@ -95,7 +95,7 @@ async def append_all(topics: Topics, topic: str, count: int) -> Measured:
 
 def seconds_to_open(topics: Topics, topic: str) -> float:
     started = time.perf_counter()
-    topics.open(topic).store.close()
+    topics.open(topic)
     return time.perf_counter() - started
 
 

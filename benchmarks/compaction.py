@@ -96,7 +96,6 @@ def make_topic(topics: Topics, files: int, records: int, partitions: int) -> int
         actions += [Register(registers.leo(n), end) for n, end in enumerate(ends) if end]
         commit = TableCommit.of("APPEND", actions, timestamp_ms=10**12, batches=named)
         assert Committer(opened.store).commit(version, commit) == Committed(version)
-    opened.store.close()
     return size
 
 

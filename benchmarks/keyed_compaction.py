@@ -94,7 +94,6 @@ def make_topic(root: str, records: int, keys: int, partitions: int) -> None:
         actions += [Register(registers.leo(n), end) for n, end in enumerate(ends) if end]
         commit = TableCommit.of("APPEND", actions, timestamp_ms=TIME_MS, batches=named)
         assert Committer(opened.store).commit(version, commit) == Committed(version)
-    opened.store.close()
     store.close()
 
 

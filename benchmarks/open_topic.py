@@ -63,7 +63,6 @@ def seconds_to_open(topics: Topics, files: int) -> float:
     opened.state.files(0).sorted()
     took = time.perf_counter() - started
     assert opened.state.file_count == files
-    opened.store.close()
     return took
 
 
@@ -84,7 +83,6 @@ def main() -> None:
         started = time.perf_counter()
         write_checkpoint(opened.store)
         checkpoint_s = time.perf_counter() - started
-        opened.store.close()
         figures = {
             "files": commits,
             "checkpoint_s": round(checkpoint_s, 3),

@@ -147,11 +147,10 @@ def trickle(
 def file_count(warehouse: Path) -> int:
     """The data files that the topic's table has now."""
     store = LocalStore(warehouse)
-    opened = Topics(store).open(TOPIC)
     try:
-        return opened.state.file_count
+        return Topics(store).open(TOPIC).state.file_count
     finally:
-        opened.store.close()
+        store.close()
 
 
 def time_queries(

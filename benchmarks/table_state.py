@@ -125,7 +125,6 @@ def make_table(root: str, files: int, partitions: int, after: int) -> None:
     topics.create("warm", 1)
     warm = topics.open("warm")
     write_checkpoint(Path(topics.uri("warm")), warm.state, 1, 1)
-    warm.store.close()
     topics.create("t", partitions)
     directory = Path(topics.uri("t"))
     opened = topics.open("t")
@@ -135,7 +134,6 @@ def make_table(root: str, files: int, partitions: int, after: int) -> None:
         commit = append(state, number, partitions)
         state.apply(number + 1, commit.actions)
         (directory / commit_path(number + 1)).write_bytes(encode_commit(commit.actions))
-    opened.store.close()
     store.close()
 
 
@@ -240,7 +238,6 @@ def main() -> None:
         table = StoreFolder(store, "topics/t")
         warm = StoreFolder(store, "topics/warm")
         load_table(warm).files(0).sorted()  # what the first one imports
-        warm.close()
         gc.collect()
         pa.default_memory_pool().release_unused()
         without_us = microseconds(lambda _: gc.collect(), 5)
@@ -268,7 +265,6 @@ def main() -> None:
         figures["bytes_a_file_traced"] = round(traced / state.file_count, 1)
         figures["bytes_a_file_resident"] = round(resident / state.file_count, 1)
         figures["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10
-        table.close()
         store.close()
     print(json.dumps(figures))
 
