@@ -285,6 +285,10 @@ class Appender:
                 other.
             write_ahead: Durable in the write-ahead log is enough (acks=1).
 
+        Returns:
+            A future that is not the caller's alone: who sends the batch again may get the same.
+            Shield it where the caller may be cancelled.
+
         Raises:
             BackPressureError: A queue is full; nothing was taken.
             OutOfOrderSequenceError, UnknownProducerIdError, ProducerFencedError: An idempotent
