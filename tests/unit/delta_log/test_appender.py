@@ -105,6 +105,31 @@ def _batch(number: int, count: int = 1) -> pa.RecordBatch:
     return records_to_wire_batch([None] * count, [b"%d" % number] * count, None, [NOW_MS] * count)
 
 
+def test_a_small_commit_to_every_partition_is_one_call_of_the_pool(
+    topics: Topics, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each more would be a thread that hands the interpreter to and fro."""
+    _create(topics)
+
+    async def work() -> None:
+        leader = await _lead(topics.open("t"), pool)
+        await leader.submit([Slice(0, _batch(0))], 1)
+        calls: list[object] = []
+        submit = pool.submit
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            calls.append(arguments)
+            return submit(*arguments, **named)
+
+        monkeypatch.setattr(pool, "submit", counted)
+        await leader.submit([Slice(n, _batch(1)) for n in range(PARTITIONS)], PARTITIONS)
+        assert len(calls) == 1
+        await leader.close(10)
+
+    _run(work)
+    assert [_values(topics, n)[-1][1] for n in range(PARTITIONS)] == [b"1"] * PARTITIONS
+
+
 def test_concurrent_requests_on_many_partitions_get_dense_offsets_in_order(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:

@@ -31,6 +31,8 @@ from mainstem.delta_log.table import TableCommit, TableState, commit_beside_lead
 from mainstem.delta_log.verify import verify_named
 from mainstem.delta_log.wal import LocalWalFiles, Wal, segments
 from mainstem.errors import InternalError, UnsupportedTableError
+from mainstem.limits import KIB
+from mainstem.records import records_to_wire_batch
 
 pytestmark = pytest.mark.fault
 
@@ -275,20 +277,24 @@ def test_a_caller_that_gives_a_change_up_at_any_call_of_the_store_leaves_the_lea
     assert verify_named(topics.store, "t").ok
 
 
+@pytest.mark.parametrize("size_bytes", [1, 40 * KIB], ids=["in one call", "in several threads"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [ValueError("a bug"), Panic("a bug"), MemoryError()], ids=repr)
 def test_a_fault_at_any_call_of_the_store_tells_who_waits_and_the_next_leader_goes_on(
-    topics: Topics, pool: ThreadPoolExecutor, when: str, error: BaseException
+    topics: Topics, pool: ThreadPoolExecutor, when: str, error: BaseException, size_bytes: int
 ) -> None:
     create(topics)
+    lock = threading.Lock()
 
     async def fails_at(number: int) -> bool:
         """Fails at the call of that number; returns whether there was one."""
         calls = [0]
 
         def fault(call: str, path: str) -> None:
-            calls[0] += 1
-            if calls[0] == number + 1:
+            with lock:
+                calls[0] += 1
+                meets = calls[0] == number + 1
+            if meets:
                 raise error
 
         opened = faulty(topics.open("t"))
@@ -297,11 +303,12 @@ def test_a_fault_at_any_call_of_the_store_tells_who_waits_and_the_next_leader_go
         store = opened.store
         assert isinstance(store, FaultyStore)
         setattr(store, when, fault)
+        record = records_to_wire_batch([None], [b"x" * size_bytes], None, [NOW_MS])
         batch_of_two = [
-            Slice(0, batch(0), ProducerBatch(1, 0, number)),
-            Slice(1, batch(0), ProducerBatch(1, 0, number)),
+            Slice(0, record, ProducerBatch(1, 0, number)),
+            Slice(1, record, ProducerBatch(1, 0, number)),
         ]
-        answer = leader.submit(batch_of_two, 1)
+        answer = leader.submit(batch_of_two, 2 * size_bytes)
         await asyncio.wait({answer}, timeout=10)
         assert answer.done(), "nobody told who waits"
         setattr(store, when, nothing)
@@ -310,7 +317,7 @@ def test_a_fault_at_any_call_of_the_store_tells_who_waits_and_the_next_leader_go
         met = answer.exception() is not None
         if met:  # an idempotent producer sends it again, to the next leader
             leader = await lead(topics.open("t"), pool, budget=budget)
-            await leader.submit(batch_of_two, 1)
+            await leader.submit(batch_of_two, 2 * size_bytes)
             await leader.close(10)
         return met
 
