@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from tests.unit.delta_log.faults import FaultyStore, Hook, nothing, times, unavailable, unknown
+from tests.unit.delta_log.appending import PARTITIONS, batch, create, faulty, lead, run, values
+from tests.unit.delta_log.faults import nothing, times, unavailable, unknown
 from tests.unit.delta_log.tables import NOW_MS, records
 
 from mainstem.delta_log import (
@@ -26,7 +27,6 @@ from mainstem.delta_log import (
     Committed,
     Committer,
     LocalStore,
-    OpenTopic,
     Slice,
     Topics,
     read_data_file,
@@ -52,8 +52,6 @@ from mainstem.errors import (
 from mainstem.limits import ROW_GROUP_BYTES_MAX
 from mainstem.records import records_to_wire_batch
 
-PARTITIONS = 6
-
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
@@ -61,59 +59,15 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def _create(topics: Topics, **config: object) -> None:
-    settings = {"commit.interval.ms": 0, **{k.replace("_", "."): v for k, v in config.items()}}
-    topics.create("t", PARTITIONS, settings)
-
-
-async def _lead(opened: OpenTopic, pool: ThreadPoolExecutor, **options: Any) -> Appender:
-    defaults: dict[str, Any] = {
-        "queue_bytes": 2**28,
-        "budget": ByteBudget(2**30),
-        "clock_ms": lambda: NOW_MS,
-    }
-    return await Appender.lead(opened, pool, **{**defaults, **options})
-
-
-def _faulty(opened: OpenTopic, before: Hook = nothing, after: Hook = nothing) -> OpenTopic:
-    return OpenTopic(opened.topic, FaultyStore(opened.store, before, after), opened.state)
-
-
-def _values(topics: Topics, partition: int) -> list[tuple[int, bytes]]:
-    """Offsets and values of a partition, read back through our own reader."""
-    opened = topics.open("t")
-    found: list[tuple[int, bytes]] = []
-    for file in opened.state.files(partition).sorted():
-        for batch in read_data_file(opened.store, file, 0, 2**62, ["value"]):
-            found += zip(
-                batch.column("offset").to_pylist(),
-                batch.column("value").to_pylist(),
-                strict=True,
-            )
-    return found
-
-
-def _run(work: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await work()
-
-    asyncio.run(limited())
-
-
-def _batch(number: int, count: int = 1) -> pa.RecordBatch:
-    return records_to_wire_batch([None] * count, [b"%d" % number] * count, None, [NOW_MS] * count)
-
-
 def test_a_small_commit_to_every_partition_is_one_call_of_the_pool(
     topics: Topics, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each more would be a thread that hands the interpreter to and fro."""
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        leader = await _lead(topics.open("t"), pool)
-        await leader.submit([Slice(0, _batch(0))], 1)
+        leader = await lead(topics.open("t"), pool)
+        await leader.submit([Slice(0, batch(0))], 1)
         calls: list[object] = []
         submit = pool.submit
 
@@ -122,35 +76,35 @@ def test_a_small_commit_to_every_partition_is_one_call_of_the_pool(
             return submit(*arguments, **named)
 
         monkeypatch.setattr(pool, "submit", counted)
-        await leader.submit([Slice(n, _batch(1)) for n in range(PARTITIONS)], PARTITIONS)
+        await leader.submit([Slice(n, batch(1)) for n in range(PARTITIONS)], PARTITIONS)
         assert len(calls) == 1
         await leader.close(10)
 
-    _run(work)
-    assert [_values(topics, n)[-1][1] for n in range(PARTITIONS)] == [b"1"] * PARTITIONS
+    run(work)
+    assert [values(topics, n)[-1][1] for n in range(PARTITIONS)] == [b"1"] * PARTITIONS
 
 
 def test_concurrent_requests_on_many_partitions_get_dense_offsets_in_order(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         answers: list[asyncio.Future[Appended]] = []
         for number in range(600):
             partition = number % PARTITIONS
-            answers.append(appender.submit([Slice(partition, _batch(number, 1 + number % 3))], 10))
+            answers.append(appender.submit([Slice(partition, batch(number, 1 + number % 3))], 10))
             if number % 50 == 0:
                 await asyncio.sleep(0.002)
         results = await asyncio.gather(*answers)
         expected = [0] * PARTITIONS
         for number, result in enumerate(results):
-            (batch,) = result.batches
-            assert batch.partition == number % PARTITIONS
-            assert batch.base_offset == expected[batch.partition]
-            assert batch.record_count == 1 + number % 3
-            expected[batch.partition] += batch.record_count
+            (placed,) = result.batches
+            assert placed.partition == number % PARTITIONS
+            assert placed.base_offset == expected[placed.partition]
+            assert placed.record_count == 1 + number % 3
+            expected[placed.partition] += placed.record_count
         versions = [result.table_version for result in results]
         assert versions == sorted(versions)
         assert len(set(versions)) < len(versions)  # in groups
@@ -158,26 +112,26 @@ def test_concurrent_requests_on_many_partitions_get_dense_offsets_in_order(
         assert appender.queued_bytes == 0
         await appender.close(10)
 
-    _run(work)
+    run(work)
     for partition in range(PARTITIONS):
         expected = [
             b"%d" % number
             for number in range(partition, 600, PARTITIONS)
             for _ in range(1 + number % 3)
         ]
-        assert _values(topics, partition) == list(enumerate(expected))
+        assert values(topics, partition) == list(enumerate(expected))
     opened = topics.open("t")
-    assert opened.state.log_end_offset(0) == len(_values(topics, 0))
+    assert opened.state.log_end_offset(0) == len(values(topics, 0))
 
 
 def test_a_request_for_several_partitions_lands_in_one_commit(
     topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
-        result = await appender.submit([Slice(p, _batch(p, p + 1)) for p in (0, 2, 5)], 10)
+        appender = await lead(topics.open("t"), pool)
+        result = await appender.submit([Slice(p, batch(p, p + 1)) for p in (0, 2, 5)], 10)
         await appender.close(10)
         bound = StoreFolder(store, "topics/t")
         actions = read_commit(bound, result.table_version)
@@ -189,22 +143,22 @@ def test_a_request_for_several_partitions_lands_in_one_commit(
             **{registers.partition_epoch(partition): appender.epoch for partition in (0, 2, 5)},
         }
 
-    _run(work)
+    run(work)
 
 
 def test_several_slices_for_one_partition_follow_each_other(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
-        await appender.submit([Slice(1, _batch(1)), Slice(1, _batch(2)), Slice(0, _batch(3))], 10)
+        appender = await lead(topics.open("t"), pool)
+        await appender.submit([Slice(1, batch(1)), Slice(1, batch(2)), Slice(0, batch(3))], 10)
         await appender.close(10)
 
-    _run(work)
-    assert _values(topics, 1) == [(0, b"1"), (1, b"2")]
-    assert _values(topics, 0) == [(0, b"3")]
+    run(work)
+    assert values(topics, 1) == [(0, b"1"), (1, b"2")]
+    assert values(topics, 0) == [(0, b"3")]
 
 
 def test_an_idle_topic_commits_at_once_and_a_busy_one_waits_for_the_interval(
@@ -215,19 +169,19 @@ def test_an_idle_topic_commits_at_once_and_a_busy_one_waits_for_the_interval(
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         started = loop.time()
-        first = await appender.submit([Slice(0, _batch(1))], 1)
+        first = await appender.submit([Slice(0, batch(1))], 1)
         # Far below the interval, and far above what a slow machine takes.
         assert loop.time() - started < interval_ms / 1000 / 2
-        both = [appender.submit([Slice(0, _batch(number))], 1) for number in (2, 3)]
+        both = [appender.submit([Slice(0, batch(number))], 1) for number in (2, 3)]
         done, _ = await asyncio.wait(both, timeout=0.5)
         assert not done
         await appender.close(10)  # a topic that is closed does not wait for its interval
         second, third = await asyncio.gather(*both)
         assert second.table_version == third.table_version == first.table_version + 1
 
-    _run(work)
+    run(work)
 
 
 def test_a_busy_topic_commits_before_the_interval_when_enough_bytes_wait(
@@ -236,59 +190,59 @@ def test_a_busy_topic_commits_before_the_interval_when_enough_bytes_wait(
     topics.create("t", 1, {"commit.interval.ms": 60_000, "commit.bytes": 100})
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
-        await appender.submit([Slice(0, _batch(1))], 1)
-        waits = appender.submit([Slice(0, _batch(2))], 60)
+        appender = await lead(topics.open("t"), pool)
+        await appender.submit([Slice(0, batch(1))], 1)
+        waits = appender.submit([Slice(0, batch(2))], 60)
         await asyncio.sleep(0.05)
         assert not waits.done()
-        appender.submit([Slice(0, _batch(3))], 60)
+        appender.submit([Slice(0, batch(3))], 60)
         await waits
         await appender.close(10)
 
-    _run(work)
+    run(work)
 
 
 def test_an_older_leader_is_fenced_and_nothing_of_it_lands_after(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
         failures: list[MainstemError] = []
-        old = await _lead(topics.open("t"), pool, on_failure=failures.append)
-        await old.submit([Slice(0, _batch(1))], 1)
-        new = await _lead(topics.open("t"), pool)
+        old = await lead(topics.open("t"), pool, on_failure=failures.append)
+        await old.submit([Slice(0, batch(1))], 1)
+        new = await lead(topics.open("t"), pool)
         assert new.epoch == old.epoch + 1
-        late = [old.submit([Slice(p, _batch(666))], 1) for p in (0, 1)]
+        late = [old.submit([Slice(p, batch(666))], 1) for p in (0, 1)]
         for future in late:
             with pytest.raises(FencedError, match=f"with epoch {new.epoch}; ours was {old.epoch}"):
                 await future
         with pytest.raises(FencedError):
-            old.submit([Slice(0, _batch(666))], 1)
+            old.submit([Slice(0, batch(666))], 1)
         assert isinstance(old.failure, FencedError)
         assert len(failures) == 1
-        assert (await new.submit([Slice(0, _batch(2))], 1)).batches[0].base_offset == 1
+        assert (await new.submit([Slice(0, batch(2))], 1)).batches[0].base_offset == 1
         await old.close(10)
         await new.close(10)
 
-    _run(work)
-    assert _values(topics, 0) == [(0, b"1"), (1, b"2")]
-    assert _values(topics, 1) == []
+    run(work)
+    assert values(topics, 0) == [(0, b"1"), (1, b"2")]
+    assert values(topics, 1) == []
 
 
 def test_two_leaders_at_once_never_mix_and_the_higher_epoch_wins(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        leaders = [await _lead(topics.open("t"), pool) for _ in range(1)]
+        leaders = [await lead(topics.open("t"), pool) for _ in range(1)]
         acked: list[tuple[int, int]] = []
 
         async def send(appender: Appender, name: int) -> None:
             for _ in range(30):
                 try:
-                    result = await appender.submit([Slice(0, _batch(name))], 1)
+                    result = await appender.submit([Slice(0, batch(name))], 1)
                 except FencedError:
                     return
                 acked.append((result.batches[0].base_offset, name))
@@ -296,42 +250,42 @@ def test_two_leaders_at_once_never_mix_and_the_higher_epoch_wins(
         senders = [asyncio.ensure_future(send(leaders[0], 1))]
         for name in (2, 3, 4):
             await asyncio.sleep(0.01)
-            leaders.append(await _lead(topics.open("t"), pool))
+            leaders.append(await lead(topics.open("t"), pool))
             senders.append(asyncio.ensure_future(send(leaders[-1], name)))
         await asyncio.gather(*senders)
         for appender in leaders:
             await appender.close(10)
-        rows = _values(topics, 0)
+        rows = values(topics, 0)
         assert [offset for offset, _ in rows] == list(range(len(rows)))
         assert sorted(acked) == [(offset, int(value)) for offset, value in rows]
         assert [name for _, name in sorted(acked)] == sorted(name for _, name in acked)
 
-    _run(work)
+    run(work)
 
 
 def test_a_setting_that_another_changes_between_commits_is_merged_and_used(
     topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
     large = 1_000  # or they would not be compressed
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
-        await appender.submit([Slice(0, _batch(1, large))], 1)
+        appender = await lead(topics.open("t"), pool)
+        await appender.submit([Slice(0, batch(1, large))], 1)
         _other_commit(
             topics, [altered_config(appender.state, {"compression.type": "gzip"}, ["retention.ms"])]
         )
         # This commit meets the conflict, and the next uses the setting.
-        await appender.submit([Slice(0, _batch(2, large))], 1)
+        await appender.submit([Slice(0, batch(2, large))], 1)
         assert appender.state.config.compression_type == "gzip"
-        await appender.submit([Slice(0, _batch(3, large))], 1)
+        await appender.submit([Slice(0, batch(3, large))], 1)
         await appender.close(10)
         files = appender.state.files(0).sorted()
         codecs = [_codec(Path(topics.uri("t"), file.path)) for file in files]
         assert codecs == ["ZSTD", "ZSTD", "GZIP"]
 
-    _run(work)
-    assert [value for _, value in _values(topics, 0)] == [
+    run(work)
+    assert [value for _, value in values(topics, 0)] == [
         b"%d" % number for number in (1, 2, 3) for _ in range(large)
     ]
 
@@ -361,10 +315,10 @@ def test_two_changes_of_settings_at_once_both_hold(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
     """A change that loses its version is made again upon the winner's, not instead of it."""
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         _other_commit(topics, [altered_config(appender.state, {"retention.ms": 7}, [])])
         await appender.change_metadata(
             "SET", lambda state: altered_config(state, {"compression.type": "lz4"}, [])
@@ -373,7 +327,7 @@ def test_two_changes_of_settings_at_once_both_hold(
         assert (config.get("retention.ms"), config.compression_type) == (7, "lz4")
         await appender.close(10)
 
-    _run(work)
+    run(work)
     opened = topics.open("t")
     assert opened.state.config.overrides["retention.ms"] == 7
 
@@ -381,29 +335,29 @@ def test_two_changes_of_settings_at_once_both_hold(
 def test_a_change_that_the_winner_made_impossible_is_refused_and_the_topic_goes_on(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         _other_commit(topics, [added_partitions(appender.state, 9)])
         with pytest.raises(InvalidConfigError, match="has 9 partitions"):
             await appender.change_metadata("ADD", lambda state: added_partitions(state, 8))
         assert appender.failure is None
         assert appender.state.partition_count == 9
-        await appender.submit([Slice(8, _batch(1))], 1)
+        await appender.submit([Slice(8, batch(1))], 1)
         await appender.close(10)
 
-    _run(work)
+    run(work)
 
 
 def test_changes_of_metadata_go_between_appends(topics: Topics, pool: ThreadPoolExecutor) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         answers: list[Awaitable[Any]] = []
         for number in range(20):
-            answers.append(appender.submit([Slice(0, _batch(number))], 1))
+            answers.append(appender.submit([Slice(0, batch(number))], 1))
             if number % 5 == 0:
                 answers.append(
                     appender.change_metadata(
@@ -416,8 +370,8 @@ def test_changes_of_metadata_go_between_appends(topics: Topics, pool: ThreadPool
         assert appender.state.partition_count == PARTITIONS + 4
         await appender.close(10)
 
-    _run(work)
-    assert [value for _, value in _values(topics, 0)] == [b"%d" % n for n in range(20)]
+    run(work)
+    assert [value for _, value in values(topics, 0)] == [b"%d" % n for n in range(20)]
 
 
 @pytest.mark.parametrize(
@@ -439,41 +393,41 @@ def test_a_commit_of_another_that_appending_cannot_live_with_stops_the_topic(
     change: Callable[[Metadata], Any],
     error: type[MainstemError],
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         assert appender.state.metadata is not None
         version = _other_commit(topics, [change(appender.state.metadata)])
         with pytest.raises(error):
-            await appender.submit([Slice(0, _batch(1))], 1)
+            await appender.submit([Slice(0, batch(1))], 1)
         assert isinstance(appender.failure, error)
         with pytest.raises(error):
-            appender.submit([Slice(0, _batch(1))], 1)
+            appender.submit([Slice(0, batch(1))], 1)
         await appender.close(10)
         stopped_at.append(version)
 
     stopped_at: list[int] = []
-    _run(work)
+    run(work)
     assert not Path(topics.uri("t"), commit_path(stopped_at[0] + 1)).exists()
 
 
 def test_a_commit_of_another_that_only_removes_and_adds_files_is_merged(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         for number in range(3):
-            await appender.submit([Slice(0, _batch(number))], 1)
+            await appender.submit([Slice(0, batch(number))], 1)
         _other_commit(topics, [Register("somebody/else", 5)])
-        await appender.submit([Slice(0, _batch(3))], 1)
+        await appender.submit([Slice(0, batch(3))], 1)
         assert appender.state.registers["somebody/else"].value == 5
         await appender.close(10)
 
-    _run(work)
-    assert len(_values(topics, 0)) == 4
+    run(work)
+    assert len(values(topics, 0)) == 4
 
 
 @pytest.mark.fault
@@ -481,7 +435,7 @@ def test_a_commit_of_another_that_only_removes_and_adds_files_is_merged(
 def test_what_was_accepted_lands_once_at_its_offsets_after_the_store_has_healed(
     topics: Topics, pool: ThreadPoolExecutor, call: str
 ) -> None:
-    _create(topics)
+    create(topics)
     away = threading.Event()
 
     def broken(name: str, path: str) -> None:
@@ -489,12 +443,12 @@ def test_what_was_accepted_lands_once_at_its_offsets_after_the_store_has_healed(
             raise unavailable()
 
     async def work() -> None:
-        appender = await _lead(_faulty(topics.open("t"), broken), pool)
-        await appender.submit([Slice(0, _batch(0))], 1)
+        appender = await lead(faulty(topics.open("t"), broken), pool)
+        await appender.submit([Slice(0, batch(0))], 1)
         away.set()
         answers = []
         for number in range(1, 30):
-            answers.append(appender.submit([Slice(number % 2, _batch(number))], 1))
+            answers.append(appender.submit([Slice(number % 2, batch(number))], 1))
             await asyncio.sleep(0.005)
         assert not any(answer.done() for answer in answers)
         away.clear()
@@ -503,9 +457,9 @@ def test_what_was_accepted_lands_once_at_its_offsets_after_the_store_has_healed(
         assert appender.failure is None
         await appender.close(10)
 
-    _run(work)
-    assert [value for _, value in _values(topics, 0)] == [b"%d" % n for n in range(0, 30, 2)]
-    assert [value for _, value in _values(topics, 1)] == [b"%d" % n for n in range(1, 30, 2)]
+    run(work)
+    assert [value for _, value in values(topics, 0)] == [b"%d" % n for n in range(0, 30, 2)]
+    assert [value for _, value in values(topics, 1)] == [b"%d" % n for n in range(1, 30, 2)]
 
 
 @pytest.mark.fault
@@ -513,7 +467,7 @@ def test_what_was_accepted_lands_once_at_its_offsets_after_the_store_has_healed(
 def test_a_commit_whose_answer_was_lost_is_in_the_log_once(
     topics: Topics, pool: ThreadPoolExecutor, landed: bool
 ) -> None:
-    _create(topics)
+    create(topics)
     fault = times(3, "put_if_absent", unknown(), "00000002.json")
     written: list[str] = []
 
@@ -525,15 +479,15 @@ def test_a_commit_whose_answer_was_lost_is_in_the_log_once(
 
     async def work() -> None:
         opened = topics.open("t")
-        faulty = _faulty(opened, before=before, after=fault if landed else nothing)
-        appender = await _lead(faulty, pool)
-        first = await appender.submit([Slice(0, _batch(1))], 1)
-        second = await appender.submit([Slice(0, _batch(2))], 1)
+        failing = faulty(opened, before=before, after=fault if landed else nothing)
+        appender = await lead(failing, pool)
+        first = await appender.submit([Slice(0, batch(1))], 1)
+        second = await appender.submit([Slice(0, batch(2))], 1)
         assert (first.table_version, second.table_version) == (2, 3)
         await appender.close(10)
 
-    _run(work)
-    assert _values(topics, 0) == [(0, b"1"), (1, b"2")]
+    run(work)
+    assert values(topics, 0) == [(0, b"1"), (1, b"2")]
     # A file that may be part of the table already is not written again.
     assert len(written) == len(set(written)) == 2
 
@@ -542,33 +496,33 @@ def test_a_commit_whose_answer_was_lost_is_in_the_log_once(
 def test_a_leader_whose_claim_got_no_answer_takes_one_epoch_only(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
         fault = times(2, "put_if_absent", unknown())
-        appender = await _lead(_faulty(topics.open("t"), after=fault), pool)
+        appender = await lead(faulty(topics.open("t"), after=fault), pool)
         assert (appender.epoch, appender.state.version) == (1, 1)
-        await appender.submit([Slice(0, _batch(1))], 1)
+        await appender.submit([Slice(0, batch(1))], 1)
         await appender.close(10)
 
-    _run(work)
-    assert _values(topics, 0) == [(0, b"1")]
+    run(work)
+    assert values(topics, 0) == [(0, b"1")]
 
 
 def test_a_topic_that_is_deleted_while_appending_fails_and_leaves_nothing_to_its_successor(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         stop = asyncio.Event()
         failures: list[BaseException] = []
 
         async def send() -> None:
             while not stop.is_set():
                 try:
-                    await appender.submit([Slice(0, _batch(1))], 1)
+                    await appender.submit([Slice(0, batch(1))], 1)
                 except MainstemError as error:
                     failures.append(error)
                     return
@@ -584,7 +538,7 @@ def test_a_topic_that_is_deleted_while_appending_fails_and_leaves_nothing_to_its
         assert new.id != old_id
         await appender.close(10)
 
-    _run(work)
+    run(work)
     opened = topics.open("t")
     assert opened.state.file_count == 0
     assert [opened.state.log_end_offset(partition) for partition in range(2)] == [0, 0]
@@ -593,15 +547,15 @@ def test_a_topic_that_is_deleted_while_appending_fails_and_leaves_nothing_to_its
 def test_leading_a_topic_that_is_gone_is_an_unknown_topic(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
         opened = topics.open("t")
         topics.delete("t")
         with pytest.raises(UnknownTopicError):
-            await _lead(opened, pool)
+            await lead(opened, pool)
 
-    _run(work)
+    run(work)
 
 
 def test_closing_commits_what_was_accepted_and_takes_nothing_more(
@@ -611,19 +565,19 @@ def test_closing_commits_what_was_accepted_and_takes_nothing_more(
 
     async def work() -> None:
         failures: list[MainstemError] = []
-        appender = await _lead(topics.open("t"), pool, on_failure=failures.append)
-        await appender.submit([Slice(0, _batch(0))], 1)
-        answers = [appender.submit([Slice(0, _batch(number))], 1) for number in range(1, 9)]
+        appender = await lead(topics.open("t"), pool, on_failure=failures.append)
+        await appender.submit([Slice(0, batch(0))], 1)
+        answers = [appender.submit([Slice(0, batch(number))], 1) for number in range(1, 9)]
         closing = asyncio.ensure_future(appender.close(10))
         await asyncio.sleep(0)
         with pytest.raises(ShuttingDownError):
-            appender.submit([Slice(0, _batch(9))], 1)
+            appender.submit([Slice(0, batch(9))], 1)
         await closing
         assert [(await answer).batches[0].base_offset for answer in answers] == list(range(1, 9))
         assert failures == []
 
-    _run(work)
-    assert len(_values(topics, 0)) == 9
+    run(work)
+    assert len(values(topics, 0)) == 9
 
 
 @pytest.mark.fault
@@ -631,7 +585,7 @@ def test_closing_while_the_store_hangs_fails_everything_as_unknown(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
     """Also what is in a commit at that moment: it may land yet."""
-    _create(topics)
+    create(topics)
     hang, go_on = threading.Event(), threading.Event()
 
     def hanging(call: str, path: str) -> None:
@@ -640,11 +594,11 @@ def test_closing_while_the_store_hangs_fails_everything_as_unknown(
 
     async def work() -> None:
         budget = ByteBudget(2**30)
-        appender = await _lead(_faulty(topics.open("t"), hanging), pool, budget=budget)
+        appender = await lead(faulty(topics.open("t"), hanging), pool, budget=budget)
         hang.set()
-        in_commit = appender.submit([Slice(0, _batch(1))], 5)
+        in_commit = appender.submit([Slice(0, batch(1))], 5)
         await asyncio.sleep(0.1)
-        queued = appender.submit([Slice(0, _batch(2))], 5)
+        queued = appender.submit([Slice(0, batch(2))], 5)
         await appender.close(0.1)
         for future in (in_commit, queued):
             with pytest.raises(OutcomeUnknownError):
@@ -652,54 +606,54 @@ def test_closing_while_the_store_hangs_fails_everything_as_unknown(
         assert budget.used_bytes == 0
         go_on.set()
 
-    _run(work)
+    run(work)
 
 
 def test_a_full_queue_refuses_with_a_delay_and_takes_again_when_it_is_empty(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
         budget = ByteBudget(1_000)
-        appender = await _lead(topics.open("t"), pool, budget=budget, queue_bytes=100)
-        answers = [appender.submit([Slice(0, _batch(number))], 40) for number in range(2)]
+        appender = await lead(topics.open("t"), pool, budget=budget, queue_bytes=100)
+        answers = [appender.submit([Slice(0, batch(number))], 40) for number in range(2)]
         with pytest.raises(BackPressureError) as caught:
-            appender.submit([Slice(0, _batch(666))], 40)
+            appender.submit([Slice(0, batch(666))], 40)
         assert caught.value.retry_delay_ms > 0
         await asyncio.gather(*answers)
-        await appender.submit([Slice(0, _batch(2))], 40)
+        await appender.submit([Slice(0, batch(2))], 40)
         assert budget.used_bytes == 0
         await appender.close(10)
 
-    _run(work)
-    assert _values(topics, 0) == [(0, b"0"), (1, b"1"), (2, b"2")]
+    run(work)
+    assert values(topics, 0) == [(0, b"0"), (1, b"1"), (2, b"2")]
 
 
 def test_a_caller_that_gives_up_waiting_does_not_disturb_the_others(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
-        answers = [appender.submit([Slice(0, _batch(number))], 1) for number in range(3)]
+        appender = await lead(topics.open("t"), pool)
+        answers = [appender.submit([Slice(0, batch(number))], 1) for number in range(3)]
         answers[1].cancel()
         assert (await answers[0]).batches[0].base_offset == 0
         assert (await answers[2]).batches[0].base_offset == 2
         await appender.close(10)
 
-    _run(work)
-    assert [value for _, value in _values(topics, 0)] == [b"0", b"1", b"2"]
+    run(work)
+    assert [value for _, value in values(topics, 0)] == [b"0", b"1", b"2"]
 
 
 def test_a_change_of_metadata_whose_caller_gives_up_does_not_disturb_appending(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(_faulty(topics.open("t"), lambda *_: time.sleep(0.02)), pool)
+        appender = await lead(faulty(topics.open("t"), lambda *_: time.sleep(0.02)), pool)
         for number in range(5):
             change = asyncio.ensure_future(
                 appender.change_metadata(
@@ -708,41 +662,41 @@ def test_a_change_of_metadata_whose_caller_gives_up_does_not_disturb_appending(
             )
             await asyncio.sleep(0.01)
             change.cancel()
-            await appender.submit([Slice(0, _batch(number))], 1)
+            await appender.submit([Slice(0, batch(number))], 1)
         assert appender.failure is None
         await appender.close(10)
 
-    _run(work)
-    assert [value for _, value in _values(topics, 0)] == [b"%d" % n for n in range(5)]
+    run(work)
+    assert [value for _, value in values(topics, 0)] == [b"%d" % n for n in range(5)]
 
 
 def test_a_listener_that_fails_does_not_stop_the_topic(
     topics: Topics, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _create(topics)
+    create(topics)
 
     def broken(_: object) -> None:
         raise RuntimeError("a fault in maintenance")
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool, on_commit=broken, on_failure=broken)
+        appender = await lead(topics.open("t"), pool, on_commit=broken, on_failure=broken)
         for number in range(2):
-            await appender.submit([Slice(0, _batch(number))], 1)
+            await appender.submit([Slice(0, batch(number))], 1)
         assert appender.failure is None
-        new = await _lead(topics.open("t"), pool)
+        new = await lead(topics.open("t"), pool)
         with pytest.raises(FencedError):
-            await appender.submit([Slice(0, _batch(666))], 1)
+            await appender.submit([Slice(0, batch(666))], 1)
         await appender.close(10)
         await new.close(10)
 
-    _run(work)
+    run(work)
     assert "a fault in maintenance" in caplog.text
 
 
 def test_a_fault_of_ours_fails_the_batch_and_the_topic_and_says_what_it_was(
     topics: Topics, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _create(topics)
+    create(topics)
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no parquet today")
@@ -750,35 +704,35 @@ def test_a_fault_of_ours_fails_the_batch_and_the_topic_and_says_what_it_was(
     monkeypatch.setattr("mainstem.delta_log.files.slices.encode_data_file", broken)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         with pytest.raises(InternalError, match="no parquet today"):
-            await appender.submit([Slice(0, _batch(1)), Slice(1, _batch(1))], 1)
+            await appender.submit([Slice(0, batch(1)), Slice(1, batch(1))], 1)
         with pytest.raises(InternalError):
-            appender.submit([Slice(0, _batch(1))], 1)
+            appender.submit([Slice(0, batch(1))], 1)
         await appender.close(10)
 
-    _run(work)
+    run(work)
 
 
 def test_the_failure_of_a_topic_that_is_asked_again_and_again_does_not_grow(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
     """Raising one exception object adds a frame to its traceback each time."""
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         _other_commit(topics, [Register(registers.EPOCH, 99)])
         with pytest.raises(FencedError):
-            await appender.submit([Slice(0, _batch(1))], 1)
+            await appender.submit([Slice(0, batch(1))], 1)
         for _ in range(50):
             with pytest.raises(FencedError):
-                appender.submit([Slice(0, _batch(1))], 1)
+                appender.submit([Slice(0, batch(1))], 1)
         assert appender.failure is not None
         assert len(traceback.extract_tb(appender.failure.__traceback__)) < 10
         await appender.close(10)
 
-    _run(work)
+    run(work)
 
 
 ROWS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]] = [
@@ -795,10 +749,10 @@ STAMPS = [0, 1, 253_402_300_799_999, 1_357_016_400_123, 999]
 def test_every_record_is_read_back_as_it_was_by_other_readers(
     topics: Topics, pool: ThreadPoolExecutor, compression: str
 ) -> None:
-    _create(topics, compression_type=compression)
+    create(topics, compression_type=compression)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         batch = records_to_wire_batch(
             [row[0] for row in ROWS], [row[1] for row in ROWS], [row[2] for row in ROWS], STAMPS
         )
@@ -806,7 +760,7 @@ def test_every_record_is_read_back_as_it_was_by_other_readers(
         await appender.submit([Slice(3, batch.slice(2))], 1)
         await appender.close(10)
 
-    _run(work)
+    run(work)
     opened = topics.open("t")
     files = opened.state.files(3).sorted()
     ours = pa.Table.from_batches(
@@ -846,14 +800,14 @@ def test_every_record_is_read_back_as_it_was_by_other_readers(
 def test_a_file_is_compressed_as_the_topic_says_and_has_statistics_where_they_help_only(
     topics: Topics, pool: ThreadPoolExecutor, compression: str, codec: str
 ) -> None:
-    _create(topics, compression_type=compression)
+    create(topics, compression_type=compression)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         await appender.submit([Slice(0, records(1_000))], 1)
         await appender.close(10)
 
-    _run(work)
+    run(work)
     opened = topics.open("t")
     (file,) = opened.state.files(0).sorted()
     metadata = pq.read_metadata(Path(topics.uri("t"), file.path))
@@ -891,12 +845,12 @@ def test_what_has_less_than_4_kib_is_not_compressed_whatever_the_topic_says(
     header_bytes: int,
     compressed: set[str],
 ) -> None:
-    _create(topics, compression_type="gzip")
+    create(topics, compression_type="gzip")
     headers = [[("h", bytes(header_bytes))]] if header_bytes else None
     batch = records_to_wire_batch([bytes(key_bytes)], [bytes(value_bytes)], headers, [NOW_MS])
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         await appender.submit([Slice(0, batch)], 1)
         await appender.close(10)
         (file,) = appender.state.files(0).sorted()
@@ -904,18 +858,18 @@ def test_what_has_less_than_4_kib_is_not_compressed_whatever_the_topic_says(
         assert {name for name, codec in codecs.items() if codec == "GZIP"} == compressed
         assert {codecs[name] for name in codecs.keys() - compressed} == {"UNCOMPRESSED"}
 
-    _run(work)
+    run(work)
 
 
 def test_a_topic_of_append_time_marks_its_records(topics: Topics, pool: ThreadPoolExecutor) -> None:
-    _create(topics, message_timestamp_type="LogAppendTime")
+    create(topics, message_timestamp_type="LogAppendTime")
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
-        await appender.submit([Slice(0, _batch(1, 3))], 1)
+        appender = await lead(topics.open("t"), pool)
+        await appender.submit([Slice(0, batch(1, 3))], 1)
         await appender.close(10)
 
-    _run(work)
+    run(work)
     table = DeltaTable(topics.uri("t")).to_pyarrow_table()
     assert table.column("timestamp_type").to_pylist() == [1, 1, 1]
 
@@ -923,17 +877,17 @@ def test_a_topic_of_append_time_marks_its_records(topics: Topics, pool: ThreadPo
 def test_files_that_were_written_but_not_committed_are_not_part_of_the_table(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        old = await _lead(topics.open("t"), pool)
-        new = await _lead(topics.open("t"), pool)
+        old = await lead(topics.open("t"), pool)
+        new = await lead(topics.open("t"), pool)
         with pytest.raises(FencedError):
-            await old.submit([Slice(0, _batch(666))], 1)
+            await old.submit([Slice(0, batch(666))], 1)
         await old.close(10)
         await new.close(10)
 
-    _run(work)
+    run(work)
     assert len(os.listdir(Path(topics.uri("t"), "partition=0"))) == 1
     assert DeltaTable(topics.uri("t")).to_pyarrow_table().num_rows == 0
 
@@ -941,16 +895,16 @@ def test_files_that_were_written_but_not_committed_are_not_part_of_the_table(
 def test_a_large_batch_is_cut_into_row_groups_that_a_reader_can_hold(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics, compression_type="none")
+    create(topics, compression_type="none")
     value = os.urandom(1024 * 1024)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         batch = records_to_wire_batch([None] * 60, [value] * 60, None, [NOW_MS] * 60)
         await appender.submit([Slice(0, batch)], 1)
         await appender.close(10)
 
-    _run(work)
+    run(work)
     opened = topics.open("t")
     (file,) = opened.state.files(0).sorted()
     metadata = pq.read_metadata(Path(topics.uri("t"), file.path))
@@ -967,15 +921,15 @@ def test_a_large_batch_is_cut_into_row_groups_that_a_reader_can_hold(
 def test_a_data_file_that_is_missing_or_damaged_is_named(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
-        appender = await _lead(topics.open("t"), pool)
+        appender = await lead(topics.open("t"), pool)
         for number in range(2):
-            await appender.submit([Slice(0, _batch(number, 100))], 1)
+            await appender.submit([Slice(0, batch(number, 100))], 1)
         await appender.close(10)
 
-    _run(work)
+    run(work)
     opened = topics.open("t")
     first, second = opened.state.files(0).sorted()
     path = Path(topics.uri("t"), first.path)
@@ -998,7 +952,7 @@ def _settings_change(state: TableState) -> Metadata:
 def test_a_change_that_the_store_does_not_take_is_refused_in_time_and_the_topic_goes_on(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
 
     async def work() -> None:
         full = [False]
@@ -1007,24 +961,24 @@ def test_a_change_that_the_store_does_not_take_is_refused_in_time_and_the_topic_
             if call == "put_if_absent" and full[0]:
                 raise unavailable()
 
-        appender = await _lead(_faulty(topics.open("t"), before=no_space), pool)
+        appender = await lead(faulty(topics.open("t"), before=no_space), pool)
         full[0] = True
         with pytest.raises(StoreUnavailableError, match="injected"):
             await appender.change_metadata("SET", _settings_change)
         assert appender.failure is None
         full[0] = False
         assert await appender.change_metadata("SET", _settings_change) == appender.state.version
-        await appender.submit([Slice(0, _batch(1))], 1)
+        await appender.submit([Slice(0, batch(1))], 1)
         await appender.close(10)
 
-    _run(work)
+    run(work)
 
 
 @pytest.mark.fault
 def test_a_change_does_not_outlive_its_topic_here_however_the_store_hangs(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics)
+    create(topics)
     go_on = threading.Event()
 
     async def work() -> None:
@@ -1032,7 +986,7 @@ def test_a_change_does_not_outlive_its_topic_here_however_the_store_hangs(
             if call == "put_if_absent" and "00000000000000000002.json" in path:
                 go_on.wait(30)
 
-        appender = await _lead(_faulty(topics.open("t"), before=hang), pool)
+        appender = await lead(faulty(topics.open("t"), before=hang), pool)
         change = asyncio.create_task(appender.change_metadata("SET", _settings_change))
         await asyncio.sleep(0.1)
         await appender.close(0.1)
@@ -1040,35 +994,35 @@ def test_a_change_does_not_outlive_its_topic_here_however_the_store_hangs(
             await asyncio.wait_for(change, 5)
         go_on.set()
 
-    _run(work)
+    run(work)
 
 
 @pytest.mark.fault
 def test_a_change_behind_appends_that_the_store_does_not_take_ends_in_time_and_says_why(
     topics: Topics, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _create(topics)
+    create(topics)
     monkeypatch.setattr("mainstem.delta_log.append.appender.CHANGE_TIMEOUT_S", 0.5)
 
     async def work() -> None:
-        appender = await _lead(
-            _faulty(topics.open("t"), before=times(999, "put", unavailable())), pool
+        appender = await lead(
+            faulty(topics.open("t"), before=times(999, "put", unavailable())), pool
         )
-        waiting = appender.submit([Slice(0, _batch(1))], 1)
+        waiting = appender.submit([Slice(0, batch(1))], 1)
         await asyncio.sleep(0.05)
         with pytest.raises(OutcomeUnknownError, match=r"did not end within 0\.5 s, since injected"):
             await appender.change_metadata("SET", _settings_change)
         assert not waiting.done()
         await appender.close(0.0)
 
-    _run(work)
+    run(work)
 
 
 @pytest.mark.fault
 def test_closing_while_a_roll_up_is_at_work_and_the_lead_is_lost_ends(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
-    _create(topics, rollup_files=4)
+    create(topics, rollup_files=4)
     go_on = threading.Event()
     puts: list[str] = []
 
@@ -1082,11 +1036,9 @@ def test_closing_while_a_roll_up_is_at_work_and_the_lead_is_lost_ends(
 
         opened = topics.open("t")
         loop, is_merging = asyncio.get_running_loop(), asyncio.Event()
-        appender = await _lead(
-            _faulty(opened, before=hang), pool, roll_up_memory=RollUpMemory(2**20)
-        )
+        appender = await lead(faulty(opened, before=hang), pool, roll_up_memory=RollUpMemory(2**20))
         for number in range(4):
-            await appender.submit([Slice(0, _batch(number))], 1)
+            await appender.submit([Slice(0, batch(number))], 1)
         await asyncio.wait_for(is_merging.wait(), 10)
         closing = asyncio.create_task(appender.close(10))
         await asyncio.sleep(0.1)
@@ -1096,4 +1048,4 @@ def test_closing_while_a_roll_up_is_at_work_and_the_lead_is_lost_ends(
         go_on.set()
         await asyncio.wait_for(closing, 10)
 
-    _run(work)
+    run(work)

@@ -12,6 +12,7 @@ from mainstem.delta_log.table.commit_loop import (
     CLAIM,
     Build,
     Landed,
+    Loop,
     RetryPolicy,
     beside_leader_loop,
     commit_loop,
@@ -44,10 +45,7 @@ def commit_beside_leader(
     if attempts_max is not None:
         policy = replace(policy, losses_max=attempts_max)
     loop = beside_leader_loop(opened.state, build, topic=opened.topic, policy=policy)
-    landed = run_blocking(loop, opened.store, opened.topic, sleep)
-    if landed is not None:
-        opened.state = landed.state
-    return landed
+    return _run(loop, opened, sleep)
 
 
 def commit_under(
@@ -60,10 +58,7 @@ def commit_under(
     becomes what it is with the commit. Blocks. Returns and raises: As `commit_loop`.
     """
     loop = commit_loop(opened.state, build, topic=opened.topic, policy=policy)
-    landed = run_blocking(loop, opened.store, opened.topic, sleep)
-    if landed is not None:
-        opened.state = landed.state
-    return landed
+    return _run(loop, opened, sleep)
 
 
 def claim_lead(
@@ -72,4 +67,13 @@ def claim_lead(
     """Commits a claim of the lead. Blocks. Raises: As `commit_loop`."""
     landed = commit_under(opened, build, CLAIM, sleep)
     assert landed is not None
+    return landed
+
+
+def _run(
+    loop: Loop[Landed | None], opened: OpenTopic, sleep: Callable[[float], None]
+) -> Landed | None:
+    landed = run_blocking(loop, opened.store, opened.topic, sleep)
+    if landed is not None:
+        opened.state = landed.state
     return landed
