@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,10 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
 @pytest.fixture
 def topics(store: LocalStore) -> Topics:
     return Topics(store)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """The threads of an appender."""
+    with ThreadPoolExecutor(4) as executor:
+        yield executor

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,6 @@ from mainstem.errors import (
 )
 from mainstem.limits import ROW_GROUP_BYTES_MAX
 from mainstem.records import records_to_wire_batch
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as executor:
-        yield executor
 
 
 def test_a_small_commit_to_every_partition_is_one_call_of_the_pool(

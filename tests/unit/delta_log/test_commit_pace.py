@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -177,12 +177,6 @@ def test_without_a_rate_every_turn_has_come() -> None:
         assert all(turns.ask(100, lambda: None).has_come for _ in range(1_000))
 
     asyncio.run(work())
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as executor:
-        yield executor
 
 
 def _nobodys_turn() -> CommitTurns:

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,6 @@ from mainstem.errors import (
 from mainstem.limits import KIB, PRODUCER_NUMBER_MAX
 
 DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as executor:
-        yield executor
 
 
 def _by(sequence: int, *, producer_id: int = 5, epoch: int = 0) -> ProducerBatch:

@@ -6,7 +6,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,13 +18,6 @@ from mainstem.delta_log import LocalStore, Slice, Topics
 from mainstem.delta_log.format import LAST_CHECKPOINT, checkpoint_path, commit_path
 from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import LogDamagedError, MainstemError, UnknownTopicError
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as executor:
-        yield executor
-
 
 #: What a life of the log does to the disk, by kind of step and of file.
 STEPS = {

@@ -6,12 +6,10 @@ from mainstem.delta_log.table.commit_loop import (
     BESIDE_LEADER,
     CHANGE,
     CREATE,
-    LEADER,
     Build,
     Landed,
     LogOvertakenError,
     OthersFirstError,
-    topic_deleted_error,
 )
 from mainstem.delta_log.table.committer import (
     CommitOutcome,
@@ -74,7 +72,6 @@ __all__ = [
     "FORMAT",
     "FORMAT_PROPERTY",
     "HIGH_WATERMARK",
-    "LEADER",
     "PARTITIONS_PROPERTY",
     "AsyncCommits",
     "Build",
@@ -115,7 +112,6 @@ __all__ = [
     "read_commit",
     "read_removals",
     "replace_files",
-    "topic_deleted_error",
     "trim_step",
     "trim_targets",
 ]

@@ -2,7 +2,6 @@
 
 from mainstem.delta_log.upkeep.live_table import (
     LiveTable,
-    check_checkpoint,
 )
 from mainstem.delta_log.upkeep.log_cleanup import (
     clean_log,
@@ -24,7 +23,6 @@ from mainstem.delta_log.upkeep.maintenance import (
 __all__ = [
     "LiveTable",
     "Repair",
-    "check_checkpoint",
     "clean_log",
     "create_checkpoint",
     "cut_off_ms",
