@@ -114,6 +114,25 @@ class FaultyStore:
         self.after(call, path)
 
 
+@dataclass
+class LateListing(FaultyStore):
+    """Lists a log as a local file system may that is written to meanwhile: a newer commit is
+    there, an older one is not.
+
+    Attributes:
+        lacks: The version that is missing in the first listing that ought to have it.
+    """
+
+    lacks: int = -1
+
+    def list_files(self, directory: str, start_after: str = "") -> list[ObjectInfo]:
+        found = super().list_files(directory, start_after)
+        left = [info for info in found if info.name != f"{self.lacks:020d}.json"]
+        if len(left) < len(found):
+            self.lacks = -1
+        return left
+
+
 def times(count: int, call: str, error: BaseException, path_part: str = "") -> Hook:
     """Raises `error` at the first `count` calls of `call` whose path contains `path_part`."""
     left = [count]

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.delta_log.faults import FaultyStore, times, unavailable, unknown
+from tests.unit.delta_log.faults import FaultyStore, LateListing, times, unavailable, unknown
 from tests.unit.delta_log.tables import append, commit, create_table, same_state
 
 from mainstem.delta_log import (
@@ -187,6 +187,26 @@ def test_a_commit_after_which_others_and_a_checkpoint_came_at_once_is_committed(
             write_checkpoint(store)
 
     assert Committer(FaultyStore(store, after=go_on)).commit(2, _one()) == Committed(2)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_commit_is_committed_though_a_listing_has_the_versions_after_the_next_but_not_the_next(
+    store: LocalStore, checkpoint: bool
+) -> None:
+    state = create_table(store)
+    append(store, state, 0)
+
+    def go_on(call: str, path: str) -> None:
+        if call == "put_if_absent":
+            for version in (3, 4):
+                commit(store, version, [Register("r", version)])
+            if checkpoint:
+                write_checkpoint(store)
+
+    one = _one()
+    listing = LateListing(store, after=go_on, lacks=3)
+    assert Committer(listing).commit(2, one) == Committed(2)
+    assert read_commit(store, 2) == list(one.actions), "what is needed was taken away"
 
 
 @pytest.mark.parametrize("call", ["read_range", "list_files"])

@@ -326,7 +326,7 @@ class Committer:
             # Below a newer checkpoint, and beside a gap, nobody needs it, whether clean-up was
             # about to take it or we have put it there just now: a writer that slept as well must
             # not find it.
-            files = LogFiles.of(self._store)
+            files = self._list_around(version)
             has_gap = version - 1 not in files.commits or version + 1 not in files.commits
             if has_gap and max(files.checkpoints, default=-1) > version:
                 self._store.delete(commit_path(version))
@@ -389,7 +389,7 @@ class Committer:
         return self._is_next_by_names(version, has_before=True)
 
     def _is_next_by_names(self, version: int, *, has_before: bool) -> bool:
-        files = LogFiles.of(self._store)
+        files = self._list_around(version)
         self._listed_at = self._elapsed_s()
         if files.newest > version:
             # With a newer checkpoint that came right after our commit, the next version is there
@@ -399,6 +399,18 @@ class Committer:
                 return False
             return following.modified_ms >= ours.modified_ms
         return has_before or not {version - 1, version}.isdisjoint(files.checkpoints)
+
+    def _list_around(self, version: int) -> LogFiles:
+        """The log's names, certain to have the one after `version` if that is there and anything
+        newer is.
+
+        While commits go on, a listing may have a newer file and lack an older one. Each version
+        comes after the one before, so a second listing has what was older in the first.
+        """
+        files = LogFiles.of(self._store)
+        if files.newest > version and version + 1 not in files.commits:
+            files = LogFiles.of(self._store)
+        return files
 
     def _id_of(self, version: int) -> str | None:
         """The id of a commit, empty where it has none; None: its file is not there."""
