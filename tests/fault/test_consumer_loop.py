@@ -70,7 +70,7 @@ OffsetsTable.write = write_later
 """
 
 COMMITS_AHEAD = """
-from mainstem.client._consumer_commits import Commits
+from mainstem.client.consumer.commits import Commits
 
 def all_that_was_fetched(self, tps, *, done):
     found = {tp: self.partitions.assigned.get(tp) for tp in tps}

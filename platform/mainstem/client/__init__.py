@@ -1,60 +1,66 @@
-"""The client: producers, consumers and topic administration.
+"""The client: producers, consumers and administration.
 
 from mainstem.client import Producer, AsyncProducer, Consumer, AdminClient
 """
 
-from mainstem.client._admin import (
+from mainstem.client.admin import (
     ADMIN_KEYS,
     AdminClient,
     ClusterDescription,
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
     CreatedTopic,
     DeletedRecords,
     GatewayDescription,
+    GroupMember,
+    GroupOffset,
+    OffsetMove,
     PartitionDescription,
     TopicConfigEntry,
     TopicDescription,
     TopicListing,
+    plan_seek,
 )
-from mainstem.client._async_consumer import AsyncConsumer
-from mainstem.client._async_producer import AsyncProducer
-from mainstem.client._consumer import Consumer, OnPartitions
-from mainstem.client._consumer_records import (
+from mainstem.client.consumer import (
+    CONSUMER_KEYS,
+    CONSUMER_KEYS_UNSUPPORTED,
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
     OFFSET_STORED,
+    AsyncConsumer,
+    Consumer,
     ConsumerGroupMetadata,
     ConsumerRecord,
+    ConsumerSettings,
+    OnPartitions,
     TopicPartition,
 )
-from mainstem.client._consumer_settings import (
-    CONSUMER_KEYS,
-    CONSUMER_KEYS_UNSUPPORTED,
-    ConsumerSettings,
+from mainstem.client.producer import (
+    PRODUCER_KEYS,
+    PRODUCER_KEYS_UNSUPPORTED,
+    AsyncProducer,
+    BytesLike,
+    DeliveryCallback,
+    HeadersLike,
+    Partitioner,
+    Producer,
+    ProducerSettings,
 )
-from mainstem.client._dead_letters import DEAD_LETTER_SUFFIX, DeadLetterHandler, RetryPolicy
-from mainstem.client._delivery import DeliveryCallback
-from mainstem.client._group_admin import (
-    ConsumerGroupDescription,
-    ConsumerGroupListing,
-    GroupMember,
-    GroupOffset,
+from mainstem.client.recipes import (
+    DEAD_LETTER_SUFFIX,
+    REDRIVE_COUNT_HEADER,
+    DeadLetter,
+    DeadLetterHandler,
+    LeaderElection,
+    Redrive,
+    RetryPolicy,
 )
-from mainstem.client._leader_election import LeaderElection
-from mainstem.client._producer import BytesLike, HeadersLike, Producer
-from mainstem.client._redrive import REDRIVE_COUNT_HEADER, DeadLetter, Redrive
-from mainstem.client._results import (
+from mainstem.client.results import (
     BatchMetadata,
     PartitionOffsets,
     RecordMetadata,
     TopicMetadata,
-)
-from mainstem.client._seek_plan import OffsetMove, plan_seek
-from mainstem.client._settings import (
-    PRODUCER_KEYS,
-    PRODUCER_KEYS_UNSUPPORTED,
-    Partitioner,
-    ProducerSettings,
 )
 
 __all__ = [

@@ -234,7 +234,7 @@ def test_asynchronous_commits_take_effect_in_order_and_tell_their_end_in_poll(
 def test_a_commit_of_more_partitions_than_one_request_may_have_goes_in_several(
     gateway: FakeLogGateway, make: MakeConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.client._group_commits.OFFSETS_PER_COMMIT_MAX", 2)
+    monkeypatch.setattr("mainstem.client.consumer.group_commits.OFFSETS_PER_COMMIT_MAX", 2)
     consumer = make(enable_auto_commit=False)
     consumer.subscribe(["one", "t"])
     poll_until(lambda: counts(consumer) == [5], consumer)
@@ -257,7 +257,7 @@ def test_a_commit_of_more_partitions_than_one_request_may_have_goes_in_several(
 def test_commits_that_a_coordinator_does_not_take_are_refused_when_too_many_wait(
     gateway: FakeLogGateway, make: MakeConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.client._group_commits.COMMITS_WAITING_MAX", 3)
+    monkeypatch.setattr("mainstem.client.consumer.group_commits.COMMITS_WAITING_MAX", 3)
     ends: list[MainstemError | None] = []
     release = threading.Event()
 

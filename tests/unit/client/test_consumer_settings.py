@@ -12,7 +12,7 @@ from mainstem.client import (
     ConsumerSettings,
     TopicPartition,
 )
-from mainstem.client._group_membership import Membership, MemberState
+from mainstem.client.consumer.membership import Membership, MemberState
 from mainstem.errors import ConfigError, InstanceFencedError, UnknownMemberError
 from mainstem.protocol.v1 import groups_pb2
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.client import TopicPartition
-from mainstem.client._consumer_partitions import Partition
-from mainstem.client._fetch_shares import share_of_first, share_of_second
+from mainstem.client.consumer.fetching import share_of_first, share_of_second
+from mainstem.client.consumer.partitions import Partition
 
 
 def partitions(behind: list[bool]) -> list[Partition]:

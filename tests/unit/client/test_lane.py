@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.client._lane import Lane
+from mainstem.client.producer.accumulator import Lane
 
 
 def test_before_the_first_answer_nothing_waits() -> None:

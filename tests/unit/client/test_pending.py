@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mainstem.client._pending import QueuePolicy, Request, TopicQueue, backoff_s
+from mainstem.client.producer.queue import QueuePolicy, Request, TopicQueue, backoff_s
 from mainstem.errors import (
     BackPressureError,
     DeliveryTimeoutError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstem.client._request_parts import request_parts
+from mainstem.client.coordinator_calls import request_parts
 from mainstem.protocol.v1 import groups_pb2
 
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mainstem.client._pending import QueuePolicy, Request, TopicQueue
-from mainstem.client._sequences import (
+from mainstem.client.producer.queue import QueuePolicy, Request, TopicQueue
+from mainstem.client.producer.sequences import (
     NOT_TAKEN,
     IdentityKeeper,
     Numbering,
-    ProducerIdentity,
     taken_in_doubt,
 )
+from mainstem.client.results import ProducerIdentity
 from mainstem.errors import (
     BackPressureError,
     DeliveryTimeoutError,

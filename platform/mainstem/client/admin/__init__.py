@@ -1,0 +1,40 @@
+"""Administration: topics, the cluster, and groups seen from outside."""
+
+from mainstem.client.admin.admin import (
+    ADMIN_KEYS,
+    AdminClient,
+    ClusterDescription,
+    CreatedTopic,
+    DeletedRecords,
+    GatewayDescription,
+    PartitionDescription,
+    TopicConfigEntry,
+    TopicDescription,
+    TopicListing,
+)
+from mainstem.client.admin.groups import (
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    GroupMember,
+    GroupOffset,
+)
+from mainstem.client.admin.seek_plan import OffsetMove, plan_seek
+
+__all__ = [
+    "ADMIN_KEYS",
+    "AdminClient",
+    "ClusterDescription",
+    "ConsumerGroupDescription",
+    "ConsumerGroupListing",
+    "CreatedTopic",
+    "DeletedRecords",
+    "GatewayDescription",
+    "GroupMember",
+    "GroupOffset",
+    "OffsetMove",
+    "PartitionDescription",
+    "TopicConfigEntry",
+    "TopicDescription",
+    "TopicListing",
+    "plan_seek",
+]

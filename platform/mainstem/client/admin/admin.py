@@ -1,0 +1,372 @@
+"""Topics, groups and the cluster: create, delete, list, describe, alter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+
+from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
+from mainstem.client.channels import Channels
+from mainstem.client.settings import config_error, parse_servers, refuse_setting
+from mainstem.config import ConfigKey, keys_by_name, parse_value
+from mainstem.errors import GatewayUnavailableError, InvalidConfigError, MainstemError
+from mainstem.limits import MIB
+from mainstem.protocol import error_from_rpc
+from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
+
+#: Every setting of `AdminClient`, by name.
+ADMIN_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
+    (
+        ConfigKey(
+            "bootstrap.servers",
+            "str",
+            "",
+            "Gateways to ask, host:port, with commas between; the first that is reached answers. "
+            "There is no default. Kafka: bootstrap.servers.",
+        ),
+        ConfigKey(
+            "client.id",
+            "str",
+            "",
+            "A name for the gateway's log, sent as gRPC user agent; printable ASCII. "
+            "Kafka: client.id.",
+        ),
+    )
+)
+_UNSUPPORTED: Final = {
+    "security.protocol": "connections are not encrypted yet; keep the gateway in a trusted network",
+    "request.timeout.ms": "each call takes a timeout, in seconds",
+    "socket.timeout.ms": "each call takes a timeout, in seconds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """A topic that was made, or, with `validate_only`, would be; `topic_id` is empty then."""
+
+    topic: str
+    topic_id: str
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    """A topic in a list."""
+
+    topic: str
+    topic_id: str
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition's offsets and size.
+
+    Attributes:
+        log_start_offset: The first offset that can be read.
+        high_watermark: One past the last committed offset.
+        log_end_offset: One past the last accepted offset.
+        file_count, size_bytes: Of its active data files.
+        record_count: That can be read. Fewer than offsets where keyed compaction removed some.
+    """
+
+    partition: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    file_count: int
+    size_bytes: int
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigEntry:
+    """A topic's setting; `is_default`: nobody set it."""
+
+    name: str
+    value: str
+    is_default: bool
+    unit: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic, as of one version of its Delta table.
+
+    Attributes:
+        table_uri: Where the table is, for `spark.read.format("delta").load(...)`.
+    """
+
+    topic: str
+    topic_id: str
+    leader: str
+    leader_epoch: int
+    table_version: int
+    table_uri: str
+    partitions: tuple[PartitionDescription, ...]
+    config: tuple[TopicConfigEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRecords:
+    """What `delete_records` did to a partition.
+
+    Attributes:
+        log_start_offset_before: The first offset that could be read.
+        log_start_offset: The first that can be read now. Kafka: low watermark.
+    """
+
+    log_start_offset_before: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayDescription:
+    """One gateway; `address` is host:port."""
+
+    gateway_id: str
+    address: str
+    topics_led: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The gateways and the warehouse that they share."""
+
+    warehouse_uri: str
+    version: str
+    gateways: tuple[GatewayDescription, ...]
+
+
+class AdminClient(GroupAdmin):
+    """Administration of topics and groups. Thread-safe. Every call waits for its answer.
+
+    confluent-kafka's AdminClient takes lists and returns futures; here a call returns its result,
+    and one with several targets a result or an error for each. A call goes to the first gateway
+    that is reached, one about groups to their coordinator; it is never repeated once a gateway may
+    have seen it.
+
+    Args:
+        config: `bootstrap.servers`, and `client.id` if wanted (`ADMIN_KEYS`).
+
+    Raises (every call):
+        GatewayUnavailableError: No gateway was reached.
+        OutcomeUnknownError: No answer within `timeout` seconds: look before you repeat it.
+        MainstemError: What the gateway says.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        values: dict[str, str] = {}
+        for name, value in config.items():
+            key = ADMIN_KEYS.get(name)
+            if key is None:
+                raise refuse_setting(str(name), ADMIN_KEYS, _UNSUPPORTED)
+            try:
+                values[name] = str(parse_value(key, value))
+            except InvalidConfigError as error:
+                raise config_error(error, name) from None
+        servers = parse_servers(values.get("bootstrap.servers", ""))
+        super().__init__(servers, Channels(MIB, values.get("client.id", "")))
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int = 0,
+        config: Mapping[str, object] | None = None,
+        validate_only: bool = False,
+        timeout: float = TIMEOUT_S,
+    ) -> CreatedTopic:
+        """Makes a topic; it is durable when this returns.
+
+        Args:
+            name: Kafka's rule: 1 to 249 of letters, digits, `.`, `_`, `-`.
+            num_partitions: 0: the gateway's num.partitions.
+            config: Topic settings by Kafka's names.
+            validate_only: Check everything, make nothing.
+
+        Raises:
+            TopicExistsError, InvalidTopicError, InvalidConfigError: As named.
+        """
+        request = admin_pb2.CreateTopicRequest(
+            topic=name,
+            partition_count=num_partitions,
+            config=_texts(config or {}),
+            validate_only=validate_only,
+        )
+        answer = self._call(lambda stub: stub.CreateTopic, request, timeout)
+        return CreatedTopic(name, answer.topic_id, answer.partition_count)
+
+    def delete_topic(self, name: str, timeout: float = TIMEOUT_S) -> str:
+        """Removes a topic with its records and its table; returns the id that it had.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+        """
+        request = admin_pb2.DeleteTopicRequest(topic=name)
+        answer = self._call(lambda stub: stub.DeleteTopic, request, timeout)
+        return str(answer.topic_id)
+
+    def list_topics(self, timeout: float = TIMEOUT_S) -> tuple[TopicListing, ...]:
+        """Every topic, by name."""
+        request = admin_pb2.ListTopicsRequest()
+        answer = self._call(lambda stub: stub.ListTopics, request, timeout)
+        return tuple(
+            TopicListing(one.topic, one.topic_id, one.partition_count) for one in answer.topics
+        )
+
+    def describe_topic(self, name: str, timeout: float = TIMEOUT_S) -> TopicDescription:
+        """A topic's partitions, offsets, settings and table.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+        """
+        request = admin_pb2.DescribeTopicRequest(topic=name)
+        answer = self._call(lambda stub: stub.DescribeTopic, request, timeout)
+        return TopicDescription(
+            topic=answer.topic,
+            topic_id=answer.topic_id,
+            leader=answer.leader,
+            leader_epoch=answer.leader_epoch,
+            table_version=answer.table_version,
+            table_uri=answer.table_uri,
+            partitions=tuple(
+                PartitionDescription(
+                    one.partition,
+                    one.log_start_offset,
+                    one.high_watermark,
+                    one.log_end_offset,
+                    one.file_count,
+                    one.size_bytes,
+                    one.record_count,
+                )
+                for one in answer.partitions
+            ),
+            config=tuple(
+                TopicConfigEntry(one.name, one.value, one.is_default, one.unit, one.doc)
+                for one in answer.config
+            ),
+        )
+
+    def alter_config(
+        self,
+        topic: str,
+        set: Mapping[str, object] | None = None,
+        reset: Iterable[str] = (),
+        validate_only: bool = False,
+        timeout: float = TIMEOUT_S,
+    ) -> int:
+        """Sets some of a topic's settings and puts others back to their default, or nothing at all.
+
+        Returns:
+            The version of the Delta table that has the change.
+
+        Raises:
+            UnknownTopicError, InvalidConfigError: As named.
+        """
+        request = admin_pb2.AlterTopicConfigRequest(
+            topic=topic, set=_texts(set or {}), reset=list(reset), validate_only=validate_only
+        )
+        return int(self._call(lambda stub: stub.AlterTopicConfig, request, timeout).table_version)
+
+    def add_partitions(self, topic: str, total_count: int, timeout: float = TIMEOUT_S) -> int:
+        """Raises a topic's partitions to `total_count`. Keys are placed again from then on.
+
+        Returns:
+            The version of the Delta table that has the change.
+
+        Raises:
+            UnknownTopicError: There is no such topic.
+            InvalidConfigError: `total_count` is not larger than today's.
+        """
+        request = admin_pb2.AddPartitionsRequest(topic=topic, partition_count=total_count)
+        return int(self._call(lambda stub: stub.AddPartitions, request, timeout).table_version)
+
+    #: Kafka's name for it.
+    create_partitions = add_partitions
+
+    def delete_records(
+        self,
+        topic: str,
+        offsets: Mapping[int, int],
+        validate_only: bool = False,
+        timeout: float = TIMEOUT_S,
+    ) -> dict[int, DeletedRecords]:
+        """Removes the records before an offset of each partition, in all of them or in none.
+
+        They cannot be read when this returns. SQL over the table may show some until compaction: a
+        data file that has the offset inside stays whole.
+
+        Args:
+            offsets: By partition, the first offset to keep; -1: the high watermark, which removes
+                every record. One at or before the log start offset removes nothing.
+            validate_only: Check everything, remove nothing.
+
+        Raises:
+            UnknownTopicError, UnknownPartitionError: As named.
+            OffsetOutOfRangeError: An offset is beyond its partition's high watermark.
+            PolicyViolationError: The topic has `cleanup.policy=compact`.
+        """
+        request = admin_pb2.TrimPrefixRequest(topic=topic, validate_only=validate_only)
+        for partition, offset in offsets.items():
+            request.partitions.add(partition=partition, offset=offset)
+        answer = self._call(lambda stub: stub.TrimPrefix, request, timeout)
+        return {
+            one.partition: DeletedRecords(one.log_start_offset_before, one.log_start_offset)
+            for one in answer.partitions
+        }
+
+    def describe_cluster(self, timeout: float = TIMEOUT_S) -> ClusterDescription:
+        """The gateways and their warehouse."""
+        request = admin_pb2.DescribeClusterRequest()
+        answer = self._call(lambda stub: stub.DescribeCluster, request, timeout)
+        return ClusterDescription(
+            answer.warehouse_uri,
+            answer.version,
+            tuple(
+                GatewayDescription(one.gateway_id, one.address, one.topics_led)
+                for one in answer.gateways
+            ),
+        )
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._channels.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call(
+        self,
+        method: Callable[[admin_pb2_grpc.AdminStub], Any],
+        request: object,
+        timeout_s: float,
+    ) -> Any:
+        failure: MainstemError | None = None
+        for server in self._servers:
+            stub = admin_pb2_grpc.AdminStub(self._channels.get(server))
+            try:
+                return method(stub)(request, timeout=timeout_s)
+            except grpc.RpcError as error:
+                failure = error_from_rpc(error)
+                if not isinstance(failure, GatewayUnavailableError):
+                    raise failure from None
+        assert failure is not None
+        raise failure
+
+
+def _texts(config: Mapping[str, object]) -> dict[str, str]:
+    """Setting values as text; booleans as Kafka writes them."""
+    return {n: str(v).lower() if isinstance(v, bool) else str(v) for n, v in config.items()}

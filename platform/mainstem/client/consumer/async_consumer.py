@@ -1,0 +1,229 @@
+"""The asyncio consumer, in the shape of aiokafka's: the same consumer, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from mainstem.client.consumer.consumer import CommitOffsets, Consumer, OnPartitions
+from mainstem.client.consumer.records import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    TopicPartition,
+)
+from mainstem.errors import ConsumerClosedError
+
+T = TypeVar("T")
+M = TypeVar("M", list[ConsumerRecord], dict[TopicPartition, pa.RecordBatch])
+
+#: How long one wait in the executor lasts: a cancelled task holds the consumer no longer.
+_WAIT_S = 0.2
+
+
+class AsyncConsumer:
+    """`Consumer` for asyncio: same settings, same promises.
+
+    A record that is there is given in the loop's own thread; what waits or does I/O runs in a
+    thread of the consumer's own, and so do the callbacks of `subscribe` and `on_commit`, which get
+    the synchronous `Consumer`. Calls of several tasks go one after the other.
+
+    Args:
+        config: As of `Consumer`.
+
+    Example:
+        >>> async with AsyncConsumer({"bootstrap.servers": "127.0.0.1:9490"}) as consumer:
+        ...     await consumer.assign([TopicPartition("flights", 0, OFFSET_BEGINNING)])
+        ...     async for record in consumer:
+        ...         print(record.value)
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._consumer = Consumer(config)
+        self._executor = ThreadPoolExecutor(1, "mainstem-async-consumer")
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    async def getone(self) -> ConsumerRecord:
+        """The next record; waits for it.
+
+        Raises:
+            As `Consumer.poll`.
+        """
+        async with self._turn:
+            while (record := self._consumer.take_ready()) is None:
+                await self._wait(_WAIT_S)
+            return record
+
+    async def getmany(
+        self, *, timeout_ms: int = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """What is there, by partition, in order.
+
+        Args:
+            timeout_ms: How long to wait for the first record.
+            max_records: None: max.poll.records.
+        """
+        limit = self._consumer.poll_limit(max_records)
+        records = await self._many(
+            partial(self._consumer.take_ready_many, limit), timeout_ms / 1000
+        )
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for record in records:
+            found.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+        return found
+
+    async def poll_batch(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109
+        max_records: int | None = None,
+    ) -> dict[TopicPartition, pa.RecordBatch]:
+        """`Consumer.poll_batch`."""
+        limit = self._consumer.poll_limit(max_records)
+        return await self._many(partial(self._consumer.take_ready_batches, limit), timeout)
+
+    async def _many(self, take: Callable[[], M], timeout_s: float | None) -> M:
+        deadline = None if timeout_s is None or timeout_s < 0 else time.monotonic() + timeout_s
+        async with self._turn:
+            while True:
+                left_s = _WAIT_S if deadline is None else deadline - time.monotonic()
+                await self._wait(max(0.0, min(_WAIT_S, left_s)))
+                found = take()
+                if found or left_s <= 0:
+                    return found
+
+    async def _wait(self, timeout_s: float) -> None:
+        self._check_open()
+        await self._run(self._consumer.wait_ready, timeout_s)
+
+    async def subscribe(
+        self,
+        topics: Sequence[str] | str,
+        on_assign: OnPartitions | None = None,
+        on_revoke: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """`Consumer.subscribe`; the callbacks are plain functions."""
+        await self._call(self._consumer.subscribe, topics, on_assign, on_revoke, on_lost)
+
+    async def unsubscribe(self) -> None:
+        """`Consumer.unsubscribe`."""
+        await self._call(self._consumer.unsubscribe)
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """`Consumer.assign`."""
+        await self._call(self._consumer.assign, list(partitions))
+
+    async def assignment(self) -> list[TopicPartition]:
+        """`Consumer.assignment`."""
+        return await self._call(self._consumer.assignment)
+
+    async def commit(
+        self, message: ConsumerRecord | None = None, offsets: CommitOffsets | None = None
+    ) -> list[TopicPartition]:
+        """`Consumer.commit`; durable when it returns."""
+        done = await self._call(
+            partial(self._consumer.commit, message, offsets, asynchronous=False)
+        )
+        return done or []
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """`Consumer.committed`."""
+        return await self._call(self._consumer.committed, list(partitions))
+
+    async def position(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """`Consumer.position`."""
+        return await self._call(self._consumer.position, list(partitions))
+
+    async def seek(self, partition: TopicPartition) -> None:
+        """`Consumer.seek`."""
+        await self._call(self._consumer.seek, partition)
+
+    async def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """`Consumer.pause`."""
+        await self._call(self._consumer.pause, list(partitions))
+
+    async def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """`Consumer.resume`."""
+        await self._call(self._consumer.resume, list(partitions))
+
+    async def get_watermark_offsets(self, partition: TopicPartition) -> tuple[int, int]:
+        """`Consumer.get_watermark_offsets`."""
+        return await self._call(self._consumer.get_watermark_offsets, partition)
+
+    async def offsets_for_times(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """`Consumer.offsets_for_times`."""
+        return await self._call(self._consumer.offsets_for_times, list(partitions))
+
+    async def consumer_group_metadata(self) -> ConsumerGroupMetadata:
+        """`Consumer.consumer_group_metadata`."""
+        return await self._call(self._consumer.consumer_group_metadata)
+
+    async def close(self) -> None:
+        """`Consumer.close`."""
+        await self._close(done=True)
+
+    async def _close(self, *, done: bool) -> None:
+        async with self._turn:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                await self._run(partial(self._consumer.close_as, done=done))
+            finally:
+                self._executor.shutdown(wait=False)
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        # The common case without a lock: nobody waits, and a record is there.
+        if not self._turn.locked() and not self._closed:
+            record = self._consumer.take_ready()
+            if record is not None:
+                return record
+        return await self.getone()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes. While an exception is on its way, what came last is not committed."""
+        if kind is None:
+            await self._close(done=True)
+        else:
+            with contextlib.suppress(Exception):
+                await self._close(done=False)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConsumerClosedError("the consumer is closed; make a new one")
+
+    async def _call(self, what: Callable[..., T], *args: Any) -> T:
+        async with self._turn:
+            self._check_open()
+            return await self._run(what, *args)
+
+    async def _run(self, what: Callable[..., T], *args: Any) -> T:
+        """Runs a call in the consumer's thread; a cancelled task waits until it has ended."""
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._executor, partial(what, *args))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # Left alone, the call would use the consumer while the next one does.
+            with contextlib.suppress(Exception):
+                await future
+            raise

@@ -1,0 +1,223 @@
+"""What a consumer commits: what was handed out, what was stored, what the application names."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, cast
+
+from mainstem.client.consumer.group import GroupClient
+from mainstem.client.consumer.group_commits import Offsets
+from mainstem.client.consumer.partitions import Partition, Partitions
+from mainstem.client.consumer.reader import Reader
+from mainstem.client.consumer.records import OFFSET_INVALID, TopicPartition
+from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.errors import ConfigError, GatewayUnavailableError, MainstemError
+
+_log = logging.getLogger("mainstem.client")
+
+#: How long close() and a revocation wait for a commit, at most.
+LAST_COMMIT_S: Final = 10.0
+
+
+class Commits:
+    """Commits of one consumer; its application's thread calls.
+
+    Args:
+        group: None: there is nothing to commit to.
+        call_attention: Makes the next poll call `tell`.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        partitions: Partitions,
+        reader: Reader,
+        group: GroupClient | None,
+        call_attention: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self.partitions = partitions
+        self.reader = reader
+        self._group = group
+        self._call_attention = call_attention
+        self._next_at = time.monotonic() + settings.auto_commit_interval_ms / 1000
+        self._ended: deque[tuple[MainstemError | None, Offsets]] = deque()
+
+    @property
+    def due(self) -> bool:
+        """It is time for an automatic commit."""
+        return self.settings.auto_commit and time.monotonic() >= self._next_at
+
+    def tell(self) -> None:
+        """Calls on_commit for the asynchronous commits that have ended."""
+        while self._ended:
+            error, offsets = self._ended.popleft()
+            if self.settings.on_commit is not None:
+                self.settings.on_commit(error, _listed(offsets))
+
+    def commit(
+        self, offsets: list[TopicPartition] | None, *, asynchronous: bool
+    ) -> list[TopicPartition] | None:
+        """See `Consumer.commit`."""
+        group = self._group
+        if group is None:
+            raise ConfigError("commit() needs group.id, which is not set", name="group.id")
+        if offsets is None:
+            wanted = self.done_offsets(list(self.partitions.assigned), done=True)
+        else:
+            wanted = {TopicPartition(t.topic, t.partition): (t.offset, t.metadata) for t in offsets}
+            for tp, (offset, _) in wanted.items():
+                if offset < 0:
+                    raise ValueError(
+                        f"the offset of {tp.topic}-{tp.partition} is {offset}; it must be 0 or more"
+                    )
+        if not wanted:
+            return None if asynchronous else []
+        timeout_s = self.settings.api_timeout_ms / 1000
+        future = group.commits.add(wanted, self._topic_ids(wanted), timeout_s)
+        if asynchronous:
+            future.add_done_callback(partial(self._commit_ended, wanted))
+            return None
+        _wait(future, timeout_s)
+        self._note_committed(wanted)
+        return _listed(wanted)
+
+    def store(self, offsets: list[TopicPartition]) -> None:
+        """See `Consumer.store_offsets`."""
+        if self.settings.auto_offset_store:
+            raise ConfigError(
+                "store_offsets() needs enable.auto.offset.store=false, or what poll() hands out "
+                "would be stored as well",
+                name="enable.auto.offset.store",
+            )
+        with self.partitions.lock:
+            for tp in offsets:
+                one = self.partitions.find(tp)
+                one.stored = tp.offset
+                one.stored_metadata = tp.metadata
+
+    def done_offsets(self, tps: list[TopicPartition], *, done: bool) -> Offsets:
+        """What may be committed of these; `done`: the latest records too."""
+        found: Offsets = {}
+        last = self.reader.last
+        for tp in tps:
+            one = self.partitions.assigned.get(tp)
+            if one is None:
+                continue
+            offset, metadata = one.position, ""
+            if not self.settings.auto_offset_store:
+                offset = OFFSET_INVALID if one.stored is None else one.stored
+                metadata = one.stored_metadata
+            elif not done:
+                offset = min(offset, self.reader.undone.get(one, offset))
+                if last is not None and (last.topic, last.partition) == (tp.topic, tp.partition):
+                    offset = min(offset, last.offset)
+            if offset >= 0:
+                found[tp] = (offset, metadata)
+        return found
+
+    def automatic(self) -> None:
+        """Commits what was handed out before this poll; `begin` has settled the positions."""
+        assert self._group is not None
+        self._next_at = time.monotonic() + self.settings.auto_commit_interval_ms / 1000
+        if self._group.commits.pending():
+            return  # a slow coordinator: the next one says it all
+        self._commit_new(self.done_offsets(list(self.partitions.assigned), done=True))
+
+    def _commit_new(self, offsets: Offsets) -> Future[None] | None:
+        assigned = self.partitions.assigned
+        new = {
+            tp: value
+            for tp, value in offsets.items()
+            if tp in assigned and assigned[tp].committed != value[0]
+        }
+        assert self._group is not None
+        if not new or not self._group.commits.may_commit:
+            return None  # what was lost is told soon, and was logged
+        future = self._group.commits.add(
+            new, self._topic_ids(new), self.settings.api_timeout_ms / 1000
+        )
+        future.add_done_callback(partial(self._auto_commit_ended, new))
+        return future
+
+    def last(self, tps: list[TopicPartition], *, done: bool = True) -> None:
+        """The last commit of partitions that go; a failure means that they are read again."""
+        future = self._commit_new(self.done_offsets(tps, done=done))
+        try:
+            if future is not None:
+                _wait(future, min(LAST_COMMIT_S, self.settings.api_timeout_ms / 1000))
+        except MainstemError as error:
+            _log.warning("the last commit failed, so records will be read again: %s", error)
+
+    def _auto_commit_ended(self, offsets: Offsets, future: Future[None]) -> None:
+        error = future.exception()
+        if error is None:
+            self._note_committed(offsets)
+        else:
+            _log.warning("an automatic commit failed; the next one makes up for it: %s", error)
+
+    def _commit_ended(self, offsets: Offsets, future: Future[None]) -> None:
+        error = future.exception()
+        if error is None:
+            self._note_committed(offsets)
+        elif self.settings.on_commit is None:
+            _log.error("a commit failed: %s", error)
+        if self.settings.on_commit is not None:
+            self._ended.append((cast("MainstemError | None", error), offsets))
+            self._call_attention()
+
+    def _note_committed(self, offsets: Offsets) -> None:
+        with self.partitions.lock:
+            for tp, (offset, _) in offsets.items():
+                if (one := self.partitions.assigned.get(tp)) is not None:
+                    one.committed = offset
+
+    def was_reset(self, reset: list[Partition]) -> None:
+        """auto.offset.reset set these; commits that, so that a restart does not choose again."""
+        if self._group is None or not self.settings.auto_commit:
+            return
+        with self.partitions.lock:
+            offsets: Offsets = {
+                one.tp: (one.position, "")
+                for one in reset
+                if one.position >= 0 and self.partitions.assigned.get(one.tp) is one
+            }
+        if offsets:
+            self._commit_new(offsets)
+
+    def _topic_ids(self, offsets: Offsets) -> dict[TopicPartition, str]:
+        return {
+            tp: one.topic_id
+            for tp in offsets
+            if (one := self.partitions.assigned.get(tp)) is not None
+        }
+
+    def wait_for_all(self) -> None:
+        deadline = time.monotonic() + LAST_COMMIT_S
+        while (
+            self._group is not None
+            and self._group.commits.pending()
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.005)
+
+
+def _wait(future: Future[None], timeout_s: float) -> None:
+    try:
+        future.result(timeout_s + 1.0)
+    except TimeoutError:
+        raise GatewayUnavailableError(
+            f"a commit was not acknowledged within {timeout_s:.0f} s"
+        ) from None
+
+
+def _listed(offsets: Offsets) -> list[TopicPartition]:
+    return [
+        TopicPartition(tp.topic, tp.partition, offset, metadata)
+        for tp, (offset, metadata) in offsets.items()
+    ]

@@ -1,0 +1,168 @@
+"""Which partitions each fetch from a leader asks for, and what comes of it. Pure.
+
+At the end of the log one fetch waits for all partitions. A consumer that is behind has two under
+way instead: while one answer is read from the data files, the other is on its way. A partition is
+in one of them only, so its records stay in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from mainstem.client.consumer.partitions import Chunk, Partition, Partitions, Start
+from mainstem.client.consumer.records import batches_from_ipc
+from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.errors import MainstemError, OutcomeUnknownError
+from mainstem.protocol import error_from_message
+from mainstem.protocol.v1 import log_pb2
+
+
+def share_of_first(free: Sequence[Partition], *, second_idle: bool) -> list[Partition]:
+    """What the first fetch asks for: everything, or what it does not leave to the second.
+
+    Args:
+        free: What is to be fetched and is not under way in the second.
+        second_idle: The second has nothing under way, and will take `share_of_second`.
+    """
+    if not second_idle:
+        return list(free)
+    left = set(_every_other_behind(free))
+    return [one for one in free if one not in left]
+
+
+def share_of_second(free: Sequence[Partition], *, first_idle: bool) -> list[Partition]:
+    """What the second fetch asks for: only partitions that are behind, so it never waits.
+
+    Args:
+        free: What is to be fetched and is not under way in the first.
+        first_idle: The first has nothing under way, and will take `share_of_first`.
+    """
+    if first_idle:
+        return _every_other_behind(free)
+    return [one for one in free if one.behind]
+
+
+def _every_other_behind(free: Sequence[Partition]) -> list[Partition]:
+    return [one for one in free if one.behind][1::2]
+
+
+_log = logging.getLogger("mainstem.client")
+
+
+class Wanted(NamedTuple):
+    """A partition that was asked for, as it was."""
+
+    partition: Partition
+    generation: int
+    offset: int
+
+
+class FetchAnswers:
+    """Puts what one gateway answers into the buffer.
+
+    Args:
+        on_lost: A partition's leader is not known any more; called with the lock held.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        partitions: Partitions,
+        settings: ConsumerSettings,
+        on_lost: Callable[[Sequence[Partition]], None],
+    ) -> None:
+        self._address = address
+        self._partitions = partitions
+        self._settings = settings
+        self._on_lost = on_lost
+        self._down = False
+
+    def take(self, answer: log_pb2.FetchResponse, wanted: Sequence[Wanted]) -> None:
+        """An answer came; it has the partitions in the order of `wanted`."""
+        self._down = False
+        partitions = self._partitions
+        decoded: list[tuple[list[Any], MainstemError | None]] = []
+        for (_, _, offset), fetched in zip(wanted, answer.partitions, strict=False):
+            error = error_from_message(fetched.error) if fetched.HasField("error") else None
+            try:
+                decoded.append((batches_from_ipc(fetched.arrow, offset), error))
+            except MainstemError as failure:
+                decoded.append(([], failure))
+        lost: list[Partition] = []
+        with partitions.lock:
+            for (one, generation, offset), fetched, (batches, error) in zip(
+                wanted, answer.partitions, decoded, strict=False
+            ):
+                current = partitions.assigned.get(one.tp) is one and one.generation == generation
+                if not current or one.paused:
+                    continue
+                if error is not None:
+                    self._partition_failed(one, error, lost)
+                    continue
+                one.topic_id = one.topic_id or fetched.topic_id
+                one.high_watermark = fetched.high_watermark
+                one.log_start_offset = fetched.log_start_offset
+                self._put(one, batches, offset, fetched.next_offset)
+            if lost:
+                self._on_lost(lost)
+
+    def failed(self, error: MainstemError, wanted: Sequence[Wanted]) -> None:
+        """The whole call failed."""
+        retriable = error.retriable or isinstance(error, OutcomeUnknownError)
+        if not self._down:
+            _log.warning("fetching from %s failed: %s", self._address, error)
+        self._down = True
+        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        with self._partitions.lock:
+            current = [one for one, generation, _ in wanted if one.generation == generation]
+            for one in current:
+                one.retry_at = time.monotonic() + backoff_s
+                if not retriable:
+                    self._partitions.fail(one, error)
+            self._on_lost(current)
+
+    def _put(self, one: Partition, batches: list[Any], offset: int, next_offset: int) -> None:
+        last = len(batches) - 1
+        for index, batch in enumerate(batches):
+            following = (
+                max(next_offset, batch.column("offset")[-1].as_py() + 1)
+                if index == last
+                else batches[index + 1].column("offset")[0].as_py()
+            )
+            chunk = Chunk(one, one.generation, batch, following, batch.nbytes, self._address)
+            one.fetch_offset = following
+            self._partitions.put(chunk)
+        if not batches and next_offset > offset:
+            one.fetch_offset = next_offset
+            self._partitions.put(Chunk(one, one.generation, None, next_offset, 0, self._address))
+
+    def _partition_failed(
+        self, one: Partition, error: MainstemError, lost: list[Partition]
+    ) -> None:
+        """What an error of one partition means; the lock is held."""
+        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        moved = error.code == "OFFSET_OUT_OF_RANGE" or (
+            error.code == "UNKNOWN_TOPIC" and bool(one.topic_id)
+        )
+        if moved and one.queued:
+            # What was fetched before is good, and comes first.
+            one.retry_at = time.monotonic() + backoff_s
+        elif error.code == "OFFSET_OUT_OF_RANGE":
+            if self._settings.reset == "none":
+                self._partitions.fail(one, error)
+                return
+            _log.warning(
+                "offset %d of %s-%d is out of range; auto.offset.reset says %s: %s",
+                one.fetch_offset, one.topic, one.partition, self._settings.reset, error,
+            )  # fmt: skip
+            one.start = Start.RESET
+            self._partitions.changed()
+        elif error.code == "UNKNOWN_TOPIC" or error.retriable:
+            # The metadata tell whether the topic is gone, is another now, or has another leader.
+            one.retry_at = time.monotonic() + backoff_s
+            lost.append(one)
+        else:
+            self._partitions.fail(one, error)

@@ -1,0 +1,311 @@
+"""A group over the wire: heartbeats in a thread, and committed offsets."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from mainstem.client.channels import Channels
+from mainstem.client.consumer.group_commits import GroupCommits
+from mainstem.client.consumer.membership import AssignmentPlan, Membership, MemberState
+from mainstem.client.consumer.records import TopicPartition
+from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.client.coordinator_calls import CoordinatorCalls
+from mainstem.errors import (
+    GatewayUnavailableError,
+    InstanceFencedError,
+    MainstemError,
+)
+from mainstem.protocol import error_from_message
+from mainstem.protocol.v1 import groups_pb2
+
+_log = logging.getLogger("mainstem.client")
+
+#: Codes that say that the coordinator does not count this member any more.
+_PUT_OUT: Final = ("UNKNOWN_MEMBER", "STALE_MEMBER_EPOCH", "INSTANCE_FENCED")
+
+
+class GroupClient:
+    """The group of one consumer. Thread-safe.
+
+    Attributes:
+        commits: Sends offset commits.
+
+    Args:
+        on_plan: Called, without a lock, when `take_plan` has something.
+        poll_count: Counts the application's polls.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        channels: Channels,
+        on_plan: Callable[[], None],
+        poll_count: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        # An offset commit or a heartbeat that is taken twice has the effect of one.
+        self._calls = CoordinatorCalls(settings.bootstrap_servers, channels, repeats=True)
+        self._on_plan = on_plan
+        self._poll_count = poll_count
+        self._membership = Membership(settings.group_id, settings.group_instance_id)
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self.commits = GroupCommits(
+            settings, self._calls, self._membership, self._wake, self._beat_now
+        )
+        self._due_now = False
+        self._closed = False
+        self._told = False
+        self._fatal: MainstemError | None = None
+        self._interval_s = settings.heartbeat_interval_ms / 1000
+        self._heart: threading.Thread | None = None
+
+    # ---------------------------------------------------------------------------------- membership
+
+    def subscribe(self, topics: Sequence[str], pattern: str) -> None:
+        """Joins, or asks for other topics."""
+        with self._lock:
+            self._fatal = None
+            self._membership.subscribe(topics, pattern)
+            self._beat_now()
+            if self._heart is None:
+                self._heart = threading.Thread(
+                    target=self._beat, name="mainstem-heartbeat", daemon=True
+                )
+                self._heart.start()
+
+    def take_plan(self) -> AssignmentPlan:
+        """What the application's thread has to do now.
+
+        Raises:
+            MainstemError: The membership cannot go on: another process has its instance id, or
+                the coordinator refused the subscription.
+        """
+        with self._lock:
+            if self._membership.wake():
+                self._beat_now()
+            if self._fatal is not None and not self._membership.has_plan():
+                raise self._fatal
+            plan = self._membership.plan()
+            if plan.added:
+                self._beat_now()
+            return plan
+
+    @property
+    def failed(self) -> bool:
+        """`take_plan` has an error to tell, now or after a plan."""
+        return self._fatal is not None
+
+    def told_lost(self) -> None:
+        """The application reads nothing of what was lost any more."""
+        with self._lock:
+            self._membership.told_lost()
+
+    def gave_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """Tells the coordinator at once."""
+        with self._lock:
+            self._membership.gave_up(partitions)
+            self._beat_now()
+
+    def owned(self) -> list[TopicPartition]:
+        """What the member reads now."""
+        with self._lock:
+            return list(self._membership.owned)
+
+    def identity(self) -> tuple[str, int]:
+        """Member id and epoch."""
+        with self._lock:
+            return self._membership.member_id, self._membership.epoch
+
+    def leave(self) -> None:
+        """Leaves; a static member keeps its place until its session ends. Errors are logged."""
+        with self._lock:
+            request = self._leave_request(keep_place=bool(self._settings.group_instance_id))
+            self._membership.leave()
+        self._send_leave(request)
+
+    def close(self, timeout_s: float) -> None:
+        """Ends the threads; waits so long for each."""
+        with self._lock:
+            self._closed = True
+            self._wake.notify_all()
+        self.commits.close(timeout_s)
+        if self._heart is not None:
+            self._heart.join(timeout_s)
+
+    def _beat_now(self) -> None:
+        self._due_now = True
+        self._wake.notify_all()
+
+    def _leave_request(self, *, keep_place: bool) -> groups_pb2.LeaveRequest | None:
+        membership = self._membership
+        if membership.state is not MemberState.MEMBER:
+            return None
+        return groups_pb2.LeaveRequest(
+            group=membership.group,
+            member_id=membership.member_id,
+            instance_id=membership.instance_id,
+            member_epoch=membership.epoch,
+            keep_place=keep_place,
+        )
+
+    def _send_leave(self, request: groups_pb2.LeaveRequest | None) -> None:
+        if request is None:
+            return
+        try:
+            self._calls.call("Leave", request, min(5.0, self._settings.request_timeout_ms / 1000))
+        except MainstemError as error:
+            _log.warning(
+                "leaving group %s failed, its partitions wait for session.timeout.ms: %s",
+                request.group,
+                error,
+            )
+
+    # ---------------------------------------------------------------------------- heartbeat thread
+
+    def _beat(self) -> None:
+        next_at = 0.0
+        seen_count, seen_at = self._poll_count(), time.monotonic()
+        poll_interval_s = self._settings.max_poll_interval_ms / 1000
+        while True:
+            with self._lock:
+                while not self._closed and not self._due_now:
+                    now = time.monotonic()
+                    if self._poll_count() != seen_count:
+                        seen_count, seen_at = self._poll_count(), now
+                    until = min(next_at, seen_at + poll_interval_s)
+                    if self._membership.state not in (MemberState.JOINING, MemberState.MEMBER):
+                        until = now + 1.0
+                        seen_at = now
+                    if until <= now:
+                        break
+                    self._wake.wait(min(until - now, 1.0))
+                if self._closed:
+                    return
+                self._due_now = False
+                now = time.monotonic()
+                if self._poll_count() != seen_count:
+                    seen_count, seen_at = self._poll_count(), now
+                state = self._membership.state
+                if state not in (MemberState.JOINING, MemberState.MEMBER):
+                    continue
+                asleep = now - seen_at >= poll_interval_s
+                leave = self._leave_request(keep_place=False) if asleep else None
+                if asleep:
+                    self._membership.fall_asleep()
+            if asleep:
+                _log.warning(
+                    "no poll() for max.poll.interval.ms (%d ms): leaving group %s; the next poll "
+                    "joins again. Poll more often, take fewer records at a time, or raise it",
+                    self._settings.max_poll_interval_ms,
+                    self._settings.group_id,
+                )
+                self._send_leave(leave)
+                self._on_plan()
+                continue
+            next_at = time.monotonic() + self._beat_once()
+
+    def _beat_once(self) -> float:
+        """One heartbeat; returns the seconds until the next."""
+        settings = self._settings
+        with self._lock:
+            joining = self._membership.state is MemberState.JOINING
+            request = self._membership.heartbeat()
+        request.client_id = settings.client_id
+        request.rack = settings.client_rack
+        request.assignor = settings.assignor
+        request.session_timeout_ms = settings.session_timeout_ms
+        request.rebalance_timeout_ms = settings.max_poll_interval_ms
+        timeout_s = min(settings.request_timeout_ms, settings.session_timeout_ms) / 1000
+        try:
+            answer: groups_pb2.HeartbeatResponse = self._calls.call("Heartbeat", request, timeout_s)
+        except MainstemError as error:
+            return self._beat_failed(error)
+        with self._lock:
+            plan = self._membership.answered(answer, joining)
+            self._fatal = None
+            self._told = False
+            if answer.heartbeat_interval_ms > 0:
+                self._interval_s = (
+                    min(answer.heartbeat_interval_ms, settings.heartbeat_interval_ms) / 1000
+                )
+        if plan:
+            self._on_plan()
+        return self._interval_s
+
+    def _beat_failed(self, error: MainstemError) -> float:
+        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        if error.code in _PUT_OUT:
+            _log.warning("group %s put this member out: %s", self._settings.group_id, error)
+            with self._lock:
+                if self._membership.state in (MemberState.MEMBER, MemberState.JOINING):
+                    self._membership.put_out(error)
+                    if isinstance(error, InstanceFencedError):
+                        self._fatal = error
+            self._on_plan()
+            return backoff_s
+        if not error.retriable:
+            _log.error("group %s refused the heartbeat: %s", self._settings.group_id, error)
+            with self._lock:
+                self._fatal = error
+            self._on_plan()
+            return self._interval_s
+        level = logging.DEBUG if self._told else logging.WARNING
+        _log.log(level, "a heartbeat of group %s failed: %s", self._settings.group_id, error)
+        self._told = True
+        return backoff_s
+
+    # ------------------------------------------------------------------------------------- offsets
+
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, int | MainstemError]:
+        """Committed offsets; -1 where there is none. See `committed_offsets`."""
+        return {
+            tp: one if isinstance(one, MainstemError) else one[0]
+            for tp, one in self.committed_offsets(partitions, timeout_s).items()
+        }
+
+    def committed_offsets(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, tuple[int, str] | MainstemError]:
+        """Committed offsets with their metadata; an error for what the coordinator did not tell."""
+        by_topic: dict[str, list[int]] = {}
+        for tp in partitions:
+            by_topic.setdefault(tp.topic, []).append(tp.partition)
+        request = groups_pb2.FetchOffsetsRequest(
+            group=self._settings.group_id,
+            partitions=[
+                groups_pb2.TopicPartitions(topic=topic, partitions=numbers)
+                for topic, numbers in by_topic.items()
+            ],
+        )
+        try:
+            answer: groups_pb2.FetchOffsetsResponse = self._calls.call(
+                "FetchOffsets", request, timeout_s
+            )
+        except MainstemError as error:
+            return dict.fromkeys(partitions, error)
+        found: dict[TopicPartition, tuple[int, str] | MainstemError] = {}
+        for one in answer.offsets:
+            tp = TopicPartition(one.topic, one.partition)
+            found[tp] = (
+                error_from_message(one.error)
+                if one.HasField("error")
+                else (one.offset, one.metadata)
+            )
+        for tp in partitions:
+            # It says -1 where nothing is committed: silence is not that.
+            if tp not in found:
+                found[tp] = GatewayUnavailableError(
+                    f"the coordinator did not say what group {self._settings.group_id} has "
+                    f"committed of {tp.topic}-{tp.partition}; ask again",
+                    group=self._settings.group_id,
+                    topic=tp.topic,
+                    partition=tp.partition,
+                )
+        return found

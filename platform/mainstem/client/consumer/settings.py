@@ -1,0 +1,402 @@
+"""The consumer's settings: Kafka's names, our defaults, and why one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self
+
+from mainstem.client.settings import config_error, parse_servers, refuse_setting
+from mainstem.config import ConfigKey, ConfigValue, keys_by_name, parse_value
+from mainstem.errors import ConfigError, InvalidConfigError
+from mainstem.limits import MIB
+from mainstem.records import parse_duration_ms
+
+_INT_MAX: Final = 2**31 - 1
+
+
+def _ms(name: str, default: int, doc: str, minimum: int = 0) -> ConfigKey:
+    return ConfigKey(name, "int", default, doc, unit="ms", minimum=minimum, maximum=_INT_MAX)
+
+
+def _bytes(name: str, default: int, doc: str, maximum: int = _INT_MAX) -> ConfigKey:
+    return ConfigKey(name, "int", default, doc, unit="bytes", minimum=1, maximum=maximum)
+
+
+#: Every setting of `Consumer` and `AsyncConsumer`, by name.
+CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
+    (
+        ConfigKey(
+            "bootstrap.servers",
+            "str",
+            "",
+            "Gateways to ask first, host:port, with commas between. One that answers is enough. "
+            "There is no default. Kafka: bootstrap.servers.",
+        ),
+        ConfigKey(
+            "group.id",
+            "str",
+            "",
+            "The group whose members share the partitions and whose offsets are committed. "
+            "subscribe(), commit() and committed() need it. Kafka: group.id.",
+        ),
+        ConfigKey(
+            "group.instance.id",
+            "str",
+            "",
+            "A name that this member keeps over restarts: its partitions wait for it until its "
+            "session ends. A second process with the same name is refused. "
+            "Kafka: group.instance.id.",
+        ),
+        ConfigKey(
+            "client.id",
+            "str",
+            "",
+            "A name for the gateway's log, sent as gRPC user agent; printable ASCII. "
+            "Kafka: client.id.",
+        ),
+        ConfigKey(
+            "client.rack",
+            "str",
+            "",
+            "Where this member runs, told to the group's coordinator. Kafka: client.rack.",
+        ),
+        ConfigKey(
+            "auto.offset.reset",
+            "str",
+            "latest",
+            "Where to read a partition without a committed offset, or whose offset is not in the "
+            "log any more: earliest; latest; by_duration:P1DT2H, so long before now; none or "
+            "error: an OffsetOutOfRangeError. Kafka: auto.offset.reset.",
+        ),
+        ConfigKey(
+            "enable.auto.commit",
+            "bool",
+            True,
+            "Commit what was handed out before the latest poll, every auto.commit.interval.ms, "
+            "when partitions are revoked, and in close(). Without group.id it does nothing. "
+            "Kafka: enable.auto.commit.",
+        ),
+        _ms(
+            "auto.commit.interval.ms",
+            5_000,
+            "Between two automatic commits. They are made inside poll(). "
+            "Kafka: auto.commit.interval.ms.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "enable.auto.offset.store",
+            "bool",
+            True,
+            "A record that was handed out counts as done at the next poll. False: only what "
+            "store_offsets() was given is committed. librdkafka: enable.auto.offset.store.",
+        ),
+        _ms(
+            "session.timeout.ms",
+            45_000,
+            "A member that the coordinator has not heard of for so long is out of the group. "
+            "Kafka: session.timeout.ms.",
+            minimum=1,
+        ),
+        _ms(
+            "heartbeat.interval.ms",
+            3_000,
+            "The longest time between two heartbeats; the coordinator may ask for more. At most a "
+            "third of session.timeout.ms, by which it is lowered if it was not set. "
+            "Kafka: heartbeat.interval.ms.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "max.poll.records",
+            "int",
+            10_000,
+            "The most records for each poll_batch() or getmany() that does not say itself. Kafka "
+            "defaults to 500. Kafka: max.poll.records.",
+            unit="records",
+            minimum=1,
+            maximum=_INT_MAX,
+        ),
+        _ms(
+            "max.poll.interval.ms",
+            300_000,
+            "A member that does not poll for so long leaves the group, and joins again at its next "
+            "poll. It is also how long it may take to give up partitions. "
+            "Kafka: max.poll.interval.ms.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "isolation.level",
+            "enum",
+            "read_uncommitted",
+            "There are no transactions yet, and a fetch never gives what is not durable: both mean "
+            "the same. Kafka: isolation.level.",
+            choices=("read_uncommitted", "read_committed"),
+        ),
+        ConfigKey(
+            "partition.assignment.strategy",
+            "enum",
+            "uniform",
+            "How the coordinator gives partitions to members: uniform (balanced, sticky) or range. "
+            "Also taken: cooperative-sticky, sticky and roundrobin, which are uniform here. "
+            "Kafka: partition.assignment.strategy, group.remote.assignor.",
+            choices=("uniform", "range", "cooperative-sticky", "sticky", "roundrobin"),
+        ),
+        _bytes(
+            "fetch.min.bytes",
+            1,
+            "A fetch waits for so many bytes, at most fetch.max.wait.ms. Kafka: fetch.min.bytes.",
+        ),
+        _bytes(
+            "fetch.max.bytes",
+            16 * MIB,
+            "Bytes of records in one answer. A larger first record comes alone. Kafka defaults to "
+            "50 MiB. Kafka: fetch.max.bytes.",
+            maximum=48 * MIB,
+        ),
+        _ms(
+            "fetch.max.wait.ms",
+            500,
+            "How long a fetch waits for fetch.min.bytes. Kafka: fetch.max.wait.ms.",
+        ),
+        _bytes(
+            "max.partition.fetch.bytes",
+            MIB,
+            "Bytes of records of one partition in one answer. Kafka: max.partition.fetch.bytes.",
+        ),
+        ConfigKey(
+            "queued.max.messages.kbytes",
+            "int",
+            64 * 1024,
+            "Kibibytes that are fetched ahead of the application, of all partitions together. "
+            "librdkafka: queued.max.messages.kbytes.",
+            unit="KiB",
+            minimum=1,
+            maximum=2_097_151,
+        ),
+        _ms(
+            "request.timeout.ms",
+            30_000,
+            "How long one request may stay without an answer, beside the wait that it asked for. "
+            "Kafka: request.timeout.ms.",
+            minimum=1,
+        ),
+        _ms(
+            "default.api.timeout.ms",
+            60_000,
+            "How long commit(), committed(), position() and the like try when they are not given a "
+            "timeout. Kafka: default.api.timeout.ms.",
+            minimum=1,
+        ),
+        _ms(
+            "retry.backoff.ms",
+            100,
+            "The wait after a request that failed. A longer wait that the gateway asks for wins. "
+            "Kafka: retry.backoff.ms.",
+            minimum=1,
+        ),
+        _ms(
+            "metadata.max.age.ms",
+            300_000,
+            "How old the knowledge of leaders may grow. Kafka: metadata.max.age.ms.",
+            minimum=1,
+        ),
+        _ms(
+            "topic.metadata.propagation.max.ms",
+            30_000,
+            "How long a topic that was there may be gone before poll() raises UnknownTopicError: "
+            "if it is created again within that time, auto.offset.reset says where it is read. A "
+            "topic that never was there is told at once. "
+            "librdkafka: topic.metadata.propagation.max.ms.",
+        ),
+    )
+)
+
+_ONE_BUFFER = "set queued.max.messages.kbytes, which bounds the bytes of all that was fetched ahead"
+_LOGGER = "the client logs to the Python logger mainstem.client"
+
+#: Settings of Kafka's Java client and of librdkafka that are refused, with the reason.
+CONSUMER_KEYS_UNSUPPORTED: Final[dict[str, str]] = {
+    "security.protocol": "connections are not encrypted yet; keep the gateway in a trusted network",
+    "metadata.broker.list": "set bootstrap.servers",
+    "key.deserializer": "keys are bytes; deserialise after poll()",
+    "value.deserializer": "values are bytes; deserialise after poll()",
+    "interceptor.classes": "there are no interceptors; wrap poll()",
+    "metric.reporters": "the client reports no metrics of its own yet",
+    "group.protocol": "there is one, in which the coordinator assigns (KIP-848)",
+    "group.protocol.type": "there is one, in which the coordinator assigns (KIP-848)",
+    "group.remote.assignor": "set partition.assignment.strategy",
+    "queued.min.messages": _ONE_BUFFER,
+    "fetch.queue.backoff.ms": _ONE_BUFFER,
+    "fetch.message.max.bytes": "set max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "set fetch.max.wait.ms",
+    "fetch.error.backoff.ms": "set retry.backoff.ms",
+    "receive.message.max.bytes": "set fetch.max.bytes",
+    "offset.store.method": "offsets are stored by the gateway",
+    "auto.commit.enable": "set enable.auto.commit",
+    "enable.partition.eof": "compare position() with get_watermark_offsets()",
+    "check.crcs": "gRPC and Parquet have their own checks",
+    "consume.callback.max.messages": "there are no consume callbacks",
+    "exclude.internal.topics": "there are no internal topics",
+    "allow.auto.create.topics": "a consumer creates no topic",
+    "error_cb": "poll() raises the error",
+    "stats_cb": "the client reports no statistics yet",
+    "statistics.interval.ms": "the client reports no statistics yet",
+    "logger": _LOGGER,
+    "debug": _LOGGER + "; set its level",
+    "log_level": _LOGGER + "; set its level",
+    "connections.max.idle.ms": "a connection stays open until close()",
+    "send.buffer.bytes": "gRPC sizes its buffers by itself",
+    "receive.buffer.bytes": "gRPC sizes its buffers by itself",
+    "socket.timeout.ms": "set request.timeout.ms",
+    "reconnect.backoff.ms": "set retry.backoff.ms",
+    "reconnect.backoff.max.ms": "set retry.backoff.ms",
+    "acks": "it is a setting of producers",
+    "linger.ms": "it is a setting of producers",
+    "transactional.id": "it is a setting of producers",
+}
+
+ResetKind = Literal["earliest", "latest", "none", "by_duration"]
+
+#: Called as `on_commit(error, offsets)` in poll() after an asynchronous commit.
+OnCommit = Callable[[Any, list[Any]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """The settings of one consumer, checked. Times are in milliseconds, sizes in bytes.
+
+    Attributes:
+        reset, reset_duration_ms: auto.offset.reset; the duration counts with by_duration only.
+        buffer_bytes: queued.max.messages.kbytes.
+        topic_gone_max_ms: topic.metadata.propagation.max.ms.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    group_id: str
+    group_instance_id: str
+    client_id: str
+    client_rack: str
+    reset: ResetKind
+    reset_duration_ms: int
+    auto_commit: bool
+    auto_commit_interval_ms: int
+    auto_offset_store: bool
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_records: int
+    max_poll_interval_ms: int
+    assignor: str
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    buffer_bytes: int
+    request_timeout_ms: int
+    api_timeout_ms: int
+    retry_backoff_ms: int
+    metadata_max_age_ms: int
+    topic_gone_max_ms: int
+    on_commit: OnCommit | None
+
+    @classmethod
+    def parse(cls, config: Mapping[str, object]) -> Self:
+        """Reads settings by their Kafka names; `CONSUMER_KEYS` lists them.
+
+        Raises:
+            ConfigError: One is unknown (with the nearest name), unsupported (with the reason), out
+                of range, or contradicts another.
+        """
+        values: dict[str, ConfigValue] = {n: key.default for n, key in CONSUMER_KEYS.items()}
+        on_commit: Any = None
+        for name, value in config.items():
+            if name == "on_commit":
+                if not callable(value):
+                    raise ConfigError("on_commit must be a function", name="on_commit")
+                on_commit = value
+                continue
+            values[name] = _parse(name, value)
+        reset, duration_ms = _reset(str(values["auto.offset.reset"]))
+        session_ms = int(values["session.timeout.ms"])
+        heartbeat_ms = int(values["heartbeat.interval.ms"])
+        if heartbeat_ms * 3 > session_ms:
+            if "heartbeat.interval.ms" in config:
+                raise ConfigError(
+                    f"heartbeat.interval.ms is {heartbeat_ms} ms; it must be at most a third of "
+                    f"session.timeout.ms ({session_ms} ms)",
+                    name="heartbeat.interval.ms",
+                    value=heartbeat_ms,
+                )
+            heartbeat_ms = max(1, session_ms // 3)
+        strategy = str(values["partition.assignment.strategy"])
+        client_id = str(values["client.id"])
+        if client_id and not (client_id.isascii() and client_id.isprintable()):
+            raise ConfigError(
+                f"client.id is {client_id!r}; it must be printable ASCII", name="client.id"
+            )
+        if values["group.instance.id"] and not values["group.id"]:
+            raise ConfigError(
+                "group.instance.id is set without group.id; set both", name="group.instance.id"
+            )
+        return cls(
+            bootstrap_servers=parse_servers(str(values["bootstrap.servers"])),
+            group_id=str(values["group.id"]),
+            group_instance_id=str(values["group.instance.id"]),
+            client_id=client_id,
+            client_rack=str(values["client.rack"]),
+            reset=reset,
+            reset_duration_ms=duration_ms,
+            auto_commit=bool(values["enable.auto.commit"]) and bool(values["group.id"]),
+            auto_commit_interval_ms=int(values["auto.commit.interval.ms"]),
+            auto_offset_store=bool(values["enable.auto.offset.store"]),
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=heartbeat_ms,
+            max_poll_records=int(values["max.poll.records"]),
+            max_poll_interval_ms=int(values["max.poll.interval.ms"]),
+            assignor="range" if strategy == "range" else "uniform",
+            fetch_min_bytes=int(values["fetch.min.bytes"]),
+            fetch_max_bytes=int(values["fetch.max.bytes"]),
+            fetch_max_wait_ms=int(values["fetch.max.wait.ms"]),
+            max_partition_fetch_bytes=int(values["max.partition.fetch.bytes"]),
+            buffer_bytes=int(values["queued.max.messages.kbytes"]) * 1024,
+            request_timeout_ms=int(values["request.timeout.ms"]),
+            api_timeout_ms=int(values["default.api.timeout.ms"]),
+            retry_backoff_ms=int(values["retry.backoff.ms"]),
+            metadata_max_age_ms=int(values["metadata.max.age.ms"]),
+            topic_gone_max_ms=int(values["topic.metadata.propagation.max.ms"]),
+            on_commit=on_commit,
+        )
+
+
+def _parse(name: str, value: object) -> ConfigValue:
+    key = CONSUMER_KEYS.get(name)
+    if key is None:
+        raise refuse_setting(str(name), CONSUMER_KEYS, CONSUMER_KEYS_UNSUPPORTED)
+    if name == "bootstrap.servers" and isinstance(value, (list, tuple)):
+        value = ",".join(map(str, value))
+    try:
+        return parse_value(key, value)
+    except InvalidConfigError as error:
+        raise config_error(error, name) from None
+
+
+def _reset(text: str) -> tuple[ResetKind, int]:
+    """auto.offset.reset and its duration; librdkafka's names count too."""
+    word = text.lower()
+    if word in ("earliest", "smallest", "beginning"):
+        return "earliest", 0
+    if word in ("latest", "largest", "end"):
+        return "latest", 0
+    if word in ("none", "error"):
+        return "none", 0
+    kind, _, duration = text.partition(":")
+    if kind == "by_duration":
+        try:
+            return "by_duration", parse_duration_ms(duration)
+        except ValueError:
+            pass
+    raise ConfigError(
+        f"auto.offset.reset is {text!r}; it must be earliest, latest, none, error, or "
+        "by_duration: and an ISO 8601 duration, for example by_duration:P1DT12H",
+        name="auto.offset.reset",
+        value=text,
+    )

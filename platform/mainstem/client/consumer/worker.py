@@ -1,0 +1,479 @@
+"""The thread that finds out leaders and starting offsets, so that the application need not wait."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import grpc
+
+from mainstem.client.channels import Channels
+from mainstem.client.consumer.fetcher import LeaderFetcher
+from mainstem.client.consumer.partitions import Partition, Partitions, Start
+from mainstem.client.consumer.records import TopicPartition
+from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.client.metadata import MetadataClient
+from mainstem.client.results import TopicMetadata
+from mainstem.errors import (
+    GatewayUnavailableError,
+    MainstemError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from mainstem.limits import FETCH_PARTITIONS_MAX
+from mainstem.protocol import error_from_message, error_from_rpc
+from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
+
+_log = logging.getLogger("mainstem.client")
+
+_LOOK_EVERY_S: Final = 1.0
+
+#: The offset that was found, or why there is none.
+OffsetAnswer = int | MainstemError
+
+
+class CommittedOffsets(Protocol):
+    """Finds the committed offset of each partition; -1 where there is none."""
+
+    def __call__(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAnswer]: ...
+
+
+class ConsumerWorker:
+    """Keeps every assigned partition with a leader and a position.
+
+    Args:
+        committed: Asks the group; None: there is no group.
+        on_reset: Called with partitions whose start auto.offset.reset has set; without the lock.
+        on_round: Called at least once a second, without the lock.
+        subscribed: The coordinator takes the partitions of deleted topics away.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        partitions: Partitions,
+        channels: Channels,
+        committed: CommittedOffsets | None,
+        on_reset: Callable[[list[Partition]], None],
+        on_round: Callable[[], None],
+        subscribed: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._channels = channels
+        self._committed = committed
+        self._on_reset = on_reset
+        self._on_round = on_round
+        self._subscribed = subscribed
+        self.metadata = MetadataClient(settings.bootstrap_servers, channels, time.monotonic)
+        self.topics: dict[str, TopicMetadata] = {}
+        self._asked_at: dict[str, float] = {}
+        self._stale: set[str] = set()
+        self._gone_at: dict[str, float] = {}
+        self._fetchers: dict[str, LeaderFetcher] = {}
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread, at the first assignment."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="mainstem-consumer", daemon=True)
+            self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits for all threads, after the partitions were closed."""
+        deadline = time.monotonic() + timeout_s
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        for fetcher in list(self._fetchers.values()):
+            fetcher.join(max(0.0, deadline - time.monotonic()))
+
+    # ------------------------------------------------------------------------------ for any thread
+
+    def list_offsets(
+        self, queries: dict[TopicPartition, int | Start], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAnswer]:
+        """Offsets by EARLIEST, LATEST or a time in ms; -1: no record is that late.
+
+        An error for each partition that could not be asked; retriable ones were not tried again.
+        """
+        by_leader: dict[str, list[TopicPartition]] = {}
+        found: dict[TopicPartition, OffsetAnswer] = {}
+        self._learn({tp.topic for tp in queries if not self._has(tp)}, timeout_s)
+        for tp in queries:
+            topic = self.topics.get(tp.topic)
+            if topic is None:
+                found[tp] = UnknownTopicError(f"topic {tp.topic} does not exist", topic=tp.topic)
+            elif not 0 <= tp.partition < topic.partition_count:
+                self._stale.add(tp.topic)
+                found[tp] = _unknown_partition(tp, topic)
+            else:
+                by_leader.setdefault(topic.leader, []).append(tp)
+        for leader, asked in _requests(by_leader):
+            request = log_pb2.ListOffsetsRequest(queries=[_query(tp, queries[tp]) for tp in asked])
+            stub = log_pb2_grpc.LogStub(self._channels.get(leader))
+            try:
+                answer = stub.ListOffsets(request, timeout=timeout_s)
+            except grpc.RpcError as failure:
+                error = error_from_rpc(failure)
+                self._stale.update(tp.topic for tp in asked)
+                found.update(dict.fromkeys(asked, error))
+                continue
+            for tp, one in zip(asked, answer.answers, strict=False):
+                if one.HasField("error"):
+                    failed = error_from_message(one.error)
+                    if isinstance(failed, (NotLeaderError, UnknownTopicError)):
+                        self._stale.add(tp.topic)
+                    found[tp] = failed
+                else:
+                    found[tp] = one.offset
+        for tp in queries:
+            found.setdefault(tp, GatewayUnavailableError(f"the gateway said nothing of {tp.topic}"))
+        return found
+
+    def _has(self, tp: TopicPartition) -> bool:
+        topic = self.topics.get(tp.topic)
+        return topic is not None and tp.partition < topic.partition_count
+
+    # ---------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            self._cancel_fetches()
+
+    def _work(self) -> None:
+        told = False
+        while not self._partitions.closed:
+            try:
+                pause_s = self._round()
+                told = False
+            except Exception as error:
+                if self._partitions.closed:
+                    return
+                if isinstance(error, MainstemError) and error.retriable:
+                    if not told:
+                        _log.warning("finding out leaders and offsets failed: %s", error)
+                    told = True
+                else:
+                    _log.exception("finding out leaders and offsets failed; trying again")
+                pause_s = self._backoff_s
+            self._sleep(pause_s)
+
+    def _sleep(self, seconds: float) -> None:
+        partitions = self._partitions
+        with partitions.lock:
+            if partitions.closed or (seconds > self._backoff_s and self._to_start()):
+                return
+            overdue, catch_up_in_s = self._overdue_fetches()
+            if not overdue:
+                partitions.news.wait(min(seconds, catch_up_in_s))
+        for call in overdue:
+            call.cancel()
+
+    def _cancel_fetches(self) -> None:
+        """The consumer was closed: nobody wants their answers."""
+        with self._partitions.lock:
+            overdue, _ = self._overdue_fetches()
+        for call in overdue:
+            call.cancel()
+
+    def _overdue_fetches(self) -> tuple[list[Any], float]:
+        """Fetches that wait for records and lack a partition that is to be fetched, and when to
+        look again; the lock is held. While this thread is busy they end by fetch.max.wait.ms."""
+        looked = [fetcher.overdue() for fetcher in self._fetchers.values()]
+        calls = [call for overdue, _ in looked for call in overdue]
+        return calls, min((wait_s for _, wait_s in looked), default=_LOOK_EVERY_S)
+
+    @property
+    def _backoff_s(self) -> float:
+        return self._settings.retry_backoff_ms / 1000
+
+    def _round(self) -> float:
+        """Does what is to do; returns how long to sleep."""
+        self._on_round()
+        timeout_s = self._settings.request_timeout_ms / 1000
+        now = time.monotonic()
+        oldest = now - self._settings.metadata_max_age_ms / 1000
+        with self._partitions.lock:
+            assigned = self._partitions.assigned.values()
+            names = {one.topic for one in assigned if one.failed is None}
+            due = {
+                name
+                for name in names
+                if name not in self.topics
+                or (name in self._stale and self._asked_at.get(name, 0.0) < now - self._backoff_s)
+                or self._asked_at.get(name, 0.0) < oldest
+            }
+        if due:
+            self._learn(due, timeout_s)
+            self._compare(due)
+        self._start_fetchers()
+        with self._partitions.lock:
+            todo = self._to_start()
+        if todo:
+            self._find_starts(todo, timeout_s)
+        waiting = any(name in self._stale or name not in self.topics for name in names)
+        with self._partitions.lock:
+            pending = [
+                one
+                for one in self._partitions.assigned.values()
+                if one.start is not Start.READY and one.failed is None
+            ]
+        return self._backoff_s if waiting or pending else _LOOK_EVERY_S
+
+    def _to_start(self) -> list[Partition]:
+        """Partitions whose start is to be found now; the lock is held."""
+        now = time.monotonic()
+        return [
+            one
+            for one in self._partitions.assigned.values()
+            if one.start is not Start.READY and one.failed is None and one.retry_at <= now
+        ]
+
+    def _learn(self, names: Iterable[str], timeout_s: float) -> None:
+        wanted = list(names)
+        if not wanted:
+            return
+        answers = self.metadata.fetch(wanted, timeout_s)
+        now = time.monotonic()
+        for name in wanted:
+            self._asked_at[name] = now
+            answer = answers.get(name)
+            if isinstance(answer, TopicMetadata):
+                self.topics[name] = answer
+                self._stale.discard(name)
+                self._gone_at.pop(name, None)
+            elif answer is None or not answer.retriable:
+                if self.topics.pop(name, None) is not None:
+                    self._gone_at[name] = now
+                self._stale.add(name)
+            else:
+                self._stale.add(name)
+
+    def _compare(self, names: set[str]) -> None:
+        """Tells the partitions of topics that are gone or are others now."""
+        with self._partitions.lock:
+            for one in list(self._partitions.assigned.values()):
+                if one.topic not in names or one.failed is not None:
+                    continue
+                topic = self.topics.get(one.topic)
+                if topic is None:
+                    if not self._subscribed() and not self._may_come_back(one.topic):
+                        self._partitions.fail(
+                            one,
+                            UnknownTopicError(
+                                f"topic {one.topic} does not exist; create it", topic=one.topic
+                            ),
+                        )
+                elif one.partition >= topic.partition_count:
+                    self._partitions.fail(one, _unknown_partition(one.tp, topic))
+                elif one.topic_id and one.topic_id != topic.topic_id and not one.queued:
+                    self._recreated(one, topic)
+            self._partitions.changed()
+
+    def _may_come_back(self, topic: str) -> bool:
+        """The topic was there, and is gone for less than topic.metadata.propagation.max.ms."""
+        gone_at = self._gone_at.get(topic)
+        gone_max_s = self._settings.topic_gone_max_ms / 1000
+        return gone_at is not None and time.monotonic() < gone_at + gone_max_s
+
+    def _recreated(self, one: Partition, topic: TopicMetadata) -> None:
+        """The topic was deleted and created again: no offset of before means anything."""
+        if self._settings.reset == "none":
+            self._partitions.fail(
+                one,
+                OffsetOutOfRangeError(
+                    f"topic {one.topic} was deleted and created again: offset {one.fetch_offset} "
+                    "of the old one means nothing in it. Seek to where you want to go on",
+                    topic=one.topic,
+                    partition=one.partition,
+                ),
+            )
+            return
+        _log.warning(
+            "topic %s was deleted and created again; auto.offset.reset says %s for partition %d",
+            one.topic,
+            self._settings.reset,
+            one.partition,
+        )
+        one.topic_id = topic.topic_id
+        one.find(Start.RESET)
+
+    def _start_fetchers(self) -> None:
+        with self._partitions.lock:
+            if self._partitions.closed:
+                return
+            leaders = {
+                topic.leader
+                for one in self._partitions.assigned.values()
+                if (topic := self.topics.get(one.topic)) is not None
+            }
+            new = leaders - self._fetchers.keys()
+        for address in new:
+            self._fetchers[address] = LeaderFetcher(
+                address,
+                self._partitions,
+                self._channels,
+                self._settings,
+                self._leads,
+                self._share_bytes,
+                self._lost,
+            )
+
+    def _leads(self, address: str, one: Partition) -> bool:
+        topic = self.topics.get(one.topic)
+        return topic is not None and topic.leader == address
+
+    def _share_bytes(self) -> int:
+        return max(1, self._settings.buffer_bytes // max(1, len(self._fetchers)))
+
+    def _lost(self, partitions: Sequence[Partition]) -> None:
+        self._stale.update(one.topic for one in partitions)
+        self._partitions.news.notify_all()
+
+    # -------------------------------------------------------------------------------------- starts
+
+    def _find_starts(self, todo: list[Partition], timeout_s: float) -> None:
+        asked = {one: (one.generation, one.start) for one in todo}
+        committed = [one for one in todo if one.start is Start.COMMITTED]
+        others = [one for one in todo if one.start is not Start.COMMITTED]
+        if committed and self._committed is None:
+            others += committed
+        elif committed and self._committed is not None:
+            answers = self._committed([one.tp for one in committed], timeout_s)
+            with self._partitions.lock:
+                for one in committed:
+                    answer = answers[one.tp]
+                    if not self._valid(one, asked):
+                        continue
+                    if isinstance(answer, MainstemError):
+                        self._not_found(one, answer)
+                    elif answer >= 0:
+                        _settle(one, answer)
+                        one.committed = answer
+                    else:
+                        others.append(one)
+                self._partitions.changed()
+        self._reset(others, asked, timeout_s)
+
+    def _reset(
+        self,
+        todo: list[Partition],
+        asked: dict[Partition, tuple[int, Start]],
+        timeout_s: float,
+    ) -> None:
+        queries: dict[TopicPartition, int | Start] = {}
+        by_policy: list[Partition] = []
+        for one in todo:
+            start = asked[one][1]
+            if start in (Start.EARLIEST, Start.LATEST):
+                queries[one.tp] = start
+                continue
+            query = self._policy(one, start)
+            if query is None:
+                with self._partitions.lock:
+                    if self._valid(one, asked):
+                        self._partitions.fail(one, _no_offset(one))
+                continue
+            by_policy.append(one)
+            queries[one.tp] = query
+        if not queries:
+            return
+        found = self.list_offsets(queries, timeout_s)
+        late = {tp: Start.LATEST for tp, offset in found.items() if offset == -1}
+        if late:
+            found.update(self.list_offsets(dict(late), timeout_s))
+        done: list[Partition] = []
+        with self._partitions.lock:
+            for one in todo:
+                answer = found.get(one.tp)
+                if answer is None or not self._valid(one, asked):
+                    continue
+                if isinstance(answer, MainstemError):
+                    self._not_found(one, answer)
+                    continue
+                _settle(one, answer)
+                if one in by_policy:
+                    done.append(one)
+            self._partitions.changed()
+            self._partitions.arrived.notify_all()
+        if done:
+            self._on_reset(done)
+
+    def _policy(self, one: Partition, start: Start) -> int | Start | None:
+        if one.added_later and start is Start.COMMITTED:
+            return Start.EARLIEST
+        match self._settings.reset:
+            case "earliest":
+                return Start.EARLIEST
+            case "latest":
+                return Start.LATEST
+            case "by_duration":
+                return max(0, int(time.time() * 1000) - self._settings.reset_duration_ms)
+            case "none":
+                return None
+
+    def _valid(self, one: Partition, asked: dict[Partition, tuple[int, Start]]) -> bool:
+        """Nobody sought elsewhere meanwhile; the lock is held."""
+        current = self._partitions.assigned.get(one.tp) is one
+        return current and (one.generation, one.start) == asked[one]
+
+    def _not_found(self, one: Partition, error: MainstemError) -> None:
+        if error.retriable or isinstance(error, UnknownTopicError):
+            one.retry_at = time.monotonic() + max(self._backoff_s, error.retry_delay_ms / 1000)
+        else:
+            self._partitions.fail(one, error)
+
+
+def _settle(one: Partition, offset: int) -> None:
+    """The start was found. What is buffered of before an offset out of range stays good."""
+    one.start = Start.READY
+    one.position = one.fetch_offset = offset
+    one.retry_at = 0.0
+
+
+def _requests(
+    by_leader: Mapping[str, Sequence[TopicPartition]],
+) -> Iterator[tuple[str, Sequence[TopicPartition]]]:
+    """What each leader is asked for, in as many requests as that takes."""
+    for leader, asked in by_leader.items():
+        for start in range(0, len(asked), FETCH_PARTITIONS_MAX):
+            yield leader, asked[start : start + FETCH_PARTITIONS_MAX]
+
+
+def _query(tp: TopicPartition, at: int | Start) -> log_pb2.OffsetQuery:
+    query = log_pb2.OffsetQuery(topic=tp.topic, partition=tp.partition)
+    if at is Start.EARLIEST:
+        query.earliest = True
+    elif at is Start.LATEST:
+        query.latest = True
+    else:
+        assert isinstance(at, int)
+        query.timestamp_ms = at
+    return query
+
+
+def _unknown_partition(tp: TopicPartition, topic: TopicMetadata) -> UnknownPartitionError:
+    return UnknownPartitionError(
+        f"topic {tp.topic} has no partition {tp.partition}; it has partitions 0 to "
+        f"{topic.partition_count - 1}",
+        topic=tp.topic,
+        partition=tp.partition,
+    )
+
+
+def _no_offset(one: Partition) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"no offset says where to read {one.topic}-{one.partition}, and auto.offset.reset is "
+        "none: seek(), commit an offset, or set auto.offset.reset",
+        topic=one.topic,
+        partition=one.partition,
+    )

@@ -1,0 +1,495 @@
+"""The engine of both producers: takes records, bounds their memory, tells what became of them."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from mainstem.client.channels import Channels
+from mainstem.client.metadata import MetadataClient
+from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
+from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES, Piece
+from mainstem.client.producer.queue import QueuePolicy
+from mainstem.client.producer.reports import LOOK_EVERY_S, Reports
+from mainstem.client.producer.sender import Sender
+from mainstem.client.producer.settings import ProducerSettings
+from mainstem.client.results import TopicMetadata
+from mainstem.errors import (
+    MainstemError,
+    ProducerClosedError,
+    ProducerFencedError,
+    QueueFullError,
+    RecordTooLargeError,
+    UnknownPartitionError,
+)
+from mainstem.limits import KIB, REQUEST_RECORDS_MAX
+from mainstem.records import check_topic_name
+
+_log = logging.getLogger("mainstem.client")
+
+#: Memory is reserved in such steps, so that most records need not ask for it.
+_RESERVE_BYTES: Final = 64 * KIB
+
+#: While no request of a topic may go out, the thread that fills it looks so often whether one may.
+_LOOK_AGAIN_NS: Final = 1_000_000
+
+
+class WouldBlock(Exception):
+    """There is no metadata or no room, and the caller asked not to wait; never leaves here."""
+
+
+class Engine:
+    """What Producer and AsyncProducer share. Thread-safe.
+
+    Attributes:
+        settings: As parsed.
+        topics: The topics that may be appended to: empty once closed, or in a forked child, so that
+            the hot path needs no check of its own.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.settings = settings = ProducerSettings.parse(config)
+        self.topics: dict[str, TopicBuffer] = {}
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._policy = QueuePolicy(
+            linger_s=settings.linger_ms / 1000,
+            batch_bytes=settings.batch_size,
+            request_bytes_max=settings.max_request_size,
+            request_records_max=REQUEST_RECORDS_MAX,
+            retries=settings.retries,
+            backoff_s=settings.retry_backoff_ms / 1000,
+            backoff_max_s=settings.retry_backoff_max_ms / 1000,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+        )
+        self._linger_ns = settings.linger_ms * 1_000_000
+        channels = Channels(settings.max_request_size, settings.client_id)
+        self._metadata = MetadataClient(settings.bootstrap_servers, channels, clock)
+        self._fatal: ProducerFencedError | None = None
+        self._closing = threading.Event()
+        self._close_lock = threading.Lock()
+        self._pid = os.getpid()
+        self._sender = Sender(
+            settings,
+            self._policy,
+            channels,
+            self._metadata,
+            self._completed,
+            clock,
+            self._rng,
+        )
+        self._reports = Reports(self._sender, clock)
+        _engines.add(self)
+
+    # ------------------------------------------------------------------------------------- records
+
+    def open(self, name: str, *, blocking: bool = True) -> TopicBuffer:
+        """The topic's buffer, with metadata that is known to exist.
+
+        Raises:
+            UnknownTopicError: The gateway says that there is no such topic.
+            GatewayUnavailableError: Nobody answered within max.block.ms.
+            WouldBlock: Not `blocking`, and a gateway has to be asked.
+        """
+        self._check_open()
+        topic = self.topics.get(name)
+        if topic is not None and not topic.stale:
+            return topic
+        check_topic_name(name)
+        if not blocking:
+            raise WouldBlock
+        self._sender.prepare()
+        info = self.metadata_of(name)
+        if topic is None:
+            round_robin = self.settings.partitioner == "round_robin"
+            compression = self.settings.compression_type
+            created = TopicBuffer(
+                info,
+                self._policy,
+                round_robin=round_robin,
+                sticky_linger_s=self.settings.sticky_linger_ms / 1000,
+                compression=compression if compression in ("lz4", "zstd") else None,
+                rng=self._rng,
+                idempotent=self.settings.idempotent,
+            )
+            with self._close_lock:
+                self._check_open()
+                with self._sender.lock:
+                    topic = self._sender.topics.setdefault(name, created)
+                self.topics[name] = topic
+        with topic.lock:
+            topic.info = info
+            topic.stale = False
+            topic.limit = max(topic.limit, 0)
+        return topic
+
+    def metadata_of(self, name: str) -> TopicMetadata:
+        """Asks for a topic, again and again until max.block.ms has passed."""
+        return self._metadata.wait_for(
+            name,
+            block_ms=self.settings.max_block_ms,
+            timeout_ms=self.settings.request_timeout_ms,
+            backoff_ms=self.settings.retry_backoff_ms,
+            pause=self._pause,
+        )
+
+    def _pause(self, seconds: float) -> None:
+        """Sleeps, unless the producer is closed."""
+        self._closing.wait(seconds)
+        self._check_open()
+
+    def all_topics(self, timeout_s: float) -> dict[str, TopicMetadata]:
+        """Every topic, by name."""
+        self._check_open()
+        answers = self._metadata.fetch([], timeout_s)
+        return {n: t for n, t in sorted(answers.items()) if isinstance(t, TopicMetadata)}
+
+    def check_partition(self, topic: TopicBuffer, partition: int, *, blocking: bool) -> None:
+        """Refuses a partition that the topic does not have; asks the gateway before that."""
+        if 0 <= partition < topic.info.partition_count:
+            return
+        if partition >= 0:
+            if not blocking:
+                raise WouldBlock
+            topic.info = self.metadata_of(topic.name)
+            if partition < topic.info.partition_count:
+                return
+        raise UnknownPartitionError(
+            f"topic {topic.name} has no partition {partition}; it has partitions 0 to "
+            f"{topic.info.partition_count - 1}",
+            topic=topic.name,
+            partition=partition,
+        )
+
+    def place(self, topic: TopicBuffer, key: bytes | None, *, blocking: bool = True) -> int:
+        """Asks the caller's own partitioner; -1 when there is none."""
+        partitioner = self.settings.partitioner
+        if isinstance(partitioner, str):
+            return -1
+        partition = partitioner(key, topic.info.partition_count)
+        if type(partition) is not int:
+            raise TypeError(
+                f"the partitioner returned {partition!r}; it must return an int, the partition"
+            )
+        self.check_partition(topic, partition, blocking=blocking)
+        return partition
+
+    def look(self, topic: TopicBuffer) -> None:
+        """After an append that said LOOK: starts the linger clock, or ends the piece."""
+        with topic.lock:
+            row_count = len(topic.values)
+            if not row_count:
+                return
+            now_ns = topic.times_ns[-1]
+            if not topic.created_at:
+                topic.created_at = self._clock()
+                topic.flush_at_ns = now_ns + self._linger_ns
+                self._sender.wake_by(topic.created_at + self._policy.linger_s)
+            if topic.used >= topic.batch_bytes:
+                self._sender.cut(topic, ready=True)
+            elif row_count >= PIECE_ROWS_MAX:
+                self._sender.cut(topic, ready=False)
+            elif now_ns >= topic.flush_at_ns:
+                if not self._sender.may_go_out(topic):
+                    topic.flush_at_ns = now_ns + _LOOK_AGAIN_NS
+                    return
+                self._sender.cut(topic, ready=True)
+            else:
+                return
+        self._sender.pump()
+
+    def make_room(self, topic: TopicBuffer, size: int, *, blocking: bool = True) -> TopicBuffer:
+        """After an append that said FULL: reserves memory for a record of `size` bytes.
+
+        Returns:
+            The topic, to try again: another thread may have been faster.
+
+        Raises:
+            RecordTooLargeError: It never fits.
+            QueueFullError: There was no room within max.block.ms.
+            WouldBlock: Not `blocking`, and there is no room now.
+        """
+        self._check_size(topic, size)
+        deadline: float | None = None
+        while True:
+            self._check_open()
+            if topic.stale:
+                return self.open(topic.name, blocking=blocking)
+            cut = False
+            with topic.lock:
+                if topic.closed:
+                    self._check_open()
+                    raise _closed_error()
+                if topic.values and topic.used + size > topic.batch_bytes:
+                    self._sender.cut(topic, ready=True)
+                    cut = True
+                room = self._reserve(topic, size)
+                if not room and topic.values:
+                    self._sender.cut(topic, ready=True)
+                    cut = True
+            if cut:
+                self._sender.pump()
+            if room:
+                return topic
+            if not blocking:
+                raise WouldBlock
+            if deadline is None:
+                deadline = self._clock() + self.settings.max_block_ms / 1000
+            self.wait_for_room(size, deadline)
+
+    def _check_size(self, topic: TopicBuffer, size: int) -> None:
+        record_bytes = size - RECORD_OVERHEAD_BYTES
+        if record_bytes > self.settings.max_request_size:
+            raise RecordTooLargeError(
+                f"a record of topic {topic.name} has {record_bytes} bytes; the limit is "
+                f"max.request.size ({self.settings.max_request_size} bytes)",
+                topic=topic.name,
+                size_bytes=record_bytes,
+                limit_bytes=self.settings.max_request_size,
+            )
+        if size > self.settings.buffer_memory:
+            raise RecordTooLargeError(
+                f"a record of topic {topic.name} has {record_bytes} bytes; the limit is "
+                f"buffer.memory ({self.settings.buffer_memory} bytes, {RECORD_OVERHEAD_BYTES} of "
+                "them for each record)",
+                topic=topic.name,
+                size_bytes=record_bytes,
+                limit_bytes=self.settings.buffer_memory,
+            )
+
+    def _reserve(self, topic: TopicBuffer, size: int) -> bool:
+        """Makes `limit` allow a record of `size` bytes; the caller holds the topic's lock."""
+        need = topic.used + size - topic.reserved
+        if need > 0:
+            budget = self._sender.budget
+            step = max(need, min(_RESERVE_BYTES, budget.total // 64))
+            with self._sender.lock:
+                if budget.reserve(step):
+                    topic.reserved += step
+                elif budget.reserve(need):
+                    topic.reserved += need
+                else:
+                    return False
+        topic.limit = min(topic.reserved, max(topic.batch_bytes, topic.used + size))
+        return True
+
+    def wait_for_room(self, size: int, deadline: float) -> None:
+        """Waits until `size` bytes may fit.
+
+        Raises:
+            QueueFullError: They did not by `deadline`, or will not unless somebody polls.
+        """
+        sender = self._sender
+        budget = sender.budget
+        with sender.lock:
+            while budget.used + size > budget.total:
+                self._check_open()
+                left_s = deadline - self._clock()
+                if budget.only_reports and not self._reports.served_elsewhere():
+                    raise QueueFullError(
+                        f"buffer.memory ({budget.total} bytes) is full of records whose delivery "
+                        "reports nobody has served: call poll() now and then, or flush()",
+                        limit_bytes=budget.total,
+                    )
+                if left_s <= 0:
+                    raise QueueFullError(
+                        f"buffer.memory ({budget.total} bytes) stayed full for max.block.ms "
+                        f"({self.settings.max_block_ms} ms): the gateway takes records more slowly "
+                        "than they come. Try again later, or raise buffer.memory",
+                        limit_bytes=budget.total,
+                    )
+                sender.progress.wait(min(left_s, LOOK_EVERY_S))
+
+    @property
+    def sender(self) -> Sender:
+        """For `produce_batch`, which brings pieces of its own."""
+        return self._sender
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Monotonic seconds."""
+        return self._clock
+
+    # ------------------------------------------------------------------------------------- results
+
+    def _completed(
+        self,
+        topic: TopicBuffer,
+        piece: Piece,
+        base_offsets: Sequence[int] | None,
+        table_version: int,
+        error: MainstemError | None,
+    ) -> None:
+        """A piece left."""
+        try:
+            self._reports.completed(topic.name, piece, base_offsets, table_version, error)
+        finally:
+            if isinstance(error, ProducerFencedError):
+                self._fence(error)
+
+    def _fence(self, error: ProducerFencedError) -> None:
+        """Another producer goes on in this one's place: fails everything, now and later."""
+        with self._close_lock:
+            if self._fatal is not None:
+                return
+            self._fatal = error
+            self.topics.clear()
+            with self._sender.lock:
+                topics = list(self._sender.topics.values())
+        _log.error("the producer cannot go on: %s", error)
+        self._end_topics(topics)
+        self._sender.abandon(error)
+
+    def _end_topics(self, topics: Sequence[TopicBuffer]) -> None:
+        """No more records; what is open becomes a piece."""
+        for topic in topics:
+            with topic.lock:
+                topic.closed = True
+                topic.limit = -1
+                if topic.values:
+                    self._sender.cut(topic, ready=True)
+
+    def poll(self, timeout_s: float | None) -> int:
+        """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""
+        waits = self._pid == os.getpid()
+        return self._reports.poll(timeout_s if waits else 0, self._closing.is_set)
+
+    def pending_count(self) -> int:
+        """Records that are not acknowledged, and delivery reports that are not served."""
+        with self._sender.lock:
+            count = sum(piece.row_count for piece in self._sender.undone.values())
+            count += sum(len(topic.values) for topic in self._sender.topics.values())
+            return count + len(self._reports)
+
+    def flush(self, timeout_s: float | None) -> int:
+        """Sends what is buffered and waits for it; see Producer.flush."""
+        left_count = self._drain(timeout_s)
+        self._reports.raise_failure()
+        self._check_fatal()
+        return left_count
+
+    def _drain(self, timeout_s: float | None) -> int:
+        self._check_process()
+        deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
+        sender = self._sender
+        with sender.lock:
+            topics = list(sender.topics.values())
+        for topic in topics:
+            with topic.lock:
+                if topic.values:
+                    sender.cut(topic, ready=True)
+        mark = sender.mark_ready()
+        while True:
+            self._reports.serve()
+            with sender.lock:
+                left = [piece for number, piece in sender.undone.items() if number < mark]
+                if not left and not self._reports:
+                    return 0
+                wait_s = LOOK_EVERY_S
+                if deadline is not None:
+                    wait_s = min(wait_s, deadline - self._clock())
+                    if wait_s <= 0:
+                        return sum(piece.row_count for piece in left) + len(self._reports)
+                if not self._reports:
+                    sender.progress.wait(wait_s)
+
+    # --------------------------------------------------------------------------------------- close
+
+    def close(self, timeout_s: float | None) -> None:
+        """Flushes, fails what is left, and ends threads and connections. Again: does nothing."""
+        if self._pid != os.getpid():
+            return
+        with self._close_lock:
+            if self._closing.is_set():
+                return
+            self._closing.set()
+            self.topics.clear()
+            with self._sender.lock:
+                topics = list(self._sender.topics.values())
+                self._sender.progress.notify_all()
+        self._end_topics(topics)
+        try:
+            left_count = self._drain(timeout_s)
+            if left_count:
+                self._sender.abandon(
+                    ProducerClosedError(
+                        f"close() ended after {timeout_s} s before the record was acknowledged: "
+                        "it may be in the log if it was sent"
+                    )
+                )
+                self._reports.serve()
+        finally:
+            self._sender.stop()
+            _engines.discard(self)
+        self._reports.raise_failure()
+
+    @property
+    def closed(self) -> bool:
+        """close() was called."""
+        return self._closing.is_set()
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ProducerClosedError(
+                f"this producer belongs to process {self._pid}, and this is its forked child "
+                f"{os.getpid()}: threads and connections do not survive a fork. Make a producer "
+                "in the child, or start it with multiprocessing's 'spawn'"
+            )
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._closing.is_set():
+            raise _closed_error()
+        self._check_fatal()
+
+    def _check_fatal(self) -> None:
+        fatal = self._fatal
+        if fatal is not None:
+            error = type(fatal)(fatal.message)
+            error.facts = fatal.facts
+            raise error
+
+    def forked(self) -> None:
+        """In a forked child: makes every later call take the slow way, which then refuses."""
+        self.topics.clear()
+
+
+def _closed_error() -> ProducerClosedError:
+    return ProducerClosedError("the producer is closed; make a new one")
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.forked()
+    _engines.clear()
+
+
+def _at_exit() -> None:
+    for engine in list(_engines):
+        count = engine.pending_count()
+        if count:
+            _log.error(
+                "a producer was not closed, and %d of its records were not acknowledged: they are "
+                "lost unless they had been sent; call close(), or use it as a context manager",
+                count,
+            )
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

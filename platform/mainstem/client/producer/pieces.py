@@ -1,0 +1,248 @@
+"""Columns of records as Arrow IPC messages ordered by partition, and requests made of those."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mainstem.client.producer.delivery import BatchPromise, Receipts
+from mainstem.client.producer.queue import Failure, Request
+from mainstem.client.producer.sequences import Numbers
+from mainstem.errors import InternalError, MainstemError
+from mainstem.protocol import field_tag, varint
+from mainstem.protocol.v1 import log_pb2
+from mainstem.records import HEADERS_TYPE, WIRE_SCHEMA
+
+#: What each record counts for beside its bytes: two offsets and a timestamp.
+RECORD_OVERHEAD_BYTES: Final = 16
+
+TIMESTAMP_TYPE: Final = WIRE_SCHEMA.field("timestamp").type
+_WITH_HEADERS: Final = WIRE_SCHEMA
+_WITHOUT_HEADERS: Final = pa.schema([f for f in WIRE_SCHEMA if f.name != "headers"])
+_WITH_HEADERS_MESSAGE: Final = _WITH_HEADERS.serialize().to_pybytes()
+_WITHOUT_HEADERS_MESSAGE: Final = _WITHOUT_HEADERS.serialize().to_pybytes()
+_END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_ARROW_TAG: Final = field_tag(log_pb2.ProduceRequest, "arrow")
+_IPC_STREAM_TAG: Final = field_tag(log_pb2.ArrowRecords, "ipc_stream")
+
+_HEADER_FIELDS: Final = [HEADERS_TYPE.value_type.field(i) for i in range(2)]
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """A run of records of one topic, ready for the wire.
+
+    Attributes:
+        message: One encapsulated Arrow IPC record batch.
+        size: Bytes that count for a request's limit: unpacked, since the gateway limits that too.
+        layout: The encapsulated schema message; pieces of one request share it.
+        ranges: (partition, row count), in row order.
+        row_count: Rows of all ranges.
+        memory_bytes: What it holds of `buffer.memory`.
+        created_at, deadline: Monotonic seconds, of its oldest record.
+        alone: Travels in a request of its own.
+        ready: Does not wait for `linger.ms`.
+        sent, done: Kept by TopicQueue.
+        receipts: The records that asked for a report.
+        promise, part_index: Set for a part of a `produce_batch`.
+    """
+
+    message: pa.Buffer
+    layout: bytes
+    ranges: tuple[tuple[int, int], ...]
+    row_count: int
+    memory_bytes: int
+    created_at: float
+    deadline: float
+    number: int = 0
+    size: int = 0
+    alone: bool = False
+    ready: bool = False
+    sent: bool = False
+    done: bool = False
+    receipts: Receipts | None = None
+    promise: BatchPromise | None = None
+    part_index: int = 0
+
+    def __post_init__(self) -> None:
+        self.size = max(self.message.size, self.memory_bytes)
+
+
+def order_by_partition(
+    partitions: npt.NDArray[np.int32] | int, row_count: int
+) -> tuple[npt.NDArray[np.int64] | None, tuple[tuple[int, int], ...]]:
+    """The stable order of rows by partition, and the (partition, row count) ranges of that order.
+
+    The order is None when the rows are in order already. One partition for all may be given as int.
+    """
+    if isinstance(partitions, int):
+        return None, ((partitions, row_count),)
+    counts = np.bincount(partitions)
+    used = np.flatnonzero(counts)
+    ranges = tuple(zip(used.tolist(), counts[used].tolist(), strict=True))
+    if len(ranges) == 1 or bool((partitions[1:] >= partitions[:-1]).all()):
+        return None, ranges
+    # NumPy sorts 16-bit numbers by radix, several times as fast.
+    return np.argsort(partitions.astype(np.uint16), kind="stable"), ranges
+
+
+def serialise(
+    keys: pa.Array,
+    values: pa.Array,
+    headers: pa.Array | None,
+    timestamps_ms: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64] | None,
+    compression: str | None,
+) -> tuple[pa.Buffer, bytes]:
+    """The columns, in `order`, as one record batch message, and the schema message that fits."""
+    timestamps = pa.array(timestamps_ms).view(TIMESTAMP_TYPE)
+    if headers is None:
+        columns = [keys, values, timestamps]
+        schema, layout = _WITHOUT_HEADERS, _WITHOUT_HEADERS_MESSAGE
+    else:
+        columns = [keys, values, headers, timestamps]
+        schema, layout = _WITH_HEADERS, _WITH_HEADERS_MESSAGE
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    if order is not None:
+        batch = batch.take(pa.array(order))
+    if compression is None:
+        return batch.serialize(), layout
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        writer.write_batch(batch)
+    stream = sink.getvalue()
+    # The stream is the schema message, the batch, and the end mark.
+    return stream.slice(len(layout), stream.size - len(layout) - len(_END_OF_STREAM)), layout
+
+
+def headers_column(
+    rows: Sequence[int], headers: Sequence[Sequence[tuple[str, bytes | None]]], row_count: int
+) -> pa.Array:
+    """The `headers` column in which only `rows` (ascending) have any; the others are null."""
+    counts = np.zeros(row_count, dtype=np.int32)
+    counts[list(rows)] = [len(one) for one in headers]
+    offsets = np.zeros(row_count + 1, dtype=np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    present = np.zeros(row_count, dtype=bool)
+    present[list(rows)] = True
+    entries = pa.StructArray.from_arrays(
+        [
+            pa.array([key for one in headers for key, _ in one], type=pa.string()),
+            pa.array([value for one in headers for _, value in one], type=pa.binary()),
+        ],
+        fields=_HEADER_FIELDS,
+    )
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), entries, type=HEADERS_TYPE, mask=pa.array(~present)
+    )
+
+
+class Outgoing(NamedTuple):
+    """A request as it goes out once: what is done to it later does not reach what was handed on."""
+
+    topic: str
+    correlation_id: int
+    resume: bool
+    pieces: tuple[Piece, ...]
+    numbers: Numbers | None
+
+    @classmethod
+    def of(cls, request: Request[Piece], topic: str) -> Self:
+        """The request as it is now."""
+        return cls(
+            topic, request.correlation_id, request.resume, tuple(request.pieces), request.numbers
+        )
+
+
+def encode_request(request: Outgoing, acks: log_pb2.Acks) -> bytes:
+    """The bytes of the ProduceRequest message.
+
+    The payload is put together by hand, in one copy; protobuf would make three more.
+    """
+    ranges = []
+    first_row = 0
+    for piece in request.pieces:
+        for partition, row_count in piece.ranges:
+            ranges.append(
+                log_pb2.PartitionRange(
+                    partition=partition, first_row=first_row, row_count=row_count
+                )
+            )
+            first_row += row_count
+    head = log_pb2.ProduceRequest(
+        correlation_id=request.correlation_id,
+        topic=request.topic,
+        acks=acks,
+        resume=request.resume,
+    )
+    if request.numbers is not None:
+        head.producer_id, head.producer_epoch = request.numbers.identity
+        for one, base_sequence in zip(ranges, request.numbers.base_sequences, strict=True):
+            one.base_sequence = base_sequence
+    tail = log_pb2.ArrowRecords(ranges=ranges).SerializeToString()
+    layout = request.pieces[0].layout
+    messages = [piece.message for piece in request.pieces]
+    stream_bytes = len(layout) + sum(m.size for m in messages) + len(_END_OF_STREAM)
+    stream_head = _IPC_STREAM_TAG + varint(stream_bytes)
+    arrow_bytes = len(stream_head) + stream_bytes + len(tail)
+    return b"".join(
+        [
+            head.SerializeToString(),
+            _ARROW_TAG,
+            varint(arrow_bytes),
+            stream_head,
+            layout,
+            *messages,
+            _END_OF_STREAM,
+            tail,
+        ]
+    )
+
+
+#: A piece that left: the base offset of each of its ranges, the table version, or the error.
+PieceOutcome = tuple[Piece, Sequence[int] | None, int, MainstemError | None]
+
+
+def accepted(
+    topic: str, request: Request[Piece], answer: log_pb2.ProduceResponse
+) -> list[PieceOutcome]:
+    """The base offset of each range of each piece, out of one base offset a partition.
+
+    An offset is -1 where the gateway does not tell it.
+    """
+    following = {result.partition: result.base_offset for result in answer.results}
+    outcomes: list[PieceOutcome] = []
+    for piece in request.pieces:
+        base_offsets = []
+        missing = None
+        for partition, row_count in piece.ranges:
+            base = following.get(partition)
+            if base is None:
+                missing = partition
+                break
+            base_offsets.append(base)
+            if base >= 0:
+                following[partition] = base + row_count
+        if piece.done:
+            continue
+        piece.done = True
+        if missing is None:
+            outcomes.append((piece, base_offsets, answer.table_version, None))
+        else:
+            error = InternalError(
+                f"the gateway accepted a request of topic {topic} without an offset for "
+                f"partition {missing}; the records may be in the log"
+            )
+            outcomes.append((piece, None, -1, error))
+    return outcomes
+
+
+def failed(failures: list[Failure[Piece]]) -> list[PieceOutcome]:
+    """What failed, each with its own error."""
+    return [(piece, None, -1, error) for piece, error in failures]

@@ -1,0 +1,371 @@
+"""The synchronous producer, in the shape of confluent-kafka's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from mainstem.client.producer.accumulator import FULL, Headers, record_bytes
+from mainstem.client.producer.batches import append_batch
+from mainstem.client.producer.delivery import DeliveryCallback, Waiter
+from mainstem.client.producer.engine import Engine
+from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES
+from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
+from mainstem.errors import InvalidRecordError, MainstemError
+from mainstem.limits import TIMESTAMP_MS_MAX
+
+#: What a key or a value may be given as; str becomes UTF-8.
+BytesLike = bytes | bytearray | memoryview | str
+
+#: What headers may be given as.
+HeadersLike = Mapping[str, BytesLike | None] | Iterable[tuple[str, BytesLike | None]]
+
+
+class Producer:
+    """Sends records to topics. Thread-safe; share one between threads, make one a process.
+
+    Records are buffered by topic and sent in batches, in order a partition. A record is delivered
+    when the gateway has acknowledged it (`acks`). What was not acknowledged is sent again for
+    `delivery.timeout.ms`, over restarts of the gateway too, and stored once (`enable.idempotence`).
+
+    Nothing is dropped in silence. A record that cannot be delivered is told to its `on_delivery` or
+    its future; without either it is logged, and the next `flush()` or `close()` raises. Close the
+    producer, or use it as a context manager: a program that ends without that loses what is
+    buffered.
+
+    Args:
+        config: Settings by Kafka's names; `bootstrap.servers` is needed. docs/reference/client.md.
+
+    Raises:
+        ConfigError: A setting is unknown, unsupported or out of range.
+
+    Example:
+        >>> with Producer({"bootstrap.servers": "127.0.0.1:9490"}) as producer:
+        ...     producer.produce("flights", b'{"dep": 517}', key="UA")
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._engine = Engine(config)
+        # The engine empties this very dict when it closes or the process forks.
+        self._topics = self._engine.topics
+        self._places = not isinstance(self._engine.settings.partitioner, str)
+
+    def produce(
+        self,
+        topic: str,
+        value: BytesLike | None = None,
+        key: BytesLike | None = None,
+        partition: int = -1,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int | None = None,
+        headers: HeadersLike | None = None,
+        *,
+        callback: DeliveryCallback | None = None,
+    ) -> None:
+        """Queues one record. Waits only for metadata of a new topic and for room in buffer.memory.
+
+        Args:
+            topic: The topic's name.
+            value: The record's content; str becomes UTF-8. None is stored as null, not as empty.
+            key: Like `value`. Records with the same key go to the same partition.
+            partition: From 0; -1: the partitioner chooses.
+            on_delivery: Called as `on_delivery(error, metadata)` by poll(), flush() or close(), in
+                the thread that calls these. `error` is None on success; on failure the metadata's
+                offset is -1.
+            timestamp: Milliseconds since 1970-01-01 UTC; None or 0: now.
+            headers: (name, value) pairs in order, names may repeat; or a dict.
+            callback: The same as `on_delivery`, as in confluent-kafka.
+
+        Raises:
+            TypeError: A value has a type that is not named above.
+            UnknownTopicError: The topic does not exist.
+            UnknownPartitionError: The topic has no such partition.
+            RecordTooLargeError: The record is larger than max.request.size.
+            InvalidRecordError: The timestamp is negative or beyond the year 9999.
+            QueueFullError: (a BufferError) There was no room within max.block.ms. Nothing was
+                queued; poll() or wait, and try again.
+            GatewayUnavailableError: No gateway told within max.block.ms where the topic is.
+            ProducerClosedError: close() was called, or this is a forked child.
+            ProducerFencedError: Another producer goes on in this one's place. So does every other
+                call but poll() and close().
+        """
+        buffer = self._topics.get(topic)
+        if buffer is None:
+            buffer = self._engine.open(topic)
+        if type(value) is bytes:
+            size = len(value) + RECORD_OVERHEAD_BYTES
+        else:
+            value = to_bytes(value, "value")
+            size = record_bytes(value, None, None)
+        if key is not None:
+            if type(key) is not bytes:
+                key = to_bytes(key, "key")
+            size += len(key)  # type: ignore[arg-type]
+        if timestamp or headers or partition != -1 or self._places or callback:
+            on_delivery = on_delivery or callback
+            self._append_special(topic, value, key, partition, on_delivery, timestamp, headers)
+            return
+        code = buffer.append(value, key, size, -1, on_delivery)
+        if code:
+            while code == FULL:
+                buffer = self._engine.make_room(buffer, size)
+                code = buffer.append(value, key, size, -1, on_delivery)
+            if code:
+                self._engine.look(buffer)
+
+    def send(
+        self,
+        topic: str,
+        value: BytesLike | None = None,
+        key: BytesLike | None = None,
+        partition: int = -1,
+        timestamp: int | None = None,
+        headers: HeadersLike | None = None,
+    ) -> Future[RecordMetadata]:
+        """`produce`, with a future of the record's metadata in place of a callback.
+
+        The future ends in a thread of the client, without poll(); a function given to its
+        `add_done_callback` runs there and must not wait for the producer. It cannot be cancelled.
+
+        Raises:
+            As `produce`. What goes wrong later is the future's exception: DeliveryTimeoutError, or
+            what the gateway said.
+        """
+        future: Future[RecordMetadata] = Future()
+        future.set_running_or_notify_cancel()
+        self._append_special(topic, value, key, partition, future, timestamp, headers)
+        return future
+
+    def produce_batch(self, topic: str, batch: pa.RecordBatch) -> Future[BatchMetadata]:
+        """Queues all rows of a batch, or none: the fastest way in.
+
+        Rows keep their order within each partition. A batch that fits into max.request.size is one
+        atomic append; a larger one goes in parts, each of them atomic.
+
+        Args:
+            topic: The topic's name.
+            batch: Columns `value` and, if wanted, `key` (binary or string), `headers`
+                (list<struct<key: string, value: binary>>), `timestamp` (timestamp or int64 ms;
+                null: now), and `partition` (int32; null or -1: the partitioner chooses).
+
+        Returns:
+            A future as of `send`. When it fails, parts that were sent may be in the log.
+
+        Raises:
+            As `produce`, and InvalidRecordError for a wrong column; QueueFullError for a batch
+            larger than buffer.memory.
+        """
+        return append_batch(self._engine, topic, batch)
+
+    def poll(self, timeout: float | None = 0) -> int:
+        """Calls the `on_delivery` of records that have ended.
+
+        Args:
+            timeout: Seconds to wait for the first; 0: do not wait; None or negative: without end.
+
+        Returns:
+            How many were called. An exception from one of them comes out of here; the others stay
+            for the next call.
+        """
+        return self._engine.poll(timeout)
+
+    def flush(self, timeout: float | None = None) -> int:
+        """Sends everything at once and waits until what was produced before this call has ended.
+
+        Calls `on_delivery` as poll() does.
+
+        Args:
+            timeout: Seconds; None or negative: until all has ended, which delivery.timeout.ms
+                bounds.
+
+        Returns:
+            How many records have not ended, or wait for their report to be served: 0: all done.
+
+        Raises:
+            MainstemError: Since the last call, records without callback or future failed; its class
+                is that of the first failure, the fact `record_count` says how many.
+        """
+        return self._engine.flush(timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flushes, then ends threads and connections. Calling it again does nothing.
+
+        Args:
+            timeout: Seconds for the flush; what is left after that fails with
+                ProducerClosedError. None or negative: until all has ended.
+
+        Raises:
+            MainstemError: As `flush`. The producer is closed all the same.
+        """
+        self._engine.close(timeout)
+
+    def list_topics(self, timeout: float = 30.0) -> dict[str, TopicMetadata]:
+        """Every topic, by name.
+
+        Args:
+            timeout: Seconds for each gateway that is asked.
+
+        Raises:
+            GatewayUnavailableError: No gateway answered.
+        """
+        return self._engine.all_topics(timeout)
+
+    def partitions_for(self, topic: str) -> int:
+        """How many partitions the topic has: 0 to this number less one exist.
+
+        Raises:
+            UnknownTopicError, GatewayUnavailableError: As `produce`.
+        """
+        return self._engine.open(topic).info.partition_count
+
+    def __len__(self) -> int:
+        """Records that have not ended, and reports that wait for poll()."""
+        return self._engine.pending_count()
+
+    def __bool__(self) -> bool:
+        """True: a producer without records is still a producer."""
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes. While another exception is on its way, undelivered records are only logged."""
+        if kind is None:
+            self.close()
+        else:
+            with contextlib.suppress(MainstemError):
+                self.close()
+
+    def _append_special(
+        self,
+        topic: str,
+        value: BytesLike | None,
+        key: BytesLike | None,
+        partition: int,
+        waiter: Waiter | None,
+        timestamp: int | None,
+        headers: HeadersLike | None,
+    ) -> None:
+        append_record(
+            self._engine,
+            topic,
+            to_bytes(value, "value"),
+            to_bytes(key, "key"),
+            partition,
+            waiter,
+            check_timestamp(timestamp),
+            to_headers(headers),
+        )
+
+
+def append_record(
+    engine: Engine,
+    topic: str,
+    value: bytes | None,
+    key: bytes | None,
+    partition: int,
+    waiter: Waiter | None,
+    timestamp_ms: int | None,
+    headers: Headers | None,
+    *,
+    blocking: bool = True,
+) -> None:
+    """Queues one record, with everything that a record may have.
+
+    Raises:
+        WouldBlock: Not `blocking`, and it would have to wait; nothing was queued.
+    """
+    buffer = engine.topics.get(topic)
+    if buffer is None:
+        buffer = engine.open(topic, blocking=blocking)
+    if partition == -1:
+        partition = engine.place(buffer, key, blocking=blocking)
+    else:
+        if type(partition) is not int:
+            raise TypeError(f"partition is a {type(partition).__name__}; it must be an int")
+        engine.check_partition(buffer, partition, blocking=blocking)
+    size = record_bytes(value, key, headers)
+    while True:
+        code = buffer.append(value, key, size, partition, waiter, timestamp_ms, headers)
+        if code != FULL:
+            break
+        buffer = engine.make_room(buffer, size, blocking=blocking)
+    if code:
+        engine.look(buffer)
+
+
+def to_bytes(value: object, what: str) -> bytes | None:
+    """A key or value as bytes.
+
+    Raises:
+        TypeError: It is none of bytes, bytearray, memoryview, str and None.
+    """
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(
+        f"the {what} is a {type(value).__name__}; it must be bytes, str or None: serialise it first"
+    )
+
+
+def check_timestamp(timestamp: object) -> int | None:
+    """A timestamp in milliseconds; None for now.
+
+    Raises:
+        TypeError: It is no int.
+        InvalidRecordError: It is negative or beyond the year 9999.
+    """
+    if timestamp is None:
+        return None
+    if type(timestamp) is not int:
+        raise TypeError(
+            f"the timestamp is a {type(timestamp).__name__}; it must be an int, "
+            "milliseconds since 1970-01-01 UTC"
+        )
+    if not 0 <= timestamp <= TIMESTAMP_MS_MAX:
+        raise InvalidRecordError(
+            f"the timestamp is {timestamp} ms; it must be 0 to {TIMESTAMP_MS_MAX} ms since "
+            "1970-01-01 UTC (the end of the year 9999), not microseconds or nanoseconds",
+            timestamp_ms=timestamp,
+        )
+    return timestamp
+
+
+def to_headers(headers: object) -> Headers | None:
+    """Headers as (name, bytes or None) pairs; None when there are none.
+
+    Raises:
+        TypeError: A name is no str, or a value neither bytes, str nor None.
+    """
+    if not headers:
+        return None
+    if isinstance(headers, Mapping):
+        headers = headers.items()
+    if not isinstance(headers, Iterable):
+        raise TypeError(
+            f"headers is a {type(headers).__name__}; it must be a list of (str, bytes) or a dict"
+        )
+    found: Headers = []
+    for pair in headers:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"a header is {pair!r}; it must be a pair of name and value")
+        name, value = pair
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name is a {type(name).__name__}; it must be a str")
+        name.encode()  # a lone surrogate is refused here, not when its batch is made
+        found.append((name, to_bytes(value, f"value of header {name!r}")))
+    return found or None

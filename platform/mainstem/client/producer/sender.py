@@ -1,0 +1,498 @@
+"""Moves pieces to the leaders and answers back: the I/O around the pure TopicQueue.
+
+Three kinds of threads come here. Callers of produce() send what they have just filled. Each
+stream's receiving thread sends on when an answer makes room. One background thread looks after
+what is overdue: lingering records, retries, timeouts, old metadata. All share one lock; nobody
+takes a topic's lock while holding it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from mainstem.client.channels import Channels
+from mainstem.client.metadata import MetadataClient, TopicAnswer
+from mainstem.client.producer.accumulator import TopicBuffer
+from mainstem.client.producer.budget import Budget
+from mainstem.client.producer.connection import Link, ProduceStream
+from mainstem.client.producer.pieces import Piece, PieceOutcome, accepted, failed
+from mainstem.client.producer.queue import Failure, QueuePolicy, backoff_s
+from mainstem.client.producer.sequences import (
+    IdentityKeeper,
+)
+from mainstem.client.producer.settings import ProducerSettings
+from mainstem.client.results import ProducerIdentity, TopicMetadata
+from mainstem.errors import MainstemError, OutcomeUnknownError, UnknownTopicError
+from mainstem.protocol import error_from_message
+from mainstem.protocol.v1 import log_pb2
+
+_log = logging.getLogger("mainstem.client")
+
+#: Records that linger are made a piece after this even when no request of their topic may go out,
+#: so that they expire.
+_CUT_AFTER_S = 1.0
+
+#: The background thread looks at everything at least so often.
+_LOOK_EVERY_S = 10.0
+
+#: Threads end at once when they are told to; one that does not is left behind as a daemon.
+_JOIN_S = 5.0
+
+#: `complete(topic, piece, base_offsets, table_version, error)`: a piece left; called unlocked.
+Complete = Callable[[TopicBuffer, Piece, Sequence[int] | None, int, MainstemError | None], None]
+
+
+class Sender:
+    """Sends the pieces of all topics of one producer.
+
+    Attributes:
+        lock: Guards everything here, and the engine's accounts.
+        progress: Notified when a piece left: flush(), poll() and a full produce() wait for it.
+        topics: Every topic that was used.
+        undone: The pieces that were enqueued and have not left, by number, oldest first.
+        budget: The account of buffer.memory.
+    """
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        policy: QueuePolicy,
+        channels: Channels,
+        metadata: MetadataClient,
+        complete: Complete,
+        clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.progress = threading.Condition(self.lock)
+        self.topics: dict[str, TopicBuffer] = {}
+        self.undone: dict[int, Piece] = {}
+        self.budget = Budget(settings.buffer_memory)
+        self._wake = threading.Condition(self.lock)
+        self._planned = 0.0
+        self._settings = settings
+        self._policy = policy
+        self._channels = channels
+        self._metadata = metadata
+        self._complete = complete
+        self._clock = clock
+        self._rng = rng
+        self._identity = IdentityKeeper()
+        self._links: dict[str, Link] = {}
+        self._active: dict[TopicBuffer, None] = {}
+        self._last_number = 0
+        self._ready_before = 0
+        self._request_timeout_s = settings.request_timeout_ms / 1000
+        self._metadata_age_s = settings.metadata_max_age_ms / 1000
+        self._refresh_at = clock() + self._metadata_age_s
+        self._refreshing = False
+        self._stopped = False
+        self._compression = (
+            grpc.Compression.Gzip
+            if settings.compression_type == "gzip"
+            else grpc.Compression.NoCompression
+        )
+        self._thread = threading.Thread(target=self._run, name="mainstem-producer", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------ called by producing threads
+
+    def cut(self, topic: TopicBuffer, *, ready: bool) -> None:
+        """Makes a piece of the open records and queues it; the caller holds the topic's lock."""
+        if not topic.created_at:
+            topic.created_at = self._clock()
+        piece = topic.cut(ready=ready)
+        unused = topic.reserved - piece.memory_bytes
+        topic.reserved = 0
+        topic.limit = min(topic.limit, 0)
+        with self.lock:
+            self.budget.release(unused)
+        self.enqueue(topic, piece)
+
+    def enqueue(self, topic: TopicBuffer, piece: Piece) -> None:
+        """Queues a piece; the caller holds the topic's lock, which keeps the order."""
+        with self.lock:
+            self._last_number += 1
+            piece.number = self._last_number
+            self.undone[piece.number] = piece
+            topic.queue.add(piece)
+            self._active[topic] = None
+            self._plan(min(piece.deadline, piece.created_at + self._policy.linger_s))
+
+    def pump(self) -> None:
+        """Sends what may be sent now."""
+        now = self._clock()
+        with self.lock:
+            self._pump(now)
+
+    def mark_ready(self) -> int:
+        """What was enqueued so far no longer waits for linger.ms; returns the number after it."""
+        now = self._clock()
+        with self.lock:
+            self._ready_before = self._last_number + 1
+            self._pump(now)
+            return self._ready_before
+
+    def prepare(self) -> None:
+        """Asks for a producer id already, if there is none: a topic is about to be used."""
+        now = self._clock()
+        with self.lock:
+            if self._settings.idempotent and self._identity.current is None:
+                self._identity.wanted = True
+                self._plan(max(now, self._identity.retry_at))
+
+    def may_go_out(self, topic: TopicBuffer) -> bool:
+        """Whether a request of the topic could go out now. A guess without the lock."""
+        if topic.queue.waiting or topic.queue.retrying:
+            return False
+        link = self._links.get(topic.info.leader)
+        return link is None or (
+            self._may_send(topic) and self._opens_at(topic, link) <= self._clock()
+        )
+
+    def _may_send(self, topic: TopicBuffer) -> bool:
+        """Whether fewer requests of the topic are in flight than may be."""
+        return len(topic.queue.in_flight) < self._settings.max_in_flight
+
+    @staticmethod
+    def _opens_at(topic: TopicBuffer, link: Link) -> float:
+        """When a small request of the topic may go out; monotonic seconds."""
+        return max(link.retry_at, topic.lane.next_at) if topic.queue.in_flight else link.retry_at
+
+    def wake_by(self, at: float) -> None:
+        """Makes the background thread look at the latest at `at` (monotonic seconds)."""
+        if at < self._planned:
+            with self.lock:
+                self._plan(at)
+
+    def abandon(self, error: MainstemError) -> None:
+        """Fails everything that has not left."""
+        with self.lock:
+            lost = [(t, t.queue.abandon(error)) for t in self.topics.values()]
+            for link in self._links.values():
+                link.in_flight.clear()
+            self._active.clear()
+        for topic, failures in lost:
+            self._report(topic, failed(failures))
+
+    def stop(self) -> None:
+        """Ends threads and connections. What is still queued is lost: abandon() it first."""
+        with self.lock:
+            self._stopped = True
+            self._wake.notify_all()
+            self.progress.notify_all()
+            streams = [link.stream for link in self._links.values() if link.stream is not None]
+            for link in self._links.values():
+                link.stream = None
+        for stream in streams:
+            stream.cancel()
+        for stream in streams:
+            stream.join(_JOIN_S)
+        if self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_S)
+        self._channels.close()
+
+    # -------------------------------------------------------------------------- sending (lock held)
+
+    def _pump(self, now: float) -> None:
+        """Sends what every topic may send now."""
+        sent = True
+        while sent and self._active:
+            sent = False
+            for topic in list(self._active):
+                if self._send_one(topic, now):
+                    sent = True
+
+    def _send_one(self, topic: TopicBuffer, now: float) -> bool:
+        link = self._link(topic.info.leader)
+        if self._stopped or not self._may_send(topic) or now < link.retry_at:
+            return False
+        opens_at = self._opens_at(topic, link)
+        if now < opens_at and not topic.queue.is_pressing(self._ready_before):
+            self._plan(opens_at)
+            return False
+        identity = self._identity.current
+        request = topic.queue.take(now, link.token, link.next_id, self._ready_before, identity)
+        if request is None:
+            self._want_identity(topic, now)
+            return False
+        link.next_id += 1
+        link.in_flight[request.correlation_id] = topic
+        topic.lane.sent(now, self._settings.max_in_flight)
+        if link.stream is None:
+            link.stream = ProduceStream(
+                self._channels.get(link.address),
+                self._settings.acks,
+                self._compression,
+                functools.partial(self._on_answer, link),
+                functools.partial(self._on_end, link),
+                f"mainstem-producer {link.address}",
+            )
+        link.stream.send(topic, request)
+        if not topic.queue.sendable:
+            del self._active[topic]
+        self._plan(now + self._request_timeout_s)
+        return True
+
+    def _want_identity(self, topic: TopicBuffer, now: float) -> None:
+        """Has the background thread ask for a producer id, if the topic waits for one."""
+        keeper = self._identity
+        if not keeper.wanted and topic.queue.wants_identity(keeper.current):
+            keeper.wanted = True
+            self._plan(max(now, keeper.retry_at))
+
+    def _link(self, address: str) -> Link:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = Link(address)
+        return link
+
+    def _break(
+        self, link: Link, error: MainstemError, now: float
+    ) -> list[tuple[TopicBuffer, list[Failure[Piece]]]]:
+        """The link's stream is over: puts back what was unanswered, and waits before the next."""
+        topics = dict.fromkeys(link.in_flight.values())
+        token, link.token = link.token, object()
+        link.stream = None
+        link.in_flight.clear()
+        wait_s = backoff_s(self._policy, link.failures, self._rng.random())
+        link.retry_at = now + max(wait_s, error.retry_delay_ms / 1000)
+        link.failures += 1
+        if topics or link.failures > 1:
+            level = logging.WARNING if link.failures == 1 else logging.DEBUG
+            _log.log(level, "the stream to %s broke, trying again: %s", link.address, error)
+        failures = []
+        for topic in topics:
+            failures.append((topic, topic.queue.broken(token, error)))
+            if topic.queue.sendable:
+                self._active[topic] = None
+        # The leader may have moved.
+        self._refresh_at = min(self._refresh_at, now)
+        self._plan(now)
+        return failures
+
+    # ------------------------------------------------------------------------ the streams' threads
+
+    def _on_answer(
+        self, link: Link, stream: ProduceStream, answer: log_pb2.ProduceResponse
+    ) -> None:
+        now = self._clock()
+        with self.lock:
+            if link.stream is not stream:
+                return
+            topic = link.in_flight.pop(answer.correlation_id, None)
+            if topic is None:
+                _log.error(
+                    "%s answered an unknown request: %d", link.address, answer.correlation_id
+                )
+                return
+            link.failures = 0
+            sent_at = topic.queue.in_flight[answer.correlation_id].sent_at
+            topic.lane.answered(now - sent_at, answer.table_version)
+            if answer.HasField("error"):
+                outcomes = self._on_refusal(topic, answer, now)
+            else:
+                outcomes = accepted(topic.name, topic.queue.answered(answer.correlation_id), answer)
+            if topic.queue.sendable:
+                self._active[topic] = None
+            self._pump(now)
+        self._report(topic, outcomes)
+        self._cut_overdue(now)
+
+    def _on_refusal(
+        self, topic: TopicBuffer, answer: log_pb2.ProduceResponse, now: float
+    ) -> list[PieceOutcome]:
+        error = error_from_message(answer.error)
+        # The wire's word counts: a newer gateway may have codes that this client does not know.
+        retriable = answer.error.retriable or error.retriable
+        failures = topic.queue.refused(answer.correlation_id, error, now, retriable=retriable)
+        _log.debug("a request of topic %s was refused: %s", topic.name, error)
+        if error.code == "NOT_LEADER":
+            self._refresh_at = min(self._refresh_at, now)
+        self._plan(now)
+        return failed(failures)
+
+    def _on_end(self, link: Link, stream: ProduceStream, error: MainstemError) -> None:
+        now = self._clock()
+        with self.lock:
+            if link.stream is not stream or self._stopped:
+                return
+            broken = self._break(link, error, now)
+        for topic, failures in broken:
+            self._report(topic, failed(failures))
+
+    def _report(self, topic: TopicBuffer, outcomes: list[PieceOutcome]) -> None:
+        """Hands on what left; called without a lock."""
+        for piece, base_offsets, table_version, error in outcomes:
+            if isinstance(error, UnknownTopicError):
+                self.mark_stale(topic)
+            self._complete(topic, piece, base_offsets, table_version, error)
+
+    def mark_stale(self, topic: TopicBuffer) -> None:
+        """The next record of the topic asks the gateway again whether it exists."""
+        with topic.lock:
+            topic.stale = True
+            topic.limit = -1
+
+    # -------------------------------------------------------------------------- background thread
+
+    def _plan(self, at: float) -> None:
+        if at < self._planned:
+            self._planned = at
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self.lock:
+                if self._stopped:
+                    return
+                now = self._clock()
+                self._planned = self._next_look(now)
+                if self._planned > now:
+                    self._wake.wait(self._planned - now)
+                if self._stopped:
+                    return
+                # While it is awake, nobody needs to wake it.
+                self._planned = 0.0
+            try:
+                self._look()
+            except Exception:
+                _log.exception("the producer's background thread failed, and goes on")
+                threading.Event().wait(_CUT_AFTER_S)
+
+    def _next_look(self, now: float) -> float:
+        at = now + _LOOK_EVERY_S
+        if not self._refreshing and self.topics:
+            at = min(at, self._refresh_at)
+        at = min(at, self._identity.next_call())
+        for topic in self.topics.values():
+            queue = topic.queue
+            link = self._link(topic.info.leader)
+            may_send = self._may_send(topic)
+            opens_at = self._opens_at(topic, link)
+            if topic.created_at:
+                at = min(at, topic.created_at + _CUT_AFTER_S)
+                # Behind what waits already they would only wait, too.
+                if may_send and not queue.sendable:
+                    at = min(at, max(topic.created_at + self._policy.linger_s, opens_at))
+            if queue.idle:
+                continue
+            at = min(at, queue.next_deadline())
+            if may_send:
+                at = min(at, max(queue.next_send(self._identity.current), opens_at))
+        for link in self._links.values():
+            for correlation_id, topic in link.in_flight.items():
+                sent_at = topic.queue.in_flight[correlation_id].sent_at
+                at = min(at, sent_at + self._request_timeout_s)
+                break
+        # Waking up for something that turns out to be blocked must not become a busy loop.
+        return max(at, now + 0.0005)
+
+    def _look(self) -> None:
+        now = self._clock()
+        broken = []
+        streams = []
+        with self.lock:
+            expired = [(topic, topic.queue.expire(now)) for topic in self.topics.values()]
+            for link in self._links.values():
+                oldest = next(iter(link.in_flight.items()), None)
+                if oldest is None or link.stream is None:
+                    continue
+                sent_at = oldest[1].queue.in_flight[oldest[0]].sent_at
+                if now - sent_at >= self._request_timeout_s:
+                    streams.append(link.stream)
+                    broken += self._break(link, self._no_answer(link), now)
+            for topic in list(self._active):
+                if not topic.queue.sendable:
+                    del self._active[topic]
+            self._pump(now)
+            refresh = now >= self._refresh_at and not self._refreshing and bool(self.topics)
+            if refresh:
+                self._refreshing = True
+            names = list(self.topics)
+            ask = self._identity.begin(now)
+        for stream in streams:
+            stream.cancel()
+        for topic, failures in expired + broken:
+            self._report(topic, failed(failures))
+        self._cut_overdue(now)
+        if refresh:
+            self._metadata.refresh(names, self._request_timeout_s, self._refreshed)
+        if ask:
+            self._metadata.init_producer(self._request_timeout_s, self._identified)
+
+    def _no_answer(self, link: Link) -> MainstemError:
+        return OutcomeUnknownError(
+            f"{link.address} did not answer within request.timeout.ms "
+            f"({self._settings.request_timeout_ms} ms)"
+        )
+
+    def _cut_overdue(self, now: float) -> None:
+        """Makes pieces of records that have waited for linger.ms, where their request could go."""
+        cut = False
+        for topic in list(self.topics.values()):
+            created_at = topic.created_at
+            if not created_at or now - created_at < self._policy.linger_s:
+                continue
+            if now - created_at < _CUT_AFTER_S and not self.may_go_out(topic):
+                continue
+            with topic.lock:
+                if topic.values and topic.created_at == created_at:
+                    self.cut(topic, ready=True)
+                    cut = True
+        if cut:
+            self.pump()
+
+    def _identified(self, answer: ProducerIdentity | MainstemError) -> None:
+        """Takes over a producer id; called by one of gRPC's threads."""
+        now = self._clock()
+        lost = []
+        with self.lock:
+            if self._stopped:
+                return
+            keeper = self._identity
+            if isinstance(answer, ProducerIdentity):
+                keeper.given(answer)
+                self._pump(now)
+            else:
+                wait_s = backoff_s(self._policy, keeper.failures, self._rng.random())
+                keeper.failed(now, max(wait_s, answer.retry_delay_ms / 1000))
+                for topic in self.topics.values():
+                    if not topic.queue.wants_identity(keeper.current):
+                        continue
+                    topic.queue.last_error = answer
+                    if not answer.retriable:
+                        lost.append((topic, topic.queue.abandon(answer)))
+                # After an error that no retry cures, the next topic that needs an id asks again.
+                keeper.wanted = answer.retriable
+            self._plan(now)
+        _log.debug("asked for a producer id: %s", answer)
+        for topic, failures in lost:
+            self._report(topic, failed(failures))
+
+    def _refreshed(self, answers: dict[str, TopicAnswer]) -> None:
+        """Takes over new metadata; called by one of gRPC's threads."""
+        gone = []
+        now = self._clock()
+        with self.lock:
+            self._refreshing = False
+            wait_s = self._metadata_age_s if answers else self._policy.backoff_max_s
+            self._refresh_at = now + wait_s
+            for name, answer in answers.items():
+                topic = self.topics.get(name)
+                if topic is None:
+                    continue
+                if isinstance(answer, TopicMetadata):
+                    topic.info = answer
+                elif isinstance(answer, UnknownTopicError):
+                    gone.append(topic)
+            self._pump(now)
+            self._plan(now)
+        for topic in gone:
+            self.mark_stale(topic)

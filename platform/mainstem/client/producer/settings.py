@@ -1,0 +1,446 @@
+"""The producer's settings: Kafka's names, our defaults, and why one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Self, cast
+
+from mainstem.client.settings import TLS_REASON, config_error, parse_servers, refuse_setting
+from mainstem.config import (
+    ConfigKey,
+    ConfigValue,
+    keys_by_name,
+    nearest_name,
+    parse_value,
+)
+from mainstem.errors import ConfigError, InvalidConfigError
+from mainstem.limits import IN_FLIGHT_BATCHES_MAX, MIB
+from mainstem.protocol.v1 import log_pb2
+
+#: Places a record: `partitioner(key, partition_count) -> partition`, called inside `produce()`.
+Partitioner = Callable[[bytes | None, int], int]
+
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+
+
+def _ms(name: str, default: int, doc: str, minimum: int = 0) -> ConfigKey:
+    return ConfigKey(name, "int", default, doc, unit="ms", minimum=minimum, maximum=_INT_MAX)
+
+
+#: Every setting of `Producer` and `AsyncProducer`, by name.
+PRODUCER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
+    (
+        ConfigKey(
+            "bootstrap.servers",
+            "str",
+            "",
+            "Gateways to ask first, host:port, with commas between. One that answers is enough. "
+            "There is no default. Kafka: bootstrap.servers.",
+        ),
+        ConfigKey(
+            "acks",
+            "enum",
+            "all",
+            "When a record counts as delivered: 0, when the gateway has read it (no offset is "
+            "reported); 1, when it is in the write-ahead log of the gateway that leads the topic "
+            "and survives a restart of that machine; all or -1, when it is a durable commit of the "
+            "Delta table. Less than all turns enable.idempotence off. Kafka: acks.",
+            choices=("0", "1", "all", "-1"),
+        ),
+        _ms(
+            "linger.ms",
+            5,
+            "How long a record may wait for others before it is sent, when a request may be sent. "
+            "Ignored once batch.size is reached, and by flush() and close(). Kafka: linger.ms.",
+        ),
+        _ms(
+            "sticky.partitioning.linger.ms",
+            100,
+            "How long the partition stays the same for records without a key, if fewer than "
+            "batch.size bytes go to it: a table commit has a data file for each partition that it "
+            "adds to, and few large ones are better. 0: another one with every batch. librdkafka's "
+            "default is 10 ms. Kafka: sticky.partitioning.linger.ms.",
+        ),
+        ConfigKey(
+            "batch.size",
+            "int",
+            MIB,
+            "Bytes of records of one topic that are sent without waiting for linger.ms. Kafka "
+            "counts per partition and defaults to 16384; here one request is columnar and carries "
+            "all partitions of a topic, so the bytes count per topic. Kafka: batch.size.",
+            unit="bytes",
+            minimum=1,
+            maximum=_INT_MAX,
+        ),
+        ConfigKey(
+            "buffer.memory",
+            "int",
+            64 * MIB,
+            "Bytes of records that wait or are not yet acknowledged, with 16 bytes for each, and "
+            "those whose delivery report nobody has polled. When it is full, produce() waits for "
+            "max.block.ms. Kafka defaults to 32 MiB; an answer here takes a table commit (100 ms), "
+            "so more is under way. Kafka: buffer.memory.",
+            unit="bytes",
+            minimum=1,
+            maximum=_LONG_MAX,
+        ),
+        _ms(
+            "max.block.ms",
+            60_000,
+            "How long produce() waits for metadata of a new topic or for room in buffer.memory. "
+            "Kafka: max.block.ms.",
+        ),
+        _ms(
+            "delivery.timeout.ms",
+            120_000,
+            "From produce() to the failure of a record that nobody acknowledged, all retries "
+            "included. At least linger.ms + request.timeout.ms. Kafka: delivery.timeout.ms.",
+            minimum=1,
+        ),
+        _ms(
+            "request.timeout.ms",
+            30_000,
+            "A request without an answer for so long makes the connection count as broken: it is "
+            "opened again, and what was not answered is sent again. Kafka: request.timeout.ms.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "retries",
+            "int",
+            _INT_MAX,
+            "How often a request is sent again after a retriable error or a broken connection. "
+            "delivery.timeout.ms ends it in any case; prefer that. 0 turns enable.idempotence off. "
+            "Kafka: retries.",
+            minimum=0,
+            maximum=_INT_MAX,
+        ),
+        _ms(
+            "retry.backoff.ms",
+            100,
+            "The wait before the first retry; it doubles, with 20 % of chance, up to "
+            "retry.backoff.max.ms. A longer wait that the gateway asks for wins. "
+            "Kafka: retry.backoff.ms.",
+        ),
+        _ms(
+            "retry.backoff.max.ms",
+            1_000,
+            "The longest wait before a retry. Less than retry.backoff.ms: the wait is always this. "
+            "Kafka: retry.backoff.max.ms.",
+        ),
+        ConfigKey(
+            "max.in.flight.requests.per.connection",
+            "int",
+            5,
+            "Requests of one topic without an answer, at most 5 with enable.idempotence. "
+            "Order is kept with any number: after a refusal the gateway holds back what follows. "
+            "While all are under way, the topic's next request grows up to max.request.size; small "
+            "ones are spread over the time that an answer takes, so that they last until the next "
+            "commit. "
+            "Kafka: max.in.flight.requests.per.connection, where it counts all topics of a "
+            "connection. Here each topic has commits of its own, which a gateway spreads over time "
+            "(its commit.rate): topics do not wait for each other's.",
+            unit="requests",
+            minimum=1,
+            maximum=1_000,
+        ),
+        ConfigKey(
+            "compression.type",
+            "enum",
+            "none",
+            "How a request is compressed on its way; how the table is compressed is the topic's "
+            "compression.type. lz4 and zstd compress Arrow buffers, gzip the gRPC message. "
+            "Kafka: compression.type.",
+            choices=("none", "lz4", "zstd", "gzip"),
+        ),
+        ConfigKey(
+            "client.id",
+            "str",
+            "",
+            "A name for the gateway's log, sent as gRPC user agent; printable ASCII. "
+            "Kafka: client.id.",
+        ),
+        ConfigKey(
+            "max.request.size",
+            "int",
+            8 * MIB,
+            "Bytes of records in one request, and so of the largest record. Kafka defaults to "
+            "1 MiB; a request here carries all partitions of a topic, and the gateway still "
+            "limits a record with message.max.bytes. Kafka: max.request.size.",
+            unit="bytes",
+            minimum=1,
+            maximum=1024 * MIB,
+        ),
+        ConfigKey(
+            "partitioner",
+            "str",
+            "default",
+            "Where a record without an explicit partition goes. default (also murmur2_random): "
+            "murmur2 of the key, as Kafka's Java client; without a key one partition until "
+            "batch.size or sticky.partitioning.linger.ms is reached, then another. round_robin: "
+            "one after the other, whatever the key. Or a function (key: bytes | None, "
+            "partition_count: int) -> int. "
+            "Kafka: partitioner, partitioner.class.",
+        ),
+        _ms(
+            "metadata.max.age.ms",
+            300_000,
+            "How old the knowledge of partitions and leaders may grow; added partitions are used "
+            "after that. Kafka: metadata.max.age.ms.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "enable.idempotence",
+            "bool",
+            True,
+            "Each record is stored once, and in order, however often its request has to be sent: "
+            "records carry a producer id and a sequence, by which the gateway knows a request that "
+            "comes again. Needs acks=all, retries of at least 1 and at most 5 for "
+            "max.in.flight.requests.per.connection; it is off when acks or retries say otherwise "
+            "and it was not set. Kafka: enable.idempotence.",
+        ),
+    )
+)
+
+_ONE_BUFFER = "set buffer.memory, which bounds the bytes of all records that wait"
+
+#: Settings of Kafka's Java client and of librdkafka that are refused, with the reason.
+PRODUCER_KEYS_UNSUPPORTED: Final[dict[str, str]] = {
+    "transactional.id": "transactions do not exist yet",
+    "transaction.timeout.ms": "transactions do not exist yet",
+    "security.protocol": TLS_REASON,
+    "metadata.broker.list": "set bootstrap.servers",
+    "key.serializer": "keys are bytes, or str that becomes UTF-8; serialise before produce()",
+    "value.serializer": "values are bytes, or str that becomes UTF-8; serialise before produce()",
+    "interceptor.classes": "there are no interceptors; wrap produce()",
+    "metric.reporters": "the client reports no metrics of its own yet",
+    "partitioner.class": "set partitioner to a name or to a Python function",
+    "queue.buffering.max.ms": "set linger.ms",
+    "queue.buffering.max.messages": _ONE_BUFFER,
+    "queue.buffering.max.kbytes": _ONE_BUFFER,
+    "batch.num.messages": "set batch.size; requests are bounded by bytes",
+    "message.max.bytes": "it is the gateway's; set max.request.size here",
+    "message.timeout.ms": "set delivery.timeout.ms",
+    "message.send.max.retries": "set retries",
+    "max.in.flight": "set max.in.flight.requests.per.connection",
+    "request.required.acks": "set acks",
+    "compression.codec": "set compression.type",
+    "compression.level": "Arrow chooses the level",
+    "enable.gapless.guarantee": "a failed request never stops the ones behind it",
+    "queuing.strategy": "records are sent in the order of produce()",
+    "delivery.report.only.error": "give on_delivery to the records whose report you want",
+    "on_delivery": "give on_delivery to produce()",
+    "error_cb": "errors come with the record: on_delivery, a future, or flush()",
+    "stats_cb": "the client reports no statistics yet",
+    "statistics.interval.ms": "the client reports no statistics yet",
+    "logger": "the client logs to the Python logger mainstem.client",
+    "debug": "the client logs to the Python logger mainstem.client; set its level",
+    "log_level": "the client logs to the Python logger mainstem.client; set its level",
+    "connections.max.idle.ms": "a connection stays open until close()",
+    "send.buffer.bytes": "gRPC sizes its buffers by itself",
+    "receive.buffer.bytes": "gRPC sizes its buffers by itself",
+    "socket.timeout.ms": "set request.timeout.ms",
+    "socket.keepalive.enable": "gRPC keeps connections alive by itself",
+    "socket.nagle.disable": "gRPC never delays small packets",
+    "reconnect.backoff.ms": "set retry.backoff.ms",
+    "reconnect.backoff.max.ms": "set retry.backoff.max.ms",
+    "metadata.max.idle.ms": "a topic that was used stays known until close()",
+    "topic.metadata.refresh.interval.ms": "set metadata.max.age.ms",
+    "api.version.request": "the protocol only ever grows; there is nothing to negotiate",
+    "broker.version.fallback": "the protocol only ever grows; there is nothing to negotiate",
+    "allow.auto.create.topics": "it is the gateway's: auto.create.topics.enable",
+    "group.id": "it is a setting of consumers",
+    "auto.offset.reset": "it is a setting of consumers",
+    "enable.auto.commit": "it is a setting of consumers",
+}
+_CRC = "it hashes with CRC32, which only librdkafka does"
+_PARTITIONERS_REFUSED: Final[dict[str, str]] = {
+    "consistent": _CRC,
+    "consistent_random": _CRC,
+    "fnv1a": "it hashes with FNV-1a, which only librdkafka and Sarama do",
+    "fnv1a_random": "it hashes with FNV-1a, which only librdkafka and Sarama do",
+    "murmur2": "it puts every record without a key into one partition",
+    "random": "round_robin spreads as well, and evenly",
+}
+_PARTITIONERS: Final = {
+    "default": "default",
+    "murmur2_random": "default",
+    "round_robin": "round_robin",
+}
+
+_ACKS: Final = {
+    "0": log_pb2.ACKS_NONE,
+    "1": log_pb2.ACKS_LEADER,
+    "all": log_pb2.ACKS_ALL,
+    "-1": log_pb2.ACKS_ALL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """The settings of one producer, checked. Times are in milliseconds, sizes in bytes.
+
+    Attributes:
+        idempotent: enable.idempotence, unless acks or retries turned it off.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    acks: log_pb2.Acks
+    linger_ms: int
+    sticky_linger_ms: int
+    batch_size: int
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+    retries: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    max_in_flight: int
+    compression_type: str
+    client_id: str
+    max_request_size: int
+    partitioner: str | Partitioner
+    metadata_max_age_ms: int
+    idempotent: bool
+
+    @classmethod
+    def parse(cls, config: Mapping[str, object]) -> Self:
+        """Reads settings by their Kafka names; `PRODUCER_KEYS` lists them.
+
+        Raises:
+            ConfigError: One is unknown (with the nearest name), unsupported (with the reason), out
+                of range, or contradicts another.
+        """
+        values: dict[str, ConfigValue] = {n: key.default for n, key in PRODUCER_KEYS.items()}
+        partitioner: str | Partitioner = "default"
+        for name, value in config.items():
+            if name == "partitioner":
+                partitioner = _partitioner(value)
+                continue
+            values[name] = _parse(name, value)
+        batch_size = int(values["batch.size"])
+        if "batch.size" not in config:
+            batch_size = min(batch_size, int(values["max.request.size"]))
+        settings = cls(
+            bootstrap_servers=parse_servers(str(values["bootstrap.servers"])),
+            acks=_ACKS[str(values["acks"])],
+            linger_ms=int(values["linger.ms"]),
+            sticky_linger_ms=int(values["sticky.partitioning.linger.ms"]),
+            batch_size=batch_size,
+            buffer_memory=int(values["buffer.memory"]),
+            max_block_ms=int(values["max.block.ms"]),
+            delivery_timeout_ms=int(values["delivery.timeout.ms"]),
+            request_timeout_ms=int(values["request.timeout.ms"]),
+            retries=int(values["retries"]),
+            retry_backoff_ms=int(values["retry.backoff.ms"]),
+            retry_backoff_max_ms=int(values["retry.backoff.max.ms"]),
+            max_in_flight=int(values["max.in.flight.requests.per.connection"]),
+            compression_type=str(values["compression.type"]),
+            client_id=str(values["client.id"]),
+            max_request_size=int(values["max.request.size"]),
+            partitioner=partitioner,
+            metadata_max_age_ms=int(values["metadata.max.age.ms"]),
+            idempotent=_idempotent(values, asked="enable.idempotence" in config),
+        )
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        least = self.linger_ms + self.request_timeout_ms
+        if self.delivery_timeout_ms < least:
+            raise ConfigError(
+                f"delivery.timeout.ms is {self.delivery_timeout_ms} ms; it must be at least "
+                f"linger.ms + request.timeout.ms ({self.linger_ms} + {self.request_timeout_ms} ms)",
+                name="delivery.timeout.ms",
+                value=self.delivery_timeout_ms,
+            )
+        if self.batch_size > self.max_request_size:
+            raise ConfigError(
+                f"batch.size is {self.batch_size} bytes; it must be at most max.request.size "
+                f"({self.max_request_size} bytes)",
+                name="batch.size",
+                value=self.batch_size,
+            )
+        if not (self.client_id.isascii() and (self.client_id.isprintable() or not self.client_id)):
+            raise ConfigError(
+                f"client.id is {self.client_id!r}; it must be printable ASCII", name="client.id"
+            )
+
+
+def _parse(name: str, value: object) -> ConfigValue:
+    key = PRODUCER_KEYS.get(name)
+    if key is None:
+        raise refuse_setting(str(name), PRODUCER_KEYS, PRODUCER_KEYS_UNSUPPORTED)
+    if name == "compression.type" and value == "snappy":
+        raise ConfigError(
+            "compression.type snappy is not supported on the wire: Arrow has no snappy buffers; "
+            "lz4 is as fast. A topic's own compression.type may be snappy",
+            name=name,
+            value=value,
+        )
+    if name == "bootstrap.servers" and isinstance(value, (list, tuple)):
+        value = ",".join(map(str, value))
+    try:
+        return parse_value(key, value)
+    except InvalidConfigError as error:
+        raise config_error(error, name) from None
+
+
+def _idempotent(values: Mapping[str, ConfigValue], *, asked: bool) -> bool:
+    """Whether the producer is idempotent, by Kafka's rules.
+
+    Args:
+        asked: The user set enable.idempotence; else settings that rule it out turn it off.
+    """
+    if not values["enable.idempotence"]:
+        return False
+    acks, retries = values["acks"], values["retries"]
+    for name, value, need, fits in (
+        ("acks", acks, "all", _ACKS[str(acks)] == log_pb2.ACKS_ALL),
+        ("retries", retries, "at least 1", int(retries) > 0),
+    ):
+        if fits:
+            continue
+        if not asked:
+            return False
+        raise ConfigError(
+            f"{name} is {value}; with enable.idempotence it must be {need}: change it, or set "
+            "enable.idempotence to false",
+            name=name,
+            value=value,
+        )
+    name = "max.in.flight.requests.per.connection"
+    if int(values[name]) > IN_FLIGHT_BATCHES_MAX:
+        raise ConfigError(
+            f"{name} is {values[name]}; with enable.idempotence it must be at most "
+            f"{IN_FLIGHT_BATCHES_MAX}, as many as the gateway remembers of each producer: change "
+            "it, or set enable.idempotence to false",
+            name=name,
+            value=values[name],
+        )
+    return True
+
+
+def _partitioner(value: object) -> str | Partitioner:
+    if callable(value):
+        return cast(Partitioner, value)
+    name = str(value).strip()
+    if name in _PARTITIONERS:
+        return _PARTITIONERS[name]
+    known = ", ".join(_PARTITIONERS)
+    if name in _PARTITIONERS_REFUSED:
+        raise ConfigError(
+            f"partitioner {name} is not supported: {_PARTITIONERS_REFUSED[name]}; use default "
+            "(murmur2 of the key, as Kafka's Java client), or give a function",
+            name="partitioner",
+            value=name,
+        )
+    close = nearest_name(name, _PARTITIONERS)
+    hint = f"; did you mean {close}?" if close else ""
+    raise ConfigError(
+        f"partitioner is {name!r}; it must be one of {known}, or a function{hint}",
+        name="partitioner",
+        value=name,
+    )

@@ -1,0 +1,84 @@
+"""What the client reports back: where records went, and what topics look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class RecordMetadata(NamedTuple):
+    """Where one record is. Of a record that failed, `offset` and `table_version` are -1.
+
+    Attributes:
+        topic: The topic's name.
+        partition: The partition, from 0.
+        offset: The record's offset; -1 with acks=0, and for a record that was stored at a first
+            attempt so long ago that the gateway has forgotten its place.
+        timestamp: The record's own timestamp as it was sent, in ms since 1970-01-01 UTC. A topic
+            with `message.timestamp.type=LogAppendTime` stores another.
+        table_version: The version of the topic's Delta table that holds it; -1 with acks=0, and
+            with acks=1 where the table does not have it yet.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    table_version: int
+
+
+class PartitionOffsets(NamedTuple):
+    """Records `base_offset` to `base_offset + record_count - 1` of a partition.
+
+    `base_offset` is -1 where RecordMetadata's offset would be.
+    """
+
+    partition: int
+    base_offset: int
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """Where the rows of a `produce_batch` are.
+
+    Attributes:
+        topic: The topic's name.
+        table_version: The version of the Delta table from which all rows are visible; -1 with
+            acks=0, and with acks=1 where the table does not have them yet.
+        offsets: The offsets in the order of the batch's rows within each partition. One entry a
+            partition, unless the batch was larger than `max.request.size` and went in parts.
+    """
+
+    topic: str
+    table_version: int
+    offsets: tuple[PartitionOffsets, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Rows of the whole batch."""
+        return sum(part.record_count for part in self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """What a producer needs to know of a topic.
+
+    Attributes:
+        topic: Its name.
+        topic_id: A new one after delete and create.
+        partition_count: Partitions 0 to `partition_count - 1` exist.
+        leader: host:port of the gateway that takes its records.
+    """
+
+    topic: str
+    topic_id: str
+    partition_count: int
+    leader: str
+
+
+class ProducerIdentity(NamedTuple):
+    """What InitProducer gave."""
+
+    producer_id: int
+    epoch: int
