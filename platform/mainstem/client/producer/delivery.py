@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -25,6 +26,47 @@ Report = tuple[DeliveryCallback, MainstemError | None, RecordMetadata, int]
 
 #: Who waits for one record.
 Waiter = DeliveryCallback | Future[RecordMetadata] | asyncio.Future[RecordMetadata]
+
+
+def check_callback(callback: object) -> None:
+    """Refuses what poll() could not call, before its record is queued.
+
+    Raises:
+        TypeError: It cannot be called, or is a coroutine function, which nobody would await.
+    """
+    code = getattr(callback, "__code__", None)
+    if code is not None:  # a function or a method: the common case, in 0.1 us
+        is_coroutine = bool(code.co_flags & inspect.CO_COROUTINE)
+    elif callable(callback):
+        call = getattr(callback, "__call__", None)  # noqa: B004
+        is_coroutine = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(call)
+    else:
+        raise TypeError(
+            f"on_delivery is a {type(callback).__name__}; it must be a function of an error "
+            "(or None) and the record's metadata"
+        )
+    if is_coroutine:
+        raise _coroutine_error(callback)
+
+
+def _coroutine_error(callback: object) -> TypeError:
+    return TypeError(
+        f"the delivery callback {callback!r} is a coroutine function, which nobody would await: "
+        "give a plain function, or await AsyncProducer.send()"
+    )
+
+
+def call(callback: DeliveryCallback, error: MainstemError | None, where: RecordMetadata) -> None:
+    """Calls a delivery callback.
+
+    Raises:
+        TypeError: It returned a coroutine.
+        Exception: What the callback raises.
+    """
+    returned = callback(error, where)
+    if returned is not None and inspect.iscoroutine(returned):
+        returned.close()
+        raise _coroutine_error(callback)
 
 
 @dataclass(slots=True, eq=False)

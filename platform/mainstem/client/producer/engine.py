@@ -374,14 +374,33 @@ class Engine:
             count += sum(len(topic.values) for topic in self._sender.topics.values())
             return count + len(self._reports)
 
+    @property
+    def report_count(self) -> int:
+        """Delivery reports that are not served."""
+        return len(self._reports)
+
     def flush(self, timeout_s: float | None) -> int:
         """Sends what is buffered and waits for it; see Producer.flush."""
-        left_count = self._drain(timeout_s)
+        if self._reports.in_callback:
+            raise RuntimeError(
+                "flush() was called in a delivery callback: it would wait for reports that only "
+                "the call around it serves. Flush where poll() is called"
+            )
+        failures: list[BaseException] = []
+        left_count = self._drain(timeout_s, failures)
+        _raise_first(failures)
         self._reports.raise_failure()
         self._check_fatal()
         return left_count
 
-    def _drain(self, timeout_s: float | None) -> int:
+    def _drain(
+        self, timeout_s: float | None, failures: list[BaseException], *, closing: bool = False
+    ) -> int:
+        """Sends what is buffered, and serves reports until all has ended; returns what has not.
+
+        Args:
+            failures: Takes what callbacks raise; an interrupt ends the wait.
+        """
         self._check_process()
         deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
         sender = self._sender
@@ -393,10 +412,12 @@ class Engine:
                     sender.cut(topic, ready=True)
         mark = sender.mark_ready()
         while True:
-            self._reports.serve()
+            self._reports.serve(failures)
+            if not closing and failures and not isinstance(failures[-1], Exception):
+                raise failures[-1]
             with sender.lock:
                 left = [piece for number, piece in sender.undone.items() if number < mark]
-                if not left and not self._reports:
+                if not left and not self._reports.waiting:
                     return 0
                 wait_s = LOOK_EVERY_S
                 if deadline is not None:
@@ -420,20 +441,26 @@ class Engine:
             with self._sender.lock:
                 topics = list(self._sender.topics.values())
                 self._sender.progress.notify_all()
-        self._end_topics(topics)
+        failures: list[BaseException] = []
+        after = "" if timeout_s is None or timeout_s < 0 else f" after {timeout_s} s"
         try:
-            left_count = self._drain(timeout_s)
-            if left_count:
-                self._sender.abandon(
-                    ProducerClosedError(
-                        f"close() ended after {timeout_s} s before the record was acknowledged: "
-                        "it may be in the log if it was sent"
-                    )
-                )
-                self._reports.serve()
+            self._end_topics(topics)
+            self._drain(timeout_s, failures, closing=True)
+        except BaseException as failure:  # an interrupt of the wait, for one
+            failures.append(failure)
+            after = f" by {type(failure).__name__}"
         finally:
+            # Whatever happened: each record is told of once.
+            self._sender.abandon(
+                ProducerClosedError(
+                    f"close() ended{after} before the record was acknowledged: it may be in the "
+                    "log if it was sent"
+                )
+            )
+            self._reports.serve(failures)
             self._sender.stop()
             _engines.discard(self)
+        _raise_first(failures)
         self._reports.raise_failure()
 
     @property
@@ -467,6 +494,16 @@ class Engine:
         self.topics.clear()
 
 
+def _raise_first(failures: list[BaseException]) -> None:
+    """Raises the first of what callbacks raised, an interrupt before anything else."""
+    if not failures:
+        return
+    first = next((one for one in failures if not isinstance(one, Exception)), failures[0])
+    if len(failures) > 1:
+        first.add_note(f"{len(failures) - 1} more delivery callbacks raised; the log has them")
+    raise first
+
+
 def _closed_error() -> ProducerClosedError:
     return ProducerClosedError("the producer is closed; make a new one")
 
@@ -482,12 +519,19 @@ def _after_fork() -> None:
 
 def _at_exit() -> None:
     for engine in list(_engines):
-        count = engine.pending_count()
+        report_count = engine.report_count
+        count = engine.pending_count() - report_count
         if count:
             _log.error(
                 "a producer was not closed, and %d of its records were not acknowledged: they are "
                 "lost unless they had been sent; call close(), or use it as a context manager",
                 count,
+            )
+        if report_count:
+            _log.error(
+                "a producer was not closed, and %d delivery reports were never served: call "
+                "poll(), flush() or close()",
+                report_count,
             )
 
 

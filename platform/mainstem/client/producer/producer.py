@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -12,12 +12,14 @@ import pyarrow as pa
 
 from mainstem.client.producer.accumulator import FULL, Headers, record_bytes
 from mainstem.client.producer.batches import append_batch
-from mainstem.client.producer.delivery import DeliveryCallback, Waiter
+from mainstem.client.producer.delivery import DeliveryCallback, Waiter, check_callback
 from mainstem.client.producer.engine import Engine
 from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES
 from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
 from mainstem.errors import InvalidRecordError, MainstemError
 from mainstem.limits import TIMESTAMP_MS_MAX
+
+_log = logging.getLogger("mainstem.client")
 
 #: What a key or a value may be given as; str becomes UTF-8.
 BytesLike = bytes | bytearray | memoryview | str
@@ -76,13 +78,15 @@ class Producer:
             partition: From 0; -1: the partitioner chooses.
             on_delivery: Called as `on_delivery(error, metadata)` by poll(), flush() or close(), in
                 the thread that calls these. `error` is None on success; on failure the metadata's
-                offset is -1.
+                offset is -1. Inside of it produce() and close() work as anywhere, poll() returns
+                0 at once, and flush() is a RuntimeError.
             timestamp: Milliseconds since 1970-01-01 UTC; None or 0: now.
             headers: (name, value) pairs in order, names may repeat; or a dict.
             callback: The same as `on_delivery`, as in confluent-kafka.
 
         Raises:
-            TypeError: A value has a type that is not named above.
+            TypeError: A value has a type that is not named above, or the callback is a coroutine
+                function.
             UnknownTopicError: The topic does not exist.
             UnknownPartitionError: The topic has no such partition.
             RecordTooLargeError: The record is larger than max.request.size.
@@ -94,6 +98,8 @@ class Producer:
             ProducerFencedError: Another producer goes on in this one's place. So does every other
                 call but poll() and close().
         """
+        if on_delivery is not None:
+            check_callback(on_delivery)
         buffer = self._topics.get(topic)
         if buffer is None:
             buffer = self._engine.open(topic)
@@ -107,6 +113,8 @@ class Producer:
                 key = to_bytes(key, "key")
             size += len(key)  # type: ignore[arg-type]
         if timestamp or headers or partition != -1 or self._places or callback:
+            if callback is not None:
+                check_callback(callback)
             on_delivery = on_delivery or callback
             self._append_special(topic, value, key, partition, on_delivery, timestamp, headers)
             return
@@ -189,6 +197,9 @@ class Producer:
         Raises:
             MainstemError: Since the last call, records without callback or future failed; its class
                 is that of the first failure, the fact `record_count` says how many.
+            RuntimeError: An `on_delivery` called it.
+            Exception: The first that an `on_delivery` raised, once all of them were called; the
+                log has the others.
         """
         return self._engine.flush(timeout)
 
@@ -200,7 +211,8 @@ class Producer:
                 ProducerClosedError. None or negative: until all has ended.
 
         Raises:
-            MainstemError: As `flush`. The producer is closed all the same.
+            MainstemError, Exception: As `flush`. The producer is closed all the same, and every
+                `on_delivery` was called.
         """
         self._engine.close(timeout)
 
@@ -240,12 +252,17 @@ class Producer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Closes. While another exception is on its way, undelivered records are only logged."""
+        """Closes. While another exception is on its way, undelivered records, and what callbacks
+        raise, are only logged."""
         if kind is None:
             self.close()
-        else:
-            with contextlib.suppress(MainstemError):
-                self.close()
+            return
+        try:
+            self.close()
+        except MainstemError:
+            pass  # was logged when it happened
+        except Exception:
+            _log.exception("a delivery callback raised while the producer was closed")
 
     def _append_special(
         self,

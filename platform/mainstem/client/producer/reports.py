@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mainstem.client.producer.delivery import Report, tell
+from mainstem.client.producer.delivery import Report, call, tell
 from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.sender import Sender
 from mainstem.errors import MainstemError
@@ -30,6 +30,8 @@ class Reports:
         self._clock = clock
         self._reports: deque[Report] = deque()
         self._polled_by: tuple[int, float] = (0, float("-inf"))
+        #: How deep in `serve` each thread is; two: a callback closes the producer.
+        self._serving: dict[int, int] = {}
         self._failure: MainstemError | None = None
         self._failure_count = 0
 
@@ -85,6 +87,8 @@ class Reports:
 
     def poll(self, timeout_s: float | None, closing: Callable[[], bool]) -> int:
         """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""
+        if self.in_callback:
+            return 0  # the poll() or flush() that called the callback serves what comes
         self._polled_by = (threading.get_ident(), self._clock())
         if not self._reports and timeout_s != 0:
             deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
@@ -99,9 +103,17 @@ class Reports:
                     self._polled_by = (threading.get_ident(), self._clock())
         return self.serve()
 
-    def serve(self) -> int:
-        """Calls the callbacks of the reports that are there; returns how many."""
-        self._polled_by = (threading.get_ident(), self._clock())
+    def serve(self, failures: list[BaseException] | None = None) -> int:
+        """Calls the callbacks of the reports that are there; returns how many.
+
+        Args:
+            failures: Takes what callbacks raise, and the others are called all the same. None: it
+                is raised, and the others stay for the next call.
+        """
+        thread = threading.get_ident()
+        self._polled_by = (thread, self._clock())
+        depth = self._serving.get(thread, 0)
+        self._serving[thread] = depth + 1
         served_count = 0
         served_bytes = 0
         try:
@@ -112,13 +124,33 @@ class Reports:
                     break  # another thread serves them too
                 served_count += 1
                 served_bytes += size
-                callback(error, metadata)
+                try:
+                    call(callback, error, metadata)
+                except BaseException as failure:
+                    if failures is None:
+                        raise
+                    if failures:
+                        _log.error("another delivery callback raised", exc_info=failure)
+                    failures.append(failure)
         finally:
-            if served_count:
-                with self._sender.lock:
-                    self._sender.budget.release_reports(served_bytes)
-                    self._sender.progress.notify_all()
+            if depth:
+                self._serving[thread] = depth
+            else:
+                del self._serving[thread]
+            with self._sender.lock:
+                self._sender.budget.release_reports(served_bytes)
+                self._sender.progress.notify_all()
         return served_count
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether a callback of this producer has called, in this thread."""
+        return threading.get_ident() in self._serving
+
+    @property
+    def waiting(self) -> bool:
+        """Whether reports wait to be served, or another thread is serving some."""
+        return bool(self._reports or self._serving.keys() - {threading.get_ident()})
 
     def served_elsewhere(self) -> bool:
         """Whether another thread has polled just now."""
