@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, cast
 
+from mainstem.client.callbacks import check_returned, note_failure
 from mainstem.client.consumer.group import GroupClient
 from mainstem.client.consumer.group_commits import Offsets
 from mainstem.client.consumer.partitions import Partition, Partitions
@@ -47,18 +48,38 @@ class Commits:
         self._call_attention = call_attention
         self._next_at = time.monotonic() + settings.auto_commit_interval_ms / 1000
         self._ended: deque[tuple[MainstemError | None, Offsets]] = deque()
+        self._telling = False
 
     @property
     def due(self) -> bool:
         """It is time for an automatic commit."""
         return self.settings.auto_commit and time.monotonic() >= self._next_at
 
-    def tell(self) -> None:
-        """Calls on_commit for the asynchronous commits that have ended."""
-        while self._ended:
-            error, offsets = self._ended.popleft()
-            if self.settings.on_commit is not None:
-                self.settings.on_commit(error, _listed(offsets))
+    def tell(self, failures: list[BaseException] | None = None) -> None:
+        """Calls on_commit for the asynchronous and the automatic commits that have ended.
+
+        Args:
+            failures: Takes what on_commit raises, and the others are told all the same. None: it is
+                raised, and the others stay for the next call.
+        """
+        on_commit = self.settings.on_commit
+        if on_commit is None or self._telling:
+            return  # on_commit has called the consumer: the call around it goes on
+        self._telling = True
+        try:
+            while self._ended:
+                error, offsets = self._ended.popleft()
+                try:
+                    returned = on_commit(error, _listed(offsets))
+                    check_returned(returned, on_commit, "on_commit", "AsyncConsumer")
+                except BaseException as failure:
+                    if failures is None:
+                        raise
+                    note_failure(failures, failure)
+        finally:
+            self._telling = False
+            if self._ended:
+                self._call_attention()
 
     def commit(
         self, offsets: list[TopicPartition] | None, *, asynchronous: bool
@@ -160,6 +181,7 @@ class Commits:
             self._note_committed(offsets)
         else:
             _log.warning("an automatic commit failed; the next one makes up for it: %s", error)
+        self._to_be_told(cast("MainstemError | None", error), offsets)
 
     def _commit_ended(self, offsets: Offsets, future: Future[None]) -> None:
         error = future.exception()
@@ -167,8 +189,11 @@ class Commits:
             self._note_committed(offsets)
         elif self.settings.on_commit is None:
             _log.error("a commit failed: %s", error)
+        self._to_be_told(cast("MainstemError | None", error), offsets)
+
+    def _to_be_told(self, error: MainstemError | None, offsets: Offsets) -> None:
         if self.settings.on_commit is not None:
-            self._ended.append((cast("MainstemError | None", error), offsets))
+            self._ended.append((error, offsets))
             self._call_attention()
 
     def _note_committed(self, offsets: Offsets) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from mainstem.client.callbacks import check_plain
 from mainstem.client.consumer.engine import ConsumerEngine
 from mainstem.client.consumer.partitions import Start
 from mainstem.client.consumer.records import (
@@ -42,7 +43,8 @@ class Consumer:
 
     Args:
         config: Settings by Kafka's names; `bootstrap.servers` is needed. Also `on_commit`, a
-            function (error or None, partitions), called in poll() after asynchronous commits.
+            function (error or None, partitions), called in poll() or close() after asynchronous and
+            automatic commits.
 
     Raises:
         ConfigError: A setting is unknown, unsupported or out of range.
@@ -216,10 +218,13 @@ class Consumer:
     ) -> bool:
         """Sees to everything that is due, and waits until there are records."""
         engine = self._engine
-        deadline = _deadline(timeout)
+        # In a callback nothing can come that is not there: no rebalance goes on.
+        deadline = _deadline(0.0 if engine.in_callback else timeout)
         while True:
             if attend:
                 engine.attend(self)
+                if engine.closed:
+                    return False  # by a callback
             elif self._partitions.attention:
                 return False
             if decode:
@@ -252,7 +257,12 @@ class Consumer:
             on_lost: Called with partitions that were lost without a word: others may read them,
                 and nothing can be committed. None: on_revoke is called.
 
+        Callbacks may call the consumer. Inside of one a poll() hands out what is there of other
+        partitions and never waits, and unsubscribe(), subscribe() and close() do what they do
+        elsewhere; on_revoke is called once for each partition that goes.
+
         Raises:
+            TypeError: A callback is a coroutine function; AsyncConsumer awaits these.
             ConfigError: There is no group.id.
             ValueError: No topic, or a pattern among names.
         """
@@ -262,6 +272,13 @@ class Consumer:
             raise ValueError(
                 "subscribe to one or more topics, or to one pattern that begins with ^"
             )
+        for name, callback in (
+            ("on_assign", on_assign),
+            ("on_revoke", on_revoke),
+            ("on_lost", on_lost),
+        ):
+            if callback is not None:
+                check_plain(callback, name, "AsyncConsumer")
         with self._alone():
             self._engine.subscribe(
                 [] if patterns else names,
@@ -438,6 +455,10 @@ class Consumer:
 
         With enable.auto.commit everything that was handed out is committed: who closes is done with
         it. Calling it again does nothing.
+
+        Raises:
+            Exception: The first that on_revoke or on_commit raised. The consumer is closed all the
+                same.
         """
         self.close_as(done=True)
 

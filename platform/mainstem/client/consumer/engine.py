@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
+from mainstem.client.callbacks import check_returned, collect, raise_first
 from mainstem.client.channels import Channels
 from mainstem.client.consumer.commits import Commits
 from mainstem.client.consumer.group import GroupClient
@@ -88,7 +89,12 @@ class ConsumerEngine:
         _engines.add(self)
         self._subscribed = False
         self._callbacks: tuple[_Callback, _Callback, _Callback] = (None, None, None)
-        self._in_callback = False
+        #: Which subscription it is, for a callback that changes it.
+        self._subscription = 0
+        self._callback_depth = 0
+        #: What on_revoke has been called for and is not given up yet.
+        self._going: set[TopicPartition] = set()
+        self._closing = False
 
     # ------------------------------------------------------------------------------ on every poll
 
@@ -103,7 +109,7 @@ class ConsumerEngine:
         with partitions.lock:
             partitions.attention = False
         self.commits.tell()
-        if self._subscribed and not self._in_callback:
+        if self._subscribed and not self.in_callback:
             self._reconcile(consumer)
         with partitions.lock:
             error = partitions.errors.popleft() if partitions.errors else None
@@ -122,6 +128,11 @@ class ConsumerEngine:
                 f"{os.getpid()}: threads and connections do not survive a fork. Make a consumer "
                 "in the child"
             )
+
+    @property
+    def in_callback(self) -> bool:
+        """One of the application's callbacks for partitions is under way."""
+        return self._callback_depth > 0
 
     def _call_attention(self) -> None:
         with self.partitions.lock:
@@ -142,6 +153,7 @@ class ConsumerEngine:
             raise RuntimeError("partitions were assigned by assign(); unassign() them first")
         self._callbacks = callbacks
         self._subscribed = True
+        self._subscription += 1
         self._worker.start()
         group.subscribe(topics, pattern)
 
@@ -151,9 +163,14 @@ class ConsumerEngine:
             return
         assert self._group is not None
         self.reader.settle()
-        self._give_up(consumer, list(self.partitions.assigned), self._callbacks[1])
-        self._subscribed = False
-        self._group.leave()
+        self._subscription = given_up = self._subscription + 1
+        try:
+            self._give_up(consumer, list(self.partitions.assigned), self._callbacks[1])
+        finally:
+            # Unless the callback has subscribed to something else, or closed the consumer.
+            if self._subscription == given_up and not self.closed:
+                self._subscribed = False
+                self._group.leave()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         group = self._need_group("consumer_group_metadata()")
@@ -197,19 +214,21 @@ class ConsumerEngine:
         return plan
 
     def _give_up(self, consumer: Any, gone: list[TopicPartition], on_revoke: _Callback) -> None:
-        with self.partitions.lock:
-            # Nothing of them is handed out any more, whatever the callback does.
-            for tp in gone:
-                if (one := self.partitions.assigned.get(tp)) is not None:
-                    one.paused = True
-            self.partitions.purge()
-        self.reader.drop_void()
+        gone = [tp for tp in gone if tp not in self._going]
+        self._hold_back(gone)
         if self.settings.auto_commit:
             self.commits.last(gone)
+        self._going.update(gone)
         try:
             self._call(consumer, on_revoke, gone)
         finally:
+            self._going.difference_update(gone)
             self._drop(gone)
+
+    def _hold_back(self, gone: list[TopicPartition]) -> None:
+        """Nothing of them is handed out any more, whatever a callback does."""
+        assigned = self.partitions.assigned
+        self.pause([tp for tp in gone if tp in assigned], paused=True)
 
     def _add(self, consumer: Any, plan: AssignmentPlan, on_assign: _Callback) -> None:
         with self.partitions.lock:
@@ -231,11 +250,12 @@ class ConsumerEngine:
     def _call(self, consumer: Any, callback: _Callback, found: list[TopicPartition]) -> None:
         if callback is None or not found:
             return
-        self._in_callback = True
+        self._callback_depth += 1
         try:
-            callback(consumer, found)
+            returned = callback(consumer, found)
+            check_returned(returned, callback, "the callback", "AsyncConsumer")
         finally:
-            self._in_callback = False
+            self._callback_depth -= 1
 
     def _drop(self, gone: list[TopicPartition]) -> None:
         with self.partitions.lock:
@@ -246,7 +266,7 @@ class ConsumerEngine:
 
     def assign(self, wanted: list[TopicPartition]) -> None:
         if self._subscribed:
-            if not self._in_callback:
+            if not self.in_callback:
                 raise RuntimeError("there is a subscription; unsubscribe() first")
             for tp in wanted:
                 if tp.offset != OFFSET_INVALID:
@@ -354,24 +374,32 @@ class ConsumerEngine:
 
     def close(self, consumer: Any, *, done: bool) -> None:
         """See `Consumer.close`; `done`: what the latest poll gave counts as done."""
-        if self.closed or self._pid != os.getpid():
+        if self._pid != os.getpid():
             self.closed = True
-            return
-        self.reader.settle()
-        try:
-            tps = list(self.partitions.assigned)
+        if self.closed or self._closing:
+            return  # the second: a callback of the first calls it, which goes on after that
+        self._closing = True
+        failures: list[BaseException] = []
+        with collect(failures):
+            self.reader.settle()
+            tps = [tp for tp in self.partitions.assigned if tp not in self._going]
             if self.settings.auto_commit and tps:
                 self.commits.last(tps, done=done)
             if self._subscribed:
+                self._hold_back(tps)
+                self._going.update(tps)
                 self._call(consumer, self._callbacks[1], tps)
-        finally:
-            self.closed = True
+        with collect(failures):
             if self._group is not None:
                 self.commits.wait_for_all()
-                if self._subscribed:
-                    self._group.leave()
-            self._stop(_JOIN_S)
-            self.reader.drop_void()
+                self.commits.tell(failures)
+        self.closed = True
+        with collect(failures):
+            if self._group is not None and self._subscribed:
+                self._group.leave()
+        self._stop(_JOIN_S)
+        self.reader.drop_void()
+        raise_first(failures, "consumer callbacks")
 
     def at_exit(self) -> None:
         """The program ends without close(): nothing is committed and the group is not told, as if

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
+from mainstem.client.callbacks import check_plain
 from mainstem.client.settings import config_error, parse_servers, refuse_setting
 from mainstem.config import ConfigKey, ConfigValue, keys_by_name, parse_value
 from mainstem.errors import ConfigError, InvalidConfigError
@@ -257,7 +258,8 @@ CONSUMER_KEYS_UNSUPPORTED: Final[dict[str, str]] = {
 
 ResetKind = Literal["earliest", "latest", "none", "by_duration"]
 
-#: Called as `on_commit(error, offsets)` in poll() after an asynchronous commit.
+#: Called as `on_commit(error, offsets)` in poll() or close() after an asynchronous or automatic
+#: commit.
 OnCommit = Callable[[Any, list[Any]], object]
 
 
@@ -312,6 +314,7 @@ class ConsumerSettings:
             if name == "on_commit":
                 if not callable(value):
                     raise ConfigError("on_commit must be a function", name="on_commit")
+                check_plain(value, "on_commit", "AsyncConsumer")
                 on_commit = value
                 continue
             values[name] = _parse(name, value)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from mainstem.client.callbacks import check_plain, check_returned
 from mainstem.client.results import BatchMetadata, PartitionOffsets, RecordMetadata
 from mainstem.errors import MainstemError
 
@@ -20,6 +21,9 @@ _log = logging.getLogger("mainstem.client")
 
 #: `on_delivery(error, metadata)`: called by poll(), flush() and close(), never by another thread.
 DeliveryCallback = Callable[[MainstemError | None, RecordMetadata], object]
+
+#: What awaits.
+_INSTEAD: Final = "AsyncProducer.send()"
 
 #: A callback that poll() will call, with its arguments and the bytes that it holds until then.
 Report = tuple[DeliveryCallback, MainstemError | None, RecordMetadata, int]
@@ -32,28 +36,9 @@ def check_callback(callback: object) -> None:
     """Refuses what poll() could not call, before its record is queued.
 
     Raises:
-        TypeError: It cannot be called, or is a coroutine function, which nobody would await.
+        TypeError: It cannot be called, or is a coroutine function.
     """
-    code = getattr(callback, "__code__", None)
-    if code is not None:  # a function or a method: the common case, in 0.1 us
-        is_coroutine = bool(code.co_flags & inspect.CO_COROUTINE)
-    elif callable(callback):
-        call = getattr(callback, "__call__", None)  # noqa: B004
-        is_coroutine = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(call)
-    else:
-        raise TypeError(
-            f"on_delivery is a {type(callback).__name__}; it must be a function of an error "
-            "(or None) and the record's metadata"
-        )
-    if is_coroutine:
-        raise _coroutine_error(callback)
-
-
-def _coroutine_error(callback: object) -> TypeError:
-    return TypeError(
-        f"the delivery callback {callback!r} is a coroutine function, which nobody would await: "
-        "give a plain function, or await AsyncProducer.send()"
-    )
+    check_plain(callback, "on_delivery", _INSTEAD)
 
 
 def call(callback: DeliveryCallback, error: MainstemError | None, where: RecordMetadata) -> None:
@@ -64,9 +49,8 @@ def call(callback: DeliveryCallback, error: MainstemError | None, where: RecordM
         Exception: What the callback raises.
     """
     returned = callback(error, where)
-    if returned is not None and inspect.iscoroutine(returned):
-        returned.close()
-        raise _coroutine_error(callback)
+    if returned is not None:
+        check_returned(returned, callback, "on_delivery", _INSTEAD)
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from mainstem.client.callbacks import raise_first
 from mainstem.client.channels import Channels
 from mainstem.client.metadata import MetadataClient
 from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
@@ -39,6 +40,9 @@ _RESERVE_BYTES: Final = 64 * KIB
 
 #: While no request of a topic may go out, the thread that fills it looks so often whether one may.
 _LOOK_AGAIN_NS: Final = 1_000_000
+
+
+_CALLBACKS: Final = "delivery callbacks"
 
 
 class WouldBlock(Exception):
@@ -388,7 +392,7 @@ class Engine:
             )
         failures: list[BaseException] = []
         left_count = self._drain(timeout_s, failures)
-        _raise_first(failures)
+        raise_first(failures, _CALLBACKS)
         self._reports.raise_failure()
         self._check_fatal()
         return left_count
@@ -460,7 +464,7 @@ class Engine:
             self._reports.serve(failures)
             self._sender.stop()
             _engines.discard(self)
-        _raise_first(failures)
+        raise_first(failures, _CALLBACKS)
         self._reports.raise_failure()
 
     @property
@@ -492,16 +496,6 @@ class Engine:
     def forked(self) -> None:
         """In a forked child: makes every later call take the slow way, which then refuses."""
         self.topics.clear()
-
-
-def _raise_first(failures: list[BaseException]) -> None:
-    """Raises the first of what callbacks raised, an interrupt before anything else."""
-    if not failures:
-        return
-    first = next((one for one in failures if not isinstance(one, Exception)), failures[0])
-    if len(failures) > 1:
-        first.add_note(f"{len(failures) - 1} more delivery callbacks raised; the log has them")
-    raise first
 
 
 def _closed_error() -> ProducerClosedError:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from mainstem.client.callbacks import note_failure
 from mainstem.client.producer.delivery import Report, call, tell
 from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.sender import Sender
@@ -129,9 +130,7 @@ class Reports:
                 except BaseException as failure:
                     if failures is None:
                         raise
-                    if failures:
-                        _log.error("another delivery callback raised", exc_info=failure)
-                    failures.append(failure)
+                    note_failure(failures, failure)
         finally:
             if depth:
                 self._serving[thread] = depth
