@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 from collections.abc import Iterator
 
@@ -119,3 +120,100 @@ def test_a_closed_consumer_says_so(gateway: FakeLogGateway) -> None:
             await reading.getone()
 
     asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+
+
+def test_coroutine_callbacks_are_awaited_on_the_loop_and_may_await_the_consumer(
+    gateway: FakeLogGateway,
+) -> None:
+    gateway.append("one", 0, [b"%d" % number for number in range(10)])
+    told: list[object] = []
+
+    async def read() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def on_assign(one: AsyncConsumer, added: list[TopicPartition]) -> None:
+            assert asyncio.get_running_loop() is loop
+            await asyncio.sleep(0)
+            await one.seek(TopicPartition("one", 0, 7))
+            assert await one.getmany() == {}
+            with pytest.raises(RuntimeError, match="getmany"):
+                await one.getone()
+            told.append(("assign", await one.assignment() == added))
+
+        async def on_revoke(one: AsyncConsumer, gone: list[TopicPartition]) -> None:
+            await one.commit()
+            told.append(("revoke", (await one.committed(gone))[0].offset))
+
+        async def on_commit(error: object, offsets: list[TopicPartition]) -> None:
+            told.append(("commit", error, offsets[0].offset))
+
+        config = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        reading = AsyncConsumer(
+            {"bootstrap.servers": gateway.address, "on_commit": on_commit, **config}
+        )
+        async with reading:
+            await reading.subscribe(["one"], on_assign, on_revoke)
+            assert (await reading.getone()).offset == 7
+            await reading.commit(asynchronous=True)
+
+    asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+    assert told == [("assign", True), ("revoke", 8), ("commit", None, 8)]
+
+
+def test_what_a_coroutine_callback_raises_comes_out_of_the_call(gateway: FakeLogGateway) -> None:
+    async def on_assign(one: AsyncConsumer, added: list[TopicPartition]) -> None:
+        raise KeyError("of the application")
+
+    async def read() -> None:
+        async with consumer(gateway, group_id="g") as reading:
+            await reading.subscribe(["one"], on_assign)
+            with pytest.raises(KeyError, match="of the application"):
+                await reading.getone()
+
+    asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+
+
+def test_a_coroutine_callback_that_is_cancelled_with_its_program_leaves_no_thread(
+    gateway: FakeLogGateway,
+) -> None:
+    async def read() -> None:
+        begun = asyncio.Event()
+
+        inner: list[asyncio.Task[None] | None] = []
+
+        async def on_assign(one: AsyncConsumer, added: list[TopicPartition]) -> None:
+            inner.append(asyncio.current_task())
+            begun.set()
+            await asyncio.sleep(3_600)
+
+        reading = consumer(gateway, group_id="g")
+        await reading.subscribe(["one"], on_assign)
+        task = asyncio.create_task(reading.getone())
+        await begun.wait()
+        assert inner[0] is not None
+        inner[0].cancel()  # as asyncio.run does at its end
+        with pytest.raises((asyncio.CancelledError, concurrent.futures.CancelledError)):
+            await task
+        await reading.close()
+
+    asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+
+
+def test_a_consumer_that_is_closed_in_a_coroutine_callback_ends(gateway: FakeLogGateway) -> None:
+    calls: list[int] = []
+
+    async def read() -> None:
+        async def on_revoke(one: AsyncConsumer, gone: list[TopicPartition]) -> None:
+            calls.append(len(gone))
+            await one.close()
+
+        reading = consumer(gateway, group_id="g", auto_offset_reset="earliest")
+        await reading.subscribe(["one"], None, on_revoke)
+        gateway.append("one", 0, [b""])
+        await reading.getone()
+        await reading.close()
+        with pytest.raises(ConsumerClosedError):
+            await reading.getone()
+
+    asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+    assert calls == [1]

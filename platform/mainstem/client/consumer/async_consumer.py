@@ -14,15 +14,20 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from mainstem.client.consumer.consumer import CommitOffsets, Consumer, OnPartitions
+from mainstem.client.consumer.loop_callbacks import LoopCallbacks, inside_callback, run_inside
 from mainstem.client.consumer.records import (
     ConsumerGroupMetadata,
     ConsumerRecord,
     TopicPartition,
 )
+from mainstem.client.results import TopicMetadata
 from mainstem.errors import ConsumerClosedError
 
 T = TypeVar("T")
 M = TypeVar("M", list[ConsumerRecord], dict[TopicPartition, pa.RecordBatch])
+
+#: Called with the consumer and the partitions; what a coroutine function gives is awaited.
+AsyncOnPartitions = OnPartitions | Callable[["AsyncConsumer", list[TopicPartition]], Any]
 
 #: How long one wait in the executor lasts: a cancelled task holds the consumer no longer.
 _WAIT_S = 0.2
@@ -32,8 +37,10 @@ class AsyncConsumer:
     """`Consumer` for asyncio: same settings, same promises.
 
     A record that is there is given in the loop's own thread; what waits or does I/O runs in a
-    thread of the consumer's own, and so do the callbacks of `subscribe` and `on_commit`, which get
-    the synchronous `Consumer`. Calls of several tasks go one after the other.
+    thread of the consumer's own. The callbacks of `subscribe` and `on_commit` may be coroutine
+    functions: these are awaited on the loop, with this consumer as their argument, and may await
+    its calls. Plain functions run in the consumer's thread and get the synchronous `Consumer`.
+    Calls of several tasks go one after the other.
 
     Args:
         config: As of `Consumer`.
@@ -46,6 +53,10 @@ class AsyncConsumer:
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
+        self._callbacks = LoopCallbacks(self)
+        if "on_commit" in config:
+            on_commit = self._callbacks.plain(config["on_commit"], has_consumer=False)
+            config = {**config, "on_commit": on_commit}
         self._consumer = Consumer(config)
         self._executor = ThreadPoolExecutor(1, "mainstem-async-consumer")
         self._turn = asyncio.Lock()
@@ -55,9 +66,15 @@ class AsyncConsumer:
         """The next record; waits for it.
 
         Raises:
-            As `Consumer.poll`.
+            As `Consumer.poll`, and RuntimeError inside a callback, where none may come:
+            `getmany` gives what is there.
         """
-        async with self._turn:
+        if inside_callback(self):
+            raise RuntimeError(
+                "getone() was awaited in a callback of the consumer, which the next record waits "
+                "for; getmany() gives what is there"
+            )
+        async with self._my_turn():
             while (record := self._consumer.take_ready()) is None:
                 await self._wait(_WAIT_S)
             return record
@@ -90,8 +107,11 @@ class AsyncConsumer:
         return await self._many(partial(self._consumer.take_ready_batches, limit), timeout)
 
     async def _many(self, take: Callable[[], M], timeout_s: float | None) -> M:
+        if inside_callback(self):
+            await run_inside(self._consumer.wait_ready, 0.0)
+            return await run_inside(take)
         deadline = None if timeout_s is None or timeout_s < 0 else time.monotonic() + timeout_s
-        async with self._turn:
+        async with self._my_turn():
             while True:
                 left_s = _WAIT_S if deadline is None else deadline - time.monotonic()
                 await self._wait(max(0.0, min(_WAIT_S, left_s)))
@@ -106,12 +126,16 @@ class AsyncConsumer:
     async def subscribe(
         self,
         topics: Sequence[str] | str,
-        on_assign: OnPartitions | None = None,
-        on_revoke: OnPartitions | None = None,
-        on_lost: OnPartitions | None = None,
+        on_assign: AsyncOnPartitions | None = None,
+        on_revoke: AsyncOnPartitions | None = None,
+        on_lost: AsyncOnPartitions | None = None,
     ) -> None:
-        """`Consumer.subscribe`; the callbacks are plain functions."""
-        await self._call(self._consumer.subscribe, topics, on_assign, on_revoke, on_lost)
+        """`Consumer.subscribe`; the callbacks may be coroutine functions."""
+        callbacks = [
+            self._callbacks.plain(callback, has_consumer=True)
+            for callback in (on_assign, on_revoke, on_lost)
+        ]
+        await self._call(self._consumer.subscribe, topics, *callbacks)
 
     async def unsubscribe(self) -> None:
         """`Consumer.unsubscribe`."""
@@ -121,18 +145,42 @@ class AsyncConsumer:
         """`Consumer.assign`."""
         await self._call(self._consumer.assign, list(partitions))
 
+    async def unassign(self) -> None:
+        """`Consumer.unassign`."""
+        await self._call(self._consumer.unassign)
+
+    async def poll(self, timeout: float | None = None) -> ConsumerRecord | None:  # noqa: ASYNC109
+        """`Consumer.poll`."""
+        records = await self._many(partial(self._consumer.take_ready_many, 1), timeout)
+        return records[0] if records else None
+
     async def assignment(self) -> list[TopicPartition]:
         """`Consumer.assignment`."""
         return await self._call(self._consumer.assignment)
 
     async def commit(
-        self, message: ConsumerRecord | None = None, offsets: CommitOffsets | None = None
+        self,
+        message: ConsumerRecord | None = None,
+        offsets: CommitOffsets | None = None,
+        *,
+        asynchronous: bool = False,
     ) -> list[TopicPartition]:
-        """`Consumer.commit`; durable when it returns."""
+        """`Consumer.commit`; durable when it returns, unless it is asynchronous: then on_commit
+        tells its end, and nothing is returned."""
         done = await self._call(
-            partial(self._consumer.commit, message, offsets, asynchronous=False)
+            partial(self._consumer.commit, message, offsets, asynchronous=asynchronous)
         )
         return done or []
+
+    async def store_offsets(
+        self, message: ConsumerRecord | None = None, offsets: CommitOffsets | None = None
+    ) -> None:
+        """`Consumer.store_offsets`."""
+        await self._call(self._consumer.store_offsets, message, offsets)
+
+    async def list_topics(self, timeout: float = 30.0) -> dict[str, TopicMetadata]:  # noqa: ASYNC109
+        """`Consumer.list_topics`."""
+        return await self._call(self._consumer.list_topics, timeout)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """`Consumer.committed`."""
@@ -171,6 +219,9 @@ class AsyncConsumer:
         await self._close(done=True)
 
     async def _close(self, *, done: bool) -> None:
+        if inside_callback(self):
+            await run_inside(partial(self._consumer.close_as, done=done))
+            return
         async with self._turn:
             if self._closed:
                 return
@@ -208,17 +259,28 @@ class AsyncConsumer:
                 await self._close(done=False)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closed and not inside_callback(self):
             raise ConsumerClosedError("the consumer is closed; make a new one")
 
     async def _call(self, what: Callable[..., T], *args: Any) -> T:
-        async with self._turn:
+        async with self._my_turn():
             self._check_open()
             return await self._run(what, *args)
 
+    @contextlib.asynccontextmanager
+    async def _my_turn(self) -> AsyncIterator[None]:
+        """Waits for other tasks' calls; not inside a callback, which one of them waits for."""
+        if inside_callback(self):
+            yield
+            return
+        async with self._turn:
+            yield
+
     async def _run(self, what: Callable[..., T], *args: Any) -> T:
         """Runs a call in the consumer's thread; a cancelled task waits until it has ended."""
-        loop = asyncio.get_running_loop()
+        if inside_callback(self):
+            return await run_inside(what, *args)
+        self._callbacks.loop = loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._executor, partial(what, *args))
         try:
             return await asyncio.shield(future)
