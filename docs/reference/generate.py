@@ -53,9 +53,13 @@ Nouns, then verbs: `mainstem topic create`. `mainstem NOUN VERB --help` prints w
   `status` is `OK` or the code, and `message` has the rest. [All codes](errors.md).
 - **Exit codes.** 0: all went well; 1: something failed; 2: wrong usage; 130: interrupted, by Ctrl-C or SIGTERM.
 - **Safety.** What destroys something asks first, unless `--no-confirm`. `--dry-run` checks everything and changes nothing.
-- **Time.** `--timeout SECONDS` (before the noun) bounds each call to a gateway, and the delivery of each record.
+- **Options.** `--format`, `--timeout`, `-b`, `-X`, `-v` and `--config` may stand before the noun or after the verb, unless the command has an option of that name itself.
+  [`mainstem profile`](#mainstem-profile) keeps them under a name.
+- **Lost output.** stdout that cannot be written (a full disk) is the error `OUTPUT_FAILED` and exit code 1; what the command has done stays done. When the reader of a pipe
+  is gone, as after `| head`, the command ends without a word and with 0. With `--format json`, errors on stderr are objects with `status` and `message`, too.
+- **Time.** `--timeout SECONDS` bounds each call to a gateway, and the delivery of each record.
 - **Which gateway.** `-b HOST:PORT,...`, or `MAINSTEM_BOOTSTRAP_SERVERS`; the default is 127.0.0.1:9490.
-- **Environment.** `MAINSTEM_CONFIG`, `MAINSTEM_FORMAT` and `MAINSTEM_TIMEOUT` stand for the options of that name. Any other `MAINSTEM_*` is a
+- **Environment.** `MAINSTEM_CONFIG`, `MAINSTEM_FORMAT`, `MAINSTEM_TIMEOUT` and `MAINSTEM_PROFILE` stand for the options of that name. Any other `MAINSTEM_*` is a
   [setting of the gateway](config.md#gateway).
 
 ## Completion

@@ -255,7 +255,19 @@ def test_a_prefix_is_trimmed_after_a_dry_run_and_a_yes(shell: Shell, topic: str)
     assert starts() == [3, 0]
     read = shell("topic", "consume", topic, "-p", "0", "-o", "start", "-e", "-f", "%o=%v\\n")
     assert read.lines == ["3=d"]
-    late = shell("topic", "trim-prefix", topic, "--to", "@2100-01-01T00:00:00Z", "--no-confirm")
+    for time_, what in (
+        ("@2100-01-01T00:00:00Z", "2100-01-01T00:00:00.000Z, which is in the future"),
+        (f"@{time.time_ns()}", "nanoseconds since 1970"),
+        (f"@{time.time_ns() // 1000}", "microseconds since 1970"),
+    ):
+        refused = shell("topic", "trim-prefix", topic, "--to", time_, "--no-confirm")
+        assert refused.code == 2
+        assert what in " ".join(refused.errors.split())
+    assert starts() == [3, 0]
+    early = shell("topic", "trim-prefix", topic, "--to", f"@{int(time.time()) - 3600}", "--dry-run")
+    assert early.code == 0
+    assert all(row.split()[-1] == "0" for row in early.lines[1:]), "seconds are not milliseconds"
+    late = shell("topic", "trim-prefix", topic, "--to", "PT0S", "--no-confirm")
     assert late.code == 0
     assert starts() == [4, 1]
     assert shell("topic", "trim-prefix", topic, "--to", "start").code == 2
@@ -309,7 +321,7 @@ def test_a_format_gives_each_record_its_timestamp_partition_key_and_headers(
     shell: Shell, topic: str
 ) -> None:
     answer = shell(
-        *("topic", "produce", topic, "-f", r"%t %p %h %k\t%v\0"),
+        *("topic", "produce", topic, "-f", r"%T %p %h %k\t%v\0"),
         stdin=b"1000 2 a:1,b:2 key one\tvalue\n1\x002000 0  k\t\xff\0",
     )
     assert answer.code == 0, answer.errors
@@ -327,11 +339,84 @@ def test_verbose_prints_where_each_record_went(shell: Shell, topic: str) -> None
     pattern = r"partition 2  offset {}  timestamp \d{{13}}  table version \d+"
     for offset, line in enumerate(answer.lines):
         assert re.fullmatch(pattern.format(offset), line)
-    as_json = shell("--format", "json", "topic", "produce", topic, "-v", "-p", "2", stdin="c\n")
+    values = ("--format", "json", "topic", "produce", topic, "-f", "%v")
+    as_json = shell(*values, "-v", "-p", "2", stdin="c\n")
     (where,) = as_json.objects
     assert (where["topic"], where["partition"], where["offset"]) == (topic, 2, 2)
-    summary = shell("--format", "json", "topic", "produce", topic, stdin="d\ne\n")
+    summary = shell(*values, stdin="d\ne\n")
     assert summary.objects == [{"topic": topic, "delivered": 2, "failed": 0}]
+
+
+def test_a_dump_as_json_is_restored_with_all_that_a_record_has(shell: Shell, topic: str) -> None:
+    shell(
+        "topic",
+        "produce",
+        topic,
+        "-f",
+        r"%T|%p|%h|%k|%v\n",
+        stdin=b"7|2|a:b|k\xff|\xfe\0\n8|0||k|\n",
+    )
+    shell("topic", "produce", topic, "-K", ":", "-Z", "-p", "1", "-H", "n", stdin="grün:\nno key\n")
+    dump = shell("topic", "consume", topic, "-e", "--format", "json")
+    assert dump.code == 0, dump.errors
+    with AdminClient({"bootstrap.servers": shell.gateway.address}) as admin:
+        admin.create_topic("restored", 3)
+    restored = shell("topic", "produce", "restored", "--format", "json", stdin=dump.output)
+    assert (restored.code, restored.objects[0]["delivered"]) == (0, 4), restored.errors
+    assert shell.rows("restored") == shell.rows(topic)
+    refused = shell("topic", "produce", "restored", "--format", "json", stdin='{"id": 1}\n')
+    assert refused.code == 1
+    assert 'an object with "value"' in " ".join(refused.errors.split())
+
+
+def test_an_input_that_would_be_one_record_as_a_whole_is_refused(shell: Shell, topic: str) -> None:
+    for format_ in ("%v{json}", "%v;"):
+        answer = shell("topic", "produce", topic, "-f", format_, stdin="a\nb\nc\n")
+        assert answer.code in (1, 2)
+    assert "would be one record" in " ".join(answer.errors.split())
+    assert shell.rows(topic) == []
+
+
+def test_places_that_do_not_exist_are_errors_and_ranges_end(shell: Shell, topic: str) -> None:
+    shell("topic", "produce", topic, "-p", "0", stdin="a\nb\nc\nd\n")
+    consume = ("topic", "consume", topic, "-p", "0")
+    beyond = shell(*consume, "-o", "99999", "-n", "1")
+    assert (beyond.code, beyond.output) == (1, "")
+    assert "OFFSET_OUT_OF_RANGE" in beyond.errors
+    assert "begins at 0 and ends at 4" in beyond.errors
+    assert shell(*consume, "-o", "99999", "--reset", "start", "-n", "1").lines == ["a"]
+    assert shell(*consume, "-o", "99999", "--reset", "end", "-e").lines == []
+    assert shell(*consume, "-o", "1:3").lines == ["b", "c"]
+    assert shell(*consume, "-o", "-2:end").lines == ["c", "d"]
+    assert shell(*consume, "-o", "@-1h:end").lines == ["a", "b", "c", "d"]
+    assert shell(*consume, "-o", "@-2h:@-1h").lines == []
+
+
+def test_several_topics_are_read_at_once(shell: Shell, topic: str) -> None:
+    with AdminClient({"bootstrap.servers": shell.gateway.address}) as admin:
+        admin.create_topic(f"{topic}-2", 1)
+    shell("topic", "produce", topic, "-p", "0", stdin="a\n")
+    shell("topic", "produce", f"{topic}-2", stdin="b\n")
+    for group in ((), ("-g", topic)):
+        answer = shell("topic", "consume", topic, f"{topic}-2", "-e", "-f", "%t=%v", *group)
+        assert sorted(answer.lines) == [f"{topic}-2=b", f"{topic}=a"]
+
+
+def test_a_group_that_has_nothing_to_read_ends_with_a_sentence(shell: Shell, topic: str) -> None:
+    missing = shell("topic", "consume", "no-such-topic", "-g", "waits-1", "-e")
+    assert missing.code == 1
+    assert "UNKNOWN_TOPIC: there is no topic 'no-such-topic'" in missing.errors
+    pattern = shell("topic", "consume", "^nothing-matches", "-g", "waits-2", "-e")
+    assert (pattern.code, pattern.output) == (0, "")
+    assert pattern.errors == "nothing to read: there is no topic ^nothing-matches\n"
+    with AdminClient({"bootstrap.servers": shell.gateway.address}) as admin:
+        admin.create_topic(f"{topic}-single", 1)
+    shell("topic", "produce", f"{topic}-single", stdin="a\n")
+    with ended(shell.start("topic", "consume", f"{topic}-single", "-g", "waits-3")) as owner:
+        read_line(owner)
+        other = shell("topic", "consume", f"{topic}-single", "-g", "waits-3", "-e")
+    assert (other.code, other.output) == (0, "")
+    assert "1 other member of group waits-3 has all partitions" in other.errors
 
 
 def test_records_that_fail_are_reported_and_the_others_delivered(shell: Shell, topic: str) -> None:

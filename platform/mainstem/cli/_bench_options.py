@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainstem.cli._context import Settings, out, print_object
+from mainstem.cli._global_options import current_settings, given_on_the_command_line
 from mainstem.config import GATEWAY_KEYS
 
 if TYPE_CHECKING:
@@ -49,9 +50,18 @@ topic_config_option = click.option(
     metavar="KEY=VALUE",
     help="A setting of the topic; may be repeated.",
 )
+
+
+def _servers_given() -> str | None:
+    """-b before the noun. What the environment or a profile says is not meant to be measured."""
+    given = given_on_the_command_line("bootstrap_servers")
+    return current_settings().bootstrap_servers if given else None
+
+
 servers_option = click.option(
     "-b",
     "--bootstrap-servers",
+    default=_servers_given,
     metavar="HOST:PORT,...",
     help="Measure these gateways.  [default: one that is started for it]",
 )

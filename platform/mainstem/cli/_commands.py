@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import platform
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 
 import click
 
-from mainstem.cli._context import Settings, parse_pairs, pass_settings, print_object
+from mainstem.cli import _errors
+from mainstem.cli._context import Settings, pass_settings, print_object
+from mainstem.cli._global_options import global_options
 from mainstem.cli._help import ExampleGroup
+from mainstem.cli._profiles import Profiles
 
 #: noun → module and command. Imported when used: Spark, pandas and gRPC servers are slow to import.
 _NOUNS: dict[str, tuple[str, str]] = {
@@ -20,6 +24,7 @@ _NOUNS: dict[str, tuple[str, str]] = {
     "gateway": ("mainstem.cli._gateway", "gateway"),
     "group": ("mainstem.cli._group", "group"),
     "job": ("mainstem.cli._job", "job"),
+    "profile": ("mainstem.cli._profile", "profile"),
     "sql": ("mainstem.cli._sql", "sql"),
     "topic": ("mainstem.cli._topic", "topic"),
 }
@@ -39,57 +44,59 @@ class _Lazy(ExampleGroup):
         return super().get_command(ctx, cmd_name)
 
 
+def versions() -> dict[str, str]:
+    """mainstem's version and those of what it runs on, as a report of a fault needs them."""
+    found = {"version": installed_version("mainstem"), "python": platform.python_version()}
+    for name in ("pyarrow", "grpcio", "protobuf", "deltalake", "pyspark", "click"):
+        try:
+            found[name] = installed_version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found | {"platform": platform.platform()}
+
+
+def _use_profile(context: click.Context, _: click.Parameter, name: str | None) -> None:
+    if not context.resilient_parsing:
+        context.obj = Profiles.load().settings(name)
+        _errors.as_json(context.obj.format == "json")
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        print_object(Settings(), versions())
+        context.exit()
+
+
 @click.group(
-    cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=global_options(hidden=False),
 )
 @click.option(
-    "--config",
-    "config_file",
-    type=click.Path(),
-    envvar="MAINSTEM_CONFIG",
-    help="A TOML file of settings.",
+    "--profile",
+    metavar="NAME",
+    envvar="MAINSTEM_PROFILE",
+    is_eager=True,  # the options that are given win over it
+    expose_value=False,
+    callback=_use_profile,
+    help="Use this profile, see `mainstem profile`.",
 )
 @click.option(
-    "-X",
-    "flags",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting by its name: of the gateway where one is run, of the producer where one "
-    "produces; may be repeated.",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the versions of mainstem and what it runs on, and exit.",
 )
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["text", "wide", "json"]),
-    default="text",
-    envvar="MAINSTEM_FORMAT",
-    help="How data is printed.",
-)
-@click.option("-v", "--verbose", is_flag=True, help="Say more, on stderr.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0.001),
-    default=30.0,
-    envvar="MAINSTEM_TIMEOUT",
-    metavar="SECONDS",
-    help="How long a call may take.  [default: 30]",
-)
-@click.pass_context
-def cli(
-    ctx: click.Context,
-    config_file: str | None,
-    flags: Sequence[str],
-    format_: str,
-    verbose: bool,
-    timeout_s: float,
-) -> None:
+def cli() -> None:
     """mainstem: a streaming platform in which Delta tables are the commit log.
 
     Data goes to stdout, messages to stderr. Exit code 0: all well; 1: something failed; 2: wrong
-    usage; 130: interrupted. The options below come before the command. From the environment:
-    MAINSTEM_CONFIG, MAINSTEM_FORMAT, MAINSTEM_TIMEOUT, MAINSTEM_BOOTSTRAP_SERVERS, and settings of
-    the gateway as MAINSTEM_<NAME> with underscores for dots.
+    usage; 130: interrupted. The options below may stand before or after the command, but for
+    --profile and where a command has an option of the same name. From the environment:
+    MAINSTEM_CONFIG, MAINSTEM_FORMAT, MAINSTEM_TIMEOUT, MAINSTEM_BOOTSTRAP_SERVERS,
+    MAINSTEM_PROFILE, and settings of the gateway as MAINSTEM_<NAME> with underscores for dots.
 
     \b
     EXAMPLES
@@ -97,13 +104,12 @@ def cli(
       mainstem gateway run --warehouse ./warehouse
       mainstem topic create orders -p 6
       echo hello | mainstem topic produce orders -k greeting
-      mainstem --format json topic describe orders
+      mainstem topic describe orders --format json
     """
-    ctx.obj = Settings(config_file, parse_pairs(flags, "-X"), format_, verbose, timeout_s)
 
 
 @cli.command()
 @pass_settings
 def version(settings: Settings) -> None:
-    """Print the version."""
-    print_object(settings, {"version": installed_version("mainstem")})
+    """Print the versions of mainstem and what it runs on."""
+    print_object(settings, versions())

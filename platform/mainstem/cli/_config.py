@@ -17,6 +17,7 @@ from mainstem.cli._context import (
     print_rows,
     reports_errors,
 )
+from mainstem.cli._global_options import DEFAULT_SERVERS, given_on_the_command_line
 from mainstem.cli._help import ExampleGroup
 from mainstem.config import GATEWAY_KEYS, TOPIC_KEYS, ConfigKey, format_value
 
@@ -65,7 +66,7 @@ def config_scopes() -> dict[str, ConfigScope]:
     return {scope.name: scope for scope in scopes}
 
 
-_SCOPE_NAMES = ("gateway", "topic", "producer")
+_SCOPE_NAMES = ("gateway", "topic", "producer", "consumer")
 
 
 @click.group(cls=ExampleGroup)
@@ -85,8 +86,8 @@ def config() -> None:
 def list_(settings: Settings, scopes: tuple[str, ...]) -> None:
     """Print every setting with its default, its unit, its bounds and what it does.
 
-    SCOPE is gateway, topic or producer; all of them when none is given. `--format wide` prints a
-    line for each, `--format json` an object.
+    SCOPE is gateway, topic, producer or consumer; all of them when none is given. `--format wide`
+    prints a line for each, `--format json` an object.
 
     \b
     EXAMPLES
@@ -123,15 +124,16 @@ def list_(settings: Settings, scopes: tuple[str, ...]) -> None:
 
 
 @config.command()
-@click.argument("scope", type=click.Choice(["gateway", "producer"]), default="gateway")
+@click.argument("scope", type=click.Choice(["gateway", "producer", "consumer"]), default="gateway")
 @pass_settings
 @reports_errors
 def show(settings: Settings, scope: str) -> None:
     """Print the settings in force and where each came from.
 
-    SCOPE is gateway (the default: what `mainstem gateway run` would use here) or producer (what
-    `mainstem topic produce` would use). The origin is `default`, the path of the file, the name of
-    the variable, or `flag`. Settings of a topic: `mainstem topic describe`.
+    SCOPE is gateway (the default: what `mainstem gateway run` would use here), producer or consumer
+    (what the flags give to `mainstem topic produce` and `consume`, which choose their own
+    time-outs). The origin is `default`, the path of the file, the name of the variable, or `flag`.
+    Settings of a topic: `mainstem topic describe`.
 
     \b
     EXAMPLES
@@ -146,7 +148,7 @@ def show(settings: Settings, scope: str) -> None:
             for name, setting in settings.gateway_config().settings.items()
         ]
     else:
-        rows = _producer_rows(settings)
+        rows = _client_rows(settings, scope)
     if settings.format != "json":
         rows = [(name, _shown(value), unit, origin) for name, value, unit, origin in rows]
     print_rows(settings, ["setting", "value", "unit", "origin"], list(rows))
@@ -171,21 +173,27 @@ def bounds(key: ConfigKey) -> str:
     return f"at least {low}" if low else f"at most {high}"
 
 
-def _producer_rows(settings: Settings) -> list[tuple[str, object, str, str]]:
-    from mainstem.client import PRODUCER_KEYS, ProducerSettings
+def _client_rows(settings: Settings, scope: str) -> list[tuple[str, object, str, str]]:
+    from mainstem.client import ConsumerSettings, ProducerSettings
     from mainstem.config import parse_value
 
     given = dict(settings.flags)
-    # Everything is checked, as if there were an address.
-    ProducerSettings.parse({"bootstrap.servers": "127.0.0.1:9490", **given})
+    servers = settings.bootstrap_servers or DEFAULT_SERVERS
+    origin = "flag" if given_on_the_command_line("bootstrap_servers") else "default"
+    if origin == "default" and settings.bootstrap_servers:
+        origin = "MAINSTEM_BOOTSTRAP_SERVERS or profile"
+    parse = ProducerSettings.parse if scope == "producer" else ConsumerSettings.parse
+    parse({"bootstrap.servers": servers, **given})
+    origins = {"bootstrap.servers": origin, **dict.fromkeys(given, "flag")}
+    given = {"bootstrap.servers": servers, **given}
     return [
         (
             name,
             parse_value(key, given[name]) if name in given else key.default,
             key.unit,
-            "flag" if name in given else "default",
+            origins.get(name, "default"),
         )
-        for name, key in PRODUCER_KEYS.items()
+        for name, key in config_scopes()[scope].keys.items()
     ]
 
 

@@ -1,19 +1,24 @@
-"""What every command gets: the global options, and the ways in which it prints and fails."""
+"""What every command gets: its settings, and the ways in which it prints and asks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mainstem.config import GatewayConfig, load_gateway_config
+from mainstem.cli._errors import err, escape, fail, say_error
+from mainstem.cli._global_options import (
+    DEFAULT_SERVERS,
+    Settings,
+    current_settings,
+    parse_pairs,
+)
 from mainstem.errors import MainstemError
 
 if TYPE_CHECKING:
@@ -22,40 +27,51 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "Settings",
+    "admin_client",
+    "bootstrap_servers",
+    "confirm",
+    "err",
+    "escape",
+    "fail",
+    "out",
+    "parse_pairs",
+    "pass_settings",
+    "print_object",
+    "print_rows",
+    "reports_errors",
+    "run_each",
+    "say",
+    "say_dry_run",
+    "say_error",
+    "split_flags",
+    "status_columns",
+    "status_of",
+]
+
 #: What a shell expects of a process that SIGINT ended.
 EXIT_INTERRUPTED: Final = 130
 
 #: Data goes to stdout, everything else to stderr.
 out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The global options."""
-
-    config_file: str | None = None
-    flags: Mapping[str, str] = field(default_factory=dict)
-    format: str = "text"
-    verbose: bool = False
-    timeout_s: float = 30.0
-
-    def gateway_config(self, more: Mapping[str, object] | None = None) -> GatewayConfig:
-        """The gateway's settings with the global `-X` and a command's own flags on top."""
-        return load_gateway_config(self.config_file, flags={**self.flags, **(more or {})})
 
 
 pass_settings = click.make_pass_decorator(Settings)
 
+
+def _servers() -> str:
+    return current_settings().bootstrap_servers or DEFAULT_SERVERS
+
+
 bootstrap_servers = click.option(
     "-b",
     "--bootstrap-servers",
-    envvar="MAINSTEM_BOOTSTRAP_SERVERS",
-    default="127.0.0.1:9490",
-    show_default=True,
-    show_envvar=True,
+    default=_servers,
     metavar="HOST:PORT,...",
-    help="Gateways to ask; any one that answers is enough.",
+    help="Gateways to ask; any one that answers is enough.  [env var: MAINSTEM_BOOTSTRAP_SERVERS; "
+    f"default: {DEFAULT_SERVERS}]",
 )
 
 
@@ -66,12 +82,6 @@ def admin_client(servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": servers, "client.id": "mainstem-cli"})
 
 
-def fail(message: str) -> NoReturn:
-    """Ends with `message` on stderr and exit code 1."""
-    err.print(f"[bold red]error:[/] {escape(message)}")
-    raise SystemExit(1)
-
-
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Turns our errors into one line on stderr and exit code 1, and Ctrl-C into exit code 130."""
 
@@ -80,7 +90,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
         try:
             return command(*args, **kwargs)
         except MainstemError as error:
-            fail(f"{error.code}: {error.message}")
+            fail(error.message, error.code)
         except (KeyboardInterrupt, click.Abort):
             err.print("interrupted")
             raise SystemExit(EXIT_INTERRUPTED) from None
@@ -108,23 +118,10 @@ def confirm(question: str) -> bool:
         return click.confirm(question, err=True)
     except click.Abort as abort:
         if isinstance(abort.__context__, EOFError):
-            raise click.UsageError("there is nobody to ask; say --no-confirm") from None
+            raise click.UsageError(
+                "stdin is not a terminal and has no answer: use --no-confirm"
+            ) from None
         raise
-
-
-def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """Reads KEY=VALUE arguments.
-
-    Raises:
-        click.BadParameter: One has no `=`.
-    """
-    found = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator or not name.strip():
-            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=option)
-        found[name.strip()] = value
-    return found
 
 
 def split_flags(flags: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -181,11 +178,6 @@ def status_of(settings: Settings, error: MainstemError | None) -> list[object]:
     if settings.format == "json":
         return [error.code, error.message]
     return [f"{error.code}: {error.message}"]
-
-
-def escape(text: str) -> str:
-    """Text that rich must print as it is."""
-    return text.replace("[", "\\[")
 
 
 def print_rows(

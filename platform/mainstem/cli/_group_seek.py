@@ -35,8 +35,8 @@ from mainstem.cli._group_selection import (
 )
 from mainstem.cli._help import ExampleCommand
 from mainstem.cli._record_format import FormatError
-from mainstem.cli._seek_target import parse_seek_target, read_offsets_file
-from mainstem.cli._topic_consume import Where
+from mainstem.cli._seek_target import read_offsets_file
+from mainstem.cli._where import Where, parse_where
 
 if TYPE_CHECKING:
     from mainstem.client import AdminClient, OffsetMove, TopicPartition
@@ -81,9 +81,10 @@ def seek(
     WHERE, in each partition:
       start      its first record          N      offset N
       end        after its last record     -N     the last N records
-      @TIME      the first record at or after TIME: ms since 1970, or 2026-01-31T12:00:00Z;
-                 after the last record where none is that late
+      @TIME      the first record at or after TIME; after the last where none is that late
       PT1H       the same, with the time so long ago, by the clock here: P7D, PT90M, P1DT12H
+    TIME is as of `mainstem topic consume`: 2026-01-31T12:00:00Z (UTC where no zone is named), -1h,
+    or a number since 1970 (10 digits: seconds, 13: milliseconds). A time in the future is refused.
 
     An offset before the first record becomes that record's, one past the end becomes the end, as
     kafka-consumer-groups does it; the plan says where.
@@ -106,7 +107,8 @@ def seek(
     if sum(one is not None for one in (to, to_group, to_file)) != 1:
         raise click.UsageError("say where to: one of --to, --to-group and --to-file")
     try:
-        where = parse_seek_target(to, time.time_ns() // 1_000_000) if to is not None else None
+        now_ms = time.time_ns() // 1_000_000
+        where = parse_where(to, now_ms, "--to") if to is not None else None
         listed = read_offsets_file(to_file) if to_file is not None else None
     except FormatError as error:
         raise click.UsageError(str(error)) from None
@@ -125,6 +127,8 @@ def seek(
             )
             if not wanted:
                 fail(f"{source} has no offset of what --topics and -p name")
+        if where is not None and where.kind == "time":
+            say(f"to the first records at or after {where}")
         moves = _plan(admin, wanted, committed, settings.timeout_s)
         refusal = members_refusal(admin, group_id, settings.timeout_s)
         if dry_run:

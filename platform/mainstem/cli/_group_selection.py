@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mainstem.errors import MainstemError
 
 topics_option = click.option(
+    "-T",
     "--topics",
     multiple=True,
     metavar="TOPIC,...",

@@ -1,4 +1,4 @@
-"""Help that ends in examples: click would put the options after them."""
+"""Commands that take the global options too, and whose help ends in examples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import inspect
 from typing import Any
 
 import click
+
+from mainstem.cli._global_options import add_global_options
 
 _MARK = "\b\nEXAMPLES\n"
 
@@ -16,6 +18,7 @@ class ExampleCommand(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _move_examples(self)
+        add_global_options(self)
 
 
 class ExampleGroup(click.Group):
@@ -26,6 +29,7 @@ class ExampleGroup(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _move_examples(self)
+        add_global_options(self)
 
 
 def _move_examples(command: click.Command) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 _FIELDS: Final = {
     "k": "key",
     "v": "value",
-    "t": "timestamp",
+    "T": "timestamp",
     "p": "partition",
     "h": "headers",
 }
+_BRACE: Final = r"\x7b"
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
@@ -35,7 +39,7 @@ class InputRecord:
 class RecordFormat:
     r"""A format such as `%k\t%v\n`.
 
-    `%k` key, `%v` value, `%t` timestamp in ms since 1970, `%p` partition, `%h` headers as
+    `%k` key, `%v` value, `%T` timestamp in ms since 1970, `%p` partition, `%h` headers as
     `name:value,name:value`, `%%` a percent sign; `\n`, `\t`, `\r`, `\0`, `\\` and `\xNN` are bytes.
     A field ends where the text after it begins. What follows the last field ends a record, by
     default a line feed.
@@ -45,7 +49,8 @@ class RecordFormat:
         fields: The names of its fields.
 
     Raises:
-        FormatError: An unknown field, one twice, or two with nothing between.
+        FormatError: An unknown field, one twice, two with nothing between, or a brace after one: it
+            looks like a way to write the field, which only printing has, and would end a record.
     """
 
     def __init__(self, text: str) -> None:
@@ -103,6 +108,78 @@ class KeyDelimiterFormat:
         return InputRecord(value, key) if separator else InputRecord(line)
 
 
+class JsonFormat:
+    """Records as `mainstem topic consume --format json` prints them, one object a line.
+
+    `value` has to be there; `key`, `headers`, `timestamp` and `partition` may be. `topic` and
+    `offset` do not count. Bytes are a string, null, or {"base64": "..."}.
+
+    Attributes:
+        delimiter: What ends a record.
+    """
+
+    delimiter = b"\n"
+    fields = ("key", "value", "headers", "timestamp", "partition")
+
+    def parse(self, line: bytes) -> InputRecord:
+        """Reads one line.
+
+        Raises:
+            FormatError: It is not such an object.
+        """
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise FormatError(f"{_shown(line)} is not JSON: {error}") from None
+        if not isinstance(found, dict) or "value" not in found:
+            raise FormatError(
+                f"{_shown(line)} is not a record as `topic consume --format json` prints it: an "
+                'object with "value". Without --format json, a line is a value'
+            )
+        if unknown := sorted(set(found) - {*self.fields, "topic", "offset"}):
+            raise FormatError(f"{_shown(line)} has {unknown[0]!r}, which a record does not have")
+        partition = _whole_number(found, "partition")
+        return InputRecord(
+            value=_json_bytes(found["value"], "value"),
+            key=_json_bytes(found.get("key"), "key"),
+            timestamp_ms=_whole_number(found, "timestamp"),
+            partition=-1 if partition is None else partition,
+            headers=_json_headers(found.get("headers") or []),
+        )
+
+
+def _whole_number(found: dict[str, Any], name: str) -> int | None:
+    value = found.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise FormatError(f"the {name} is {value!r}; it must be a whole number, 0 or more")
+    return value
+
+
+def _json_bytes(value: Any, name: str) -> bytes | None:
+    try:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, dict) and set(value) == {"base64"}:
+            return base64.b64decode(value["base64"], validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise FormatError(f"the {name} cannot be read: {error}") from None
+    raise FormatError(f'the {name} must be a string, null, or {{"base64": "..."}}')
+
+
+def _json_headers(pairs: Any) -> tuple[tuple[str, bytes | None], ...]:
+    try:
+        found = [(name, value) for name, value in pairs]
+    except (TypeError, ValueError):
+        raise FormatError('the headers must be a list of ["name", value]') from None
+    if not all(isinstance(name, str) and name for name, _ in found):
+        raise FormatError("a header has no name")
+    return tuple((name, _json_bytes(value, f"header {name}")) for name, value in found)
+
+
 def parse_header(text: str) -> tuple[str, bytes | None]:
     """Reads `name:value`; `name` alone is a header whose value is null.
 
@@ -150,8 +227,12 @@ def _parse(text: str) -> list[str | bytes]:
     for piece in re.split(r"(%.?)", text, flags=re.DOTALL):
         if piece.startswith("%") and piece != "%%":
             name = _FIELDS.get(piece[1:])
+            if piece == "%t":
+                raise FormatError(
+                    "%t is the topic, which the command names already; the timestamp is %T"
+                )
             if name is None:
-                raise FormatError(f"{piece!r} is no field; there are %k %v %t %p %h, and %%")
+                raise FormatError(f"{piece!r} is not a field; there are %k %v %T %p %h, and %%")
             if parts and isinstance(parts[-1], str):
                 raise FormatError(
                     f"nothing stands between the {parts[-1]} and the {name}; "
@@ -159,6 +240,12 @@ def _parse(text: str) -> list[str | bytes]:
                 )
             parts.append(name)
         elif piece:
+            if piece.startswith("{") and parts and isinstance(parts[-1], str):
+                raise FormatError(
+                    f"{piece!r} after the {parts[-1]} would end it; if that is meant, write "
+                    f"{_BRACE + piece[1:]}. Records that `topic consume --format json` printed are "
+                    "read with --format json"
+                )
             literal = b"%" if piece == "%%" else unescape(piece)
             if parts and isinstance(parts[-1], bytes):
                 parts[-1] += literal
@@ -195,7 +282,7 @@ def _headers(text: bytes) -> tuple[tuple[str, bytes | None], ...]:
         try:
             decoded = name.decode()
         except UnicodeDecodeError:
-            raise FormatError(f"the header's name {_shown(name)} is no UTF-8") from None
+            raise FormatError(f"the header's name {_shown(name)} is not UTF-8") from None
         if not decoded:
             raise FormatError(f"the header {_shown(pair)} has no name; write name:value")
         found.append((decoded, value if separator else None))

@@ -1,4 +1,4 @@
-"""What `mainstem group seek` is told: a place, a time, or a file of offsets."""
+"""Files of offsets, for `mainstem group seek --to-file`."""
 
 from __future__ import annotations
 
@@ -10,32 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mainstem.cli._record_format import FormatError
-from mainstem.cli._topic_consume import Where, parse_where
 
 if TYPE_CHECKING:
     from mainstem.client import TopicPartition
-
-
-def parse_seek_target(text: str, now_ms: int) -> Where:
-    """Reads --to: what `topic consume -o` takes, or a duration before now.
-
-    Raises:
-        FormatError: It means nothing.
-    """
-    from mainstem.records import parse_duration_ms
-
-    if text.startswith("P"):
-        try:
-            return Where("time", max(0, now_ms - parse_duration_ms(text)))
-        except ValueError as error:
-            raise FormatError(f"--to: {error}") from None
-    try:
-        return parse_where(text)
-    except FormatError:
-        raise FormatError(
-            f"--to is {text!r}; it must be start, end, an offset, -N for the last N records, @TIME "
-            "(ms since 1970, or 2026-01-31T12:00:00Z), or a duration before now such as PT1H"
-        ) from None
 
 
 def read_offsets_file(path: Path) -> dict[TopicPartition, int]:

@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli._consume_run import ConsumeRun
 from mainstem.cli._context import (
+    EXIT_INTERRUPTED,
     Settings,
+    admin_client,
     bootstrap_servers,
     pass_settings,
     reports_errors,
     say,
 )
+from mainstem.cli._global_options import take_format
 from mainstem.cli._help import ExampleCommand
-from mainstem.cli._record_format import FormatError, unescape
+from mainstem.cli._output import Output
+from mainstem.cli._record_format import FormatError
+from mainstem.cli._record_printer import RecordPrinter, json_line
+from mainstem.cli._where import Where, parse_range
 
 if TYPE_CHECKING:
-    from mainstem.client import Consumer, ConsumerRecord, TopicPartition
+    from mainstem.client import Consumer, ConsumerRecord, TopicMetadata, TopicPartition
 
-#: Records that are taken at a time: few enough to stay off the garbage collector.
-_RECORDS_AT_ONCE: Final = 500
-
-#: How long a wait lasts before the end is looked for again.
-_WAIT_S: Final = 0.1
-
-_Field = Callable[["ConsumerRecord"], bytes]
+#: --reset, and what the consumer calls it.
+_RESETS = {"start": "earliest", "end": "latest", "none": "none"}
 
 
 @click.command(cls=ExampleCommand)
-@click.argument("topic")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option(
     "-o",
     "--offset",
     default=None,
     metavar="WHERE",
     help="Where to begin, see above.  [default: start; with -g: what the group has committed]",
+)
+@click.option(
+    "--reset",
+    type=click.Choice(list(_RESETS)),
+    help="Where to begin instead in a partition that does not have the offset; none: that is an "
+    "error.  [default: none; with -g: start]",
 )
 @click.option("-n", "--num", type=click.IntRange(min=1), help="End after so many records.")
 @click.option("-e", "--exit-eof", is_flag=True, help="End where the log ended at the start.")
@@ -54,15 +60,20 @@ _Field = Callable[["ConsumerRecord"], bytes]
 )
 @click.option("-g", "--group", help="Read as a member of this group, and commit.")
 @click.option(
-    "-f", "--format", "format_text", metavar="FORMAT", help="How a record is printed, see above."
+    "-f",
+    "--format",
+    "format_text",
+    metavar="FORMAT",
+    help="How a record is printed, see above; or json.",
 )
 @bootstrap_servers
 @pass_settings
 @reports_errors
 def consume(
     settings: Settings,
-    topic: str,
+    topics: Sequence[str],
     offset: str | None,
+    reset: str | None,
     num: int | None,
     exit_eof: bool,
     partitions: Sequence[int],
@@ -70,127 +81,204 @@ def consume(
     format_text: str | None,
     bootstrap_servers: str,
 ) -> None:
-    """Print records of a topic, from its start, until you stop it.
+    """Print records of topics, from their start, until you stop it.
 
     TOPIC is a name, or with -g a pattern that begins with ^. Values go to stdout, one a line. A
-    null key or value is printed as nothing; with `--format json` before `topic`, each record is an
-    object, in which a null is null. Other settings of the consumer: `-X NAME=VALUE` before `topic`,
-    see `mainstem config list consumer`.
+    null key or value is printed as nothing; with `--format json` each record is an object, in which
+    a null is null and bytes that are not UTF-8 are {"base64": ...}: `mainstem topic produce
+    --format json` reads it back. Other settings of the consumer: `-X NAME=VALUE`, see `mainstem
+    config list consumer`.
+
+    With -g, what is committed was written: synced to a file, or read by the reader of the pipe.
+    What a full disk did not take, or `head` left in the pipe, comes again.
 
     \b
     WHERE, of each partition:
-      start      its first record          N      offset N
+      start      its first record          N      offset N; if there is none, see --reset
       end        records that come later   -N     the last N records
-      @TIME      the first record at or after TIME: ms since 1970, or 2026-01-31T12:00:00Z
+      @TIME      the first record at or after TIME
+      PT1H       the same, so long ago
+      A:B        from A until B, which is not printed; A: and :B leave one of them out
+    TIME is 2026-01-31T12:00:00Z (UTC where no zone is named), 2026-01-31, -1h (also s, m, d, w), or
+    a number since 1970: 10 digits are seconds, 13 are milliseconds. A time in the future is
+    refused.
 
     \b
-    FORMAT is text with fields:
-      %k  key                        %p  partition
-      %v  value                      %o  offset
-      %t  timestamp, ms since 1970   %h  headers, name:value,name:value
-      %T  topic                      %%  a percent sign
-      \\n \\t \\r \\0 \\\\ \\xNN  bytes
+    FORMAT is text with fields, as kcat has them:
+      %k  key                             %p  partition
+      %v  value                           %o  offset
+      %t  topic                           %h  headers, name:value,name:value
+      %T  timestamp, ms since 1970        %%  a percent sign
+      %v{hex} %v{base64}, also of %k      \\n \\t \\r \\0 \\\\ \\xNN  bytes
     Without an end of its own, a line feed is added.
 
     \b
     EXAMPLES
       mainstem topic consume orders
-      mainstem topic consume orders -o end
+      mainstem topic consume orders payments -o end
       mainstem topic consume orders -o -10 -e -f '%p:%o %k = %v'
-      mainstem topic consume orders -o @2026-01-31T12:00:00Z -n 100
+      mainstem topic consume orders -o @-1h -n 100
+      mainstem topic consume orders -o @2026-01-31T12:00:@2026-01-31T13:00
       mainstem topic consume orders -p 0 -o 1234 -n 1
       mainstem topic consume orders -g billing -f '%v\\n'
-      mainstem --format json topic consume orders -e > orders.ndjson
+      mainstem topic consume orders -e --format json > orders.ndjson
     """
-    try:
-        where = parse_where(offset) if offset is not None else None
-        printer = json_line if settings.format == "json" else RecordPrinter(format_text or "%v")
-    except FormatError as error:
-        raise click.UsageError(str(error)) from None
+    settings, format_text = take_format(settings, format_text)
+    begin, end = _parse_offset(offset)
+    printer = _printer(settings, format_text)
+    patterns = [name for name in topics if name.startswith("^")]
     if group is not None:
         if partitions:
             raise click.UsageError("-p does not go with -g: the group shares out the partitions")
-        if where is not None and where.kind not in ("start", "end"):
+        if end is not None or (begin is not None and begin.kind not in ("start", "end")):
             raise click.UsageError(
                 "with -g, -o is start or end, for partitions without a committed offset"
             )
-    elif topic.startswith("^"):
+        if patterns and len(topics) > 1:
+            raise click.UsageError("give topics, or one pattern that begins with ^")
+    elif patterns:
         raise click.UsageError("a pattern needs -g")
-    _run(settings, bootstrap_servers, topic, where, num, exit_eof, partitions, group, printer)
-
-
-def _run(
-    settings: Settings,
-    servers: str,
-    topic: str,
-    where: Where | None,
-    num: int | None,
-    exit_eof: bool,
-    partitions: Sequence[int],
-    group: str | None,
-    printer: Callable[[ConsumerRecord], bytes],
-) -> None:
+    config = _config(settings, bootstrap_servers, begin, reset, group)
     from mainstem.client import Consumer
 
+    names = " ".join(topics)
+    # Ctrl-C is how this command ends: no word is needed.
+    with admin_client(bootstrap_servers) as admin, Consumer(config) as consumer:
+        output = Output(sys.stdout.buffer)
+        run = ConsumeRun(
+            consumer, admin, output, printer, num, exit_eof, {}, group, names, settings.timeout_s
+        )
+        try:
+            if group is None:
+                known = _known(consumer, topics, settings.timeout_s)
+                starts, run.ends = _places(
+                    consumer, _chosen(known, partitions), begin, end, exit_eof, reset
+                )
+                consumer.assign(starts)
+            else:
+                if not patterns:
+                    _known(consumer, topics, settings.timeout_s)
+                consumer.subscribe(
+                    patterns[0] if patterns else list(topics),
+                    on_revoke=lambda *_: run.store_before_revocation(),
+                    on_lost=lambda *_: None,
+                )
+            run.run()
+        except KeyboardInterrupt:
+            raise SystemExit(EXIT_INTERRUPTED) from None
+    if settings.verbose:
+        say(f"{run.count} {'record' if run.count == 1 else 'records'} of {names}")
+
+
+def _parse_offset(text: str | None) -> tuple[Where | None, Where | None]:
+    if text is None:
+        return None, None
+    try:
+        return parse_range(text, time.time_ns() // 1_000_000)
+    except FormatError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _printer(settings: Settings, format_text: str | None) -> Callable[[ConsumerRecord], bytes]:
+    if format_text == "json" or (format_text is None and settings.format == "json"):
+        return json_line
+    try:
+        return RecordPrinter(format_text or "%v")
+    except FormatError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _config(
+    settings: Settings, servers: str, begin: Where | None, reset: str | None, group: str | None
+) -> dict[str, object]:
+    at_end = begin is not None and begin.kind == "end"
+    timeout_ms = max(1, int(settings.timeout_s * 1000))
     config: dict[str, object] = {
         "bootstrap.servers": servers,
         "client.id": "mainstem-cli",
-        "auto.offset.reset": "latest" if where is not None and where.kind == "end" else "earliest",
-        "request.timeout.ms": max(1, int(settings.timeout_s * 1000)),
-        "default.api.timeout.ms": max(1, int(settings.timeout_s * 1000)),
+        "auto.offset.reset": "latest" if at_end else "earliest",
+        "request.timeout.ms": timeout_ms,
+        "default.api.timeout.ms": timeout_ms,
     }
+    if group is None and begin is not None and begin.kind == "offset":
+        config["auto.offset.reset"] = "none"
+    if reset is not None:
+        config["auto.offset.reset"] = _RESETS[reset]
+    config |= settings.flags
     if group is not None:
-        config["group.id"] = group
-    with Consumer({**config, **settings.flags}) as consumer:
-        ends: dict[TopicPartition, int] = {}
-        if group is not None:
-            consumer.subscribe(topic)
-        else:
-            starts, ends = _places(consumer, settings, topic, partitions, where, exit_eof)
-            consumer.assign(starts)
-        count = _print(consumer, sys.stdout.buffer, printer, num, exit_eof, ends, bool(group))
-    if settings.verbose:
-        say(f"{count} {'record' if count == 1 else 'records'} of {topic}")
+        # What is committed is what `ConsumeRun` stores.
+        config |= {"group.id": group, "enable.auto.offset.store": False}
+    return config
+
+
+def _known(consumer: Consumer, topics: Sequence[str], timeout_s: float) -> dict[str, TopicMetadata]:
+    """The topics by name.
+
+    Raises:
+        UnknownTopicError: One does not exist.
+    """
+    from mainstem.errors import UnknownTopicError
+
+    known = consumer.list_topics(timeout_s)
+    for topic in topics:
+        if topic not in known:
+            raise UnknownTopicError(
+                f"there is no topic {topic!r}; see `mainstem topic list`", topic=topic
+            )
+    return {topic: known[topic] for topic in topics}
+
+
+def _chosen(known: dict[str, TopicMetadata], partitions: Sequence[int]) -> list[TopicPartition]:
+    """The partitions that are named, of each topic; all where none is."""
+    from mainstem.client import TopicPartition
+    from mainstem.errors import UnknownPartitionError
+
+    for topic, one in known.items():
+        for number in partitions:
+            if number >= one.partition_count:
+                raise UnknownPartitionError(
+                    f"topic {topic} has no partition {number}; it has partitions 0 to "
+                    f"{one.partition_count - 1}",
+                    topic=topic,
+                    partition=number,
+                )
+    return [
+        TopicPartition(topic, number)
+        for topic, one in known.items()
+        for number in sorted(set(partitions)) or range(one.partition_count)
+    ]
 
 
 def _places(
     consumer: Consumer,
-    settings: Settings,
-    topic: str,
-    partitions: Sequence[int],
-    where: Where | None,
+    tps: Sequence[TopicPartition],
+    begin: Where | None,
+    end: Where | None,
     exit_eof: bool,
+    reset: str | None,
 ) -> tuple[list[TopicPartition], dict[TopicPartition, int]]:
-    """Where each partition begins, and with -e where it ends."""
-    from mainstem.client import OFFSET_BEGINNING, OFFSET_END, TopicPartition
-    from mainstem.errors import UnknownPartitionError, UnknownTopicError
+    """Where each partition begins, and where it ends if it does.
 
-    known = consumer.list_topics(settings.timeout_s).get(topic)
-    if known is None:
-        raise UnknownTopicError(f"topic {topic} does not exist", topic=topic)
-    for number in partitions:
-        if number >= known.partition_count:
-            raise UnknownPartitionError(
-                f"topic {topic} has no partition {number}; it has partitions 0 to "
-                f"{known.partition_count - 1}",
-                topic=topic,
-                partition=number,
-            )
-    numbers = sorted(set(partitions)) or range(known.partition_count)
-    tps = [TopicPartition(topic, number) for number in numbers]
-    where = where or Where("start")
+    Raises:
+        OffsetOutOfRangeError: A partition does not have the offset, and nothing says what then.
+    """
+    from mainstem.client import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+
+    begin = begin or Where("start")
     marks: dict[TopicPartition, tuple[int, int]] = {}
-    if exit_eof or where.kind == "last":
+    if exit_eof or end is not None or begin.kind in ("last", "offset"):
         marks = {tp: consumer.get_watermark_offsets(tp) for tp in tps}
-    ends = {tp: high for tp, (_, high) in marks.items()} if exit_eof else {}
-    match where.kind:
+    ends = _ends(consumer, marks, end, exit_eof)
+    match begin.kind:
         case "time":
-            asked = [TopicPartition(tp.topic, tp.partition, where.number) for tp in tps]
-            return consumer.offsets_for_times(asked), ends
+            found = _at_time(consumer, tps, begin.number)
+            starts = [found[tp] for tp in tps]
         case "last":
-            starts = [max(low, high - where.number) for low, high in marks.values()]
+            starts = [max(low, high - begin.number) for low, high in marks.values()]
         case "offset":
-            starts = [where.number] * len(tps)
+            starts = [begin.number] * len(tps)
+            if reset in (None, "none"):
+                _check(marks, begin.number)
         case "end":
             starts = [ends.get(tp, OFFSET_END) for tp in tps]
         case _:
@@ -200,154 +288,55 @@ def _places(
     ], ends
 
 
-def _print(
+def _ends(
     consumer: Consumer,
-    stream: BinaryIO,
-    printer: Callable[[ConsumerRecord], bytes],
-    num: int | None,
+    marks: dict[TopicPartition, tuple[int, int]],
+    end: Where | None,
     exit_eof: bool,
-    ends: dict[TopicPartition, int],
-    in_group: bool,
-) -> int:
-    """Prints records until the end that was asked for; returns how many."""
-    count = 0
-    try:
-        while num is None or count < num:
-            limit = _RECORDS_AT_ONCE if num is None else min(_RECORDS_AT_ONCE, num - count)
-            if consumer.wait_ready(_WAIT_S):
-                records = consumer.take_ready_many(limit)
-                if ends:
-                    records = [record for record in records if _before_end(record, ends)]
-                stream.write(b"".join(map(printer, records)))
-                stream.flush()
-                count += len(records)
-            if exit_eof and _at_end(consumer, ends, in_group):
-                break
-    except BrokenPipeError:
-        # The reader of our output has enough. Nothing more may be written, not even at exit.
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
-    return count
+) -> dict[TopicPartition, int]:
+    """One past the last record to print, of each partition; empty: there is no end."""
+    highs = {tp: high for tp, (_, high) in marks.items()}
+    if end is None:
+        return highs if exit_eof else {}
+    match end.kind:
+        case "start":
+            ends = {tp: low for tp, (low, _) in marks.items()}
+        case "offset":
+            ends = dict.fromkeys(marks, end.number)
+        case "last":
+            ends = {tp: max(low, high - end.number) for tp, (low, high) in marks.items()}
+        case "time":
+            # No record is that late: all that are there now were before it.
+            found = _at_time(consumer, list(marks), end.number)
+            ends = {tp: at if at >= 0 else highs[tp] for tp, at in found.items()}
+        case _:
+            ends = highs
+    if exit_eof:
+        ends = {tp: min(at, highs[tp]) for tp, at in ends.items()}
+    return ends
 
 
-def _before_end(record: ConsumerRecord, ends: dict[TopicPartition, int]) -> bool:
+def _at_time(
+    consumer: Consumer, tps: Sequence[TopicPartition], time_ms: int
+) -> dict[TopicPartition, int]:
     from mainstem.client import TopicPartition
 
-    return record.offset < ends[TopicPartition(record.topic, record.partition)]
+    asked = [TopicPartition(tp.topic, tp.partition, time_ms) for tp in tps]
+    return {tp: tp.offset for tp in consumer.offsets_for_times(asked)}
 
 
-def _at_end(consumer: Consumer, ends: dict[TopicPartition, int], in_group: bool) -> bool:
-    assigned = consumer.assignment()
-    if not assigned:
-        return not in_group
-    if in_group:
-        # What the others read is their business; this member's own partitions count.
-        for tp in assigned:
-            if tp not in ends:
-                ends[tp] = consumer.get_watermark_offsets(tp)[1]
-    return all(tp.offset >= ends[tp] for tp in consumer.position(assigned))
+def _check(marks: dict[TopicPartition, tuple[int, int]], offset: int) -> None:
+    from mainstem.errors import OffsetOutOfRangeError
 
-
-# -- formats ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """What -o says. `kind`: start, end, offset, last or time; `number` of the last three."""
-
-    kind: str
-    number: int = 0
-
-
-def parse_where(text: str) -> Where:
-    """Reads -o.
-
-    Raises:
-        FormatError: It means nothing.
-    """
-    from mainstem.records import parse_timestamp_ms
-
-    if text in ("start", "beginning", "earliest"):
-        return Where("start")
-    if text in ("end", "latest"):
-        return Where("end")
-    if re.fullmatch(r"\d+", text):
-        return Where("offset", int(text))
-    if re.fullmatch(r"-\d+", text):
-        return Where("last", int(text[1:]))
-    if text.startswith("@"):
-        if re.fullmatch(r"@\d+", text):
-            return Where("time", int(text[1:]))
-        try:
-            return Where("time", max(0, parse_timestamp_ms(text[1:])))
-        except ValueError:
-            pass
-    raise FormatError(
-        f"-o is {text!r}; it must be start, end, an offset, -N for the last N records, or @TIME "
-        "(ms since 1970, or 2026-01-31T12:00:00Z)"
-    )
-
-
-_FIELDS: Final[dict[str, _Field]] = {
-    "k": lambda record: record.key or b"",
-    "v": lambda record: record.value or b"",
-    "t": lambda record: b"%d" % record.timestamp,
-    "p": lambda record: b"%d" % record.partition,
-    "o": lambda record: b"%d" % record.offset,
-    "T": lambda record: record.topic.encode(),
-    "h": lambda record: b",".join(
-        name.encode() if value is None else name.encode() + b":" + value
-        for name, value in record.headers
-    ),
-}
-
-
-class RecordPrinter:
-    """A format such as `%p:%o %v`; see `mainstem topic consume --help`.
-
-    Raises:
-        FormatError: An unknown field.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._parts: list[bytes | _Field] = []
-        for piece in re.split(r"(%.?)", text, flags=re.DOTALL):
-            if piece == "%%":
-                self._parts.append(b"%")
-            elif piece.startswith("%"):
-                field = _FIELDS.get(piece[1:])
-                if field is None:
-                    raise FormatError(
-                        f"{piece!r} is no field; there are %k %v %t %p %o %h %T, and %%"
-                    )
-                self._parts.append(field)
-            elif piece:
-                self._parts.append(unescape(piece))
-        last = self._parts[-1] if self._parts else b""
-        if not isinstance(last, bytes) or not last.endswith((b"\n", b"\r", b"\0")):
-            self._parts.append(b"\n")
-
-    def __call__(self, record: ConsumerRecord) -> bytes:
-        return b"".join(part if isinstance(part, bytes) else part(record) for part in self._parts)
-
-
-def json_line(record: ConsumerRecord) -> bytes:
-    """A record as one JSON object; what is no UTF-8 becomes replacement characters."""
-    return (
-        json.dumps(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "key": _text(record.key),
-                "value": _text(record.value),
-                "headers": [[name, _text(value)] for name, value in record.headers],
-            },
-            ensure_ascii=False,
-        ).encode()
-        + b"\n"
-    )
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="replace")
+    for tp, (low, high) in marks.items():
+        if not low <= offset <= high:
+            raise OffsetOutOfRangeError(
+                f"{tp.topic}-{tp.partition} has no offset {offset}: its log begins at {low} and "
+                f"ends at {high}; name a partition with -p, or say where to begin then with "
+                "--reset start or --reset end",
+                topic=tp.topic,
+                partition=tp.partition,
+                offset=offset,
+                log_start_offset=low,
+                high_watermark=high,
+            )

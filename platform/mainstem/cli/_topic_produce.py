@@ -19,10 +19,13 @@ from mainstem.cli._context import (
     reports_errors,
     say,
 )
+from mainstem.cli._global_options import given_on_the_command_line, take_format
 from mainstem.cli._help import ExampleCommand
+from mainstem.cli._output import OutputError
 from mainstem.cli._record_format import (
     FormatError,
     InputRecord,
+    JsonFormat,
     KeyDelimiterFormat,
     RecordFormat,
     parse_header,
@@ -55,7 +58,11 @@ _FAILURES_SHOWN_MAX: Final = 10
     help="Each line is key, DELIM, value. A line without DELIM has a null key.",
 )
 @click.option(
-    "-f", "--format", "format_text", metavar="FORMAT", help="How a record is written, see above."
+    "-f",
+    "--format",
+    "format_text",
+    metavar="FORMAT",
+    help="How a record is written, see above; or json.",
 )
 @click.option(
     "-H",
@@ -104,27 +111,36 @@ def produce(
     """Send records from stdin to a topic, one a line.
 
     Records are sent while the input is read. Every one that is not delivered within `--timeout` is
-    a failure; then the exit code is 1. Other settings of the producer: `-X NAME=VALUE` before
-    `topic`, see `mainstem config list producer`.
+    a failure; then the exit code is 1. Other settings of the producer: `-X NAME=VALUE`, see
+    `mainstem config list producer`.
+
+    With `--format json` a line is an object as `topic consume --format json` prints it, with its
+    key, value, headers, timestamp and partition (without "partition", the key decides).
 
     \b
     FORMAT is text with fields; a field ends where the text after it begins:
       %k  key                        %p  partition
       %v  value                      %h  headers, name:value,name:value
-      %t  timestamp, ms since 1970   %%  a percent sign
+      %T  timestamp, ms since 1970   %%  a percent sign
       \\n \\t \\r \\0 \\\\ \\xNN  bytes
-    What follows the last field ends a record; by default a line feed.
+    What follows the last field ends a record; by default a line feed. An input of several lines in
+    which it never comes is refused.
 
     \b
     EXAMPLES
       echo hello | mainstem topic produce greetings
       mainstem topic produce orders -k customer-7 -H source:import < orders.ndjson
       mainstem topic produce orders -K : -v < lines-of-key-colon-value.txt
-      mainstem topic produce orders -f '%t %k %v\\n' < lines.txt
+      mainstem topic produce orders -f '%T %k %v\\n' < lines.txt
       printf 'a\\0b\\0' | mainstem topic produce orders -f '%v\\0'
       echo customer-7: | mainstem topic produce orders -K : -Z
-      mainstem -X linger.ms=100 topic produce orders -b 10.0.0.1:9490 -z lz4 < big.txt
+      mainstem topic produce orders -X linger.ms=100 -b 10.0.0.1:9490 -z lz4 < big.txt
+      mainstem topic consume orders -e --format json | mainstem topic produce copy --format json
     """
+    settings, format_text = take_format(settings, format_text)
+    if format_text is None and key_delimiter is None and settings.format == "json":
+        # What the environment or a profile says is how the report is printed.
+        format_text = "json" if given_on_the_command_line("format_") else None
     try:
         record_format = _record_format(key, key_delimiter, format_text, partition)
         headers = tuple(parse_header(text) for text in header_texts)
@@ -142,6 +158,8 @@ def produce(
     report.summarise()
     if report.failed_count:
         raise SystemExit(1)
+    if report.broken is not None:
+        raise report.broken
 
 
 def split_records(
@@ -153,23 +171,34 @@ def split_records(
         idle: Called now and then while the stream is silent, if it can be waited for.
 
     Raises:
-        FormatError: A piece is too long to be a record.
+        FormatError: A piece is too long to be a record, the input has lines but never the
+            delimiter, or it cannot be read.
     """
     read = getattr(stream, "read1", stream.read)
     rest = b""
+    seen = False
     while True:
         while not _becomes_readable(stream, _IDLE_S):
             idle()
-        chunk = read(_READ_BYTES)
+        try:
+            chunk = read(_READ_BYTES)
+        except OSError as error:
+            raise FormatError(f"the input cannot be read: {error.strerror or error}") from None
         if not chunk:
             break
         *pieces, rest = (rest + chunk).split(delimiter)
+        seen = seen or bool(pieces)
         yield from pieces
         if len(rest) > _RECORD_BYTES_MAX:
             raise FormatError(
                 f"{len(rest)} bytes of input have no delimiter {delimiter!r}; "
                 "is it the right format?"
             )
+    if not seen and rest.count(b"\n") > 1:
+        raise FormatError(
+            f"the input has {rest.count(chr(10).encode())} lines and never the delimiter "
+            f"{delimiter!r}: all of it would be one record; is it the right format?"
+        )
     if rest:
         yield rest
 
@@ -184,6 +213,8 @@ class _Report:
     read_count: int = 0
     delivered_count: int = 0
     failed_count: int = 0
+    #: Why no more of it is printed. The records are what matters: all of them are sent still.
+    broken: OutputError | None = None
 
     def delivered(self, error: MainstemError | None, where: RecordMetadata) -> None:
         """Called for each record that has ended."""
@@ -191,8 +222,14 @@ class _Report:
             self.failed(f"a record for partition {where.partition}", error.code, error.message)
             return
         self.delivered_count += 1
-        if not self.verbose:
+        if not self.verbose or self.broken is not None:
             return
+        try:
+            self._print(where)
+        except OutputError as broken:
+            self.broken = broken
+
+    def _print(self, where: RecordMetadata) -> None:
         if self.settings.format == "json":
             print_object(self.settings, where._asdict())
         elif where.offset < 0:
@@ -224,7 +261,7 @@ class _Report:
 def _send_all(
     topic: str,
     config: dict[str, object],
-    record_format: RecordFormat | KeyDelimiterFormat,
+    record_format: RecordFormat | KeyDelimiterFormat | JsonFormat,
     given: InputRecord,
     tombstone: bool,
     report: _Report,
@@ -285,17 +322,20 @@ def _send(
 
 def _record_format(
     key: str | None, key_delimiter: str | None, format_text: str | None, partition: int | None
-) -> RecordFormat | KeyDelimiterFormat:
+) -> RecordFormat | KeyDelimiterFormat | JsonFormat:
     if key_delimiter is not None and format_text is not None:
         raise click.UsageError("-K and -f both say how a line is read; give one of them")
-    record_format: RecordFormat | KeyDelimiterFormat
+    record_format: RecordFormat | KeyDelimiterFormat | JsonFormat
     if key_delimiter is not None:
         record_format = KeyDelimiterFormat(key_delimiter)
+    elif format_text == "json":
+        record_format = JsonFormat()
     else:
         record_format = RecordFormat(format_text or "%v\\n")
     if key is not None and "key" in record_format.fields:
         raise click.UsageError("-k gives every record a key, and so does the input; give one")
-    if partition is not None and "partition" in record_format.fields:
+    is_json = isinstance(record_format, JsonFormat)  # -p sends all of a dump to one partition
+    if partition is not None and "partition" in record_format.fields and not is_json:
         raise click.UsageError("-p gives every record a partition, and so does %p; give one")
     return record_format
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from mainstem.cli._context import (
     say_dry_run,
 )
 from mainstem.cli._record_format import FormatError
-from mainstem.cli._topic_consume import Where, parse_where
+from mainstem.cli._where import Where, parse_where
 
 if TYPE_CHECKING:
     from mainstem.client import AdminClient, DeletedRecords, PartitionDescription
@@ -36,8 +37,8 @@ _HIGH_WATERMARK = -1
     "place",
     required=True,
     metavar="WHERE",
-    help="The first record to keep: an offset, end for none, -N for the last N records, or @TIME "
-    "(ms since 1970, or 2026-01-31T12:00:00Z).",
+    help="The first record to keep: an offset, end for none, -N for the last N records, or @TIME, "
+    "see above.",
 )
 @click.option(
     "-p",
@@ -65,7 +66,9 @@ def trim_prefix(
 
     The offsets of what stays do not change, and a partition that is emptied goes on where it ended.
     With a time, what goes is everything before the first record with that timestamp or a later one;
-    all of it where there is none. RECORDS counts offsets: a compacted topic had fewer records.
+    all of it where there is none. TIME is as of `mainstem topic consume`: 2026-01-31T12:00:00Z (UTC
+    where no zone is named), -7d, or a number since 1970 (10 digits: seconds, 13: milliseconds); one
+    in the future is refused. RECORDS counts offsets: a compacted topic had fewer records.
 
     What was removed cannot be consumed any more. SQL over the table may show some of it until
     compaction: a data file that has the offset inside stays whole. Other gateways know within
@@ -85,6 +88,8 @@ def trim_prefix(
             topic, offsets, validate_only=True, timeout=settings.timeout_s
         )
         count = sum(map(_removed, planned.values()))
+        if where.kind == "time":
+            say(f"records before {where} go")
         if not dry_run and not no_confirm and count:
             _print(settings, planned)
             if not confirm(f"Remove {count} records from the front of {topic}?"):
@@ -100,14 +105,11 @@ def trim_prefix(
 
 def _parse(place: str) -> Where:
     try:
-        where = parse_where(place)
-    except FormatError:
-        where = Where("start")
+        where = parse_where(place, time.time_ns() // 1_000_000, "--to")
+    except FormatError as error:
+        raise click.UsageError(str(error)) from None
     if where.kind == "start":
-        raise click.UsageError(
-            f"--to is {place!r}; it must be end, an offset, -N for the last N records, or @TIME "
-            "(ms since 1970, or 2026-01-31T12:00:00Z)"
-        )
+        raise click.UsageError("--to start would remove nothing; it is the first record to keep")
     return where
 
 

@@ -34,6 +34,7 @@ _OTHER_VARIABLES: Final = frozenset(
         "MAINSTEM_CONFIG",
         "MAINSTEM_PROFILE",
         "MAINSTEM_FORMAT",
+        "MAINSTEM_PROFILES",
         "MAINSTEM_TIMEOUT",
         "MAINSTEM_BOOTSTRAP_SERVERS",
         "MAINSTEM_JOBS",

@@ -22,7 +22,7 @@ def test_a_format_of_value_alone_takes_the_whole_line() -> None:
 
 
 def test_a_field_ends_where_the_text_after_it_begins_and_the_last_takes_the_rest() -> None:
-    parsed = RecordFormat(r"%t|%p|%k => %v\n").parse(b"1700000000000|3|a key => v => w|x")
+    parsed = RecordFormat(r"%T|%p|%k => %v\n").parse(b"1700000000000|3|a key => v => w|x")
     assert parsed == InputRecord(b"v => w|x", b"a key", 1_700_000_000_000, 3)
 
 
@@ -62,8 +62,8 @@ def test_what_follows_the_last_field_ends_a_record(text: str, delimiter: bytes) 
     [
         ("%k%v", "nothing stands between the key and the value"),
         ("%v %v", "has the value twice"),
-        ("%q", "'%q' is no field"),
-        ("%", "'%' is no field"),
+        ("%q", "'%q' is not a field"),
+        ("%", "'%' is not a field"),
         ("text", "has no field"),
         (r"%v\q", r"\\q means nothing here"),
         (r"%v\x1", r"\\x means nothing here"),
@@ -77,7 +77,7 @@ def test_a_format_that_cannot_be_read_is_refused_with_the_reason(text: str, reas
 
 @pytest.mark.parametrize("line", [b"x a", b"-1 a", b"1.5 a", b" a"])
 def test_a_partition_or_timestamp_that_is_no_number_is_refused(line: bytes) -> None:
-    for field in ("%p", "%t"):
+    for field in ("%p", "%T"):
         with pytest.raises(FormatError, match="must be a whole number"):
             RecordFormat(f"{field} %v").parse(line)
 

@@ -1,4 +1,4 @@
-"""What `group seek` understands: places, times, durations and files."""
+"""The files of offsets that `group seek` understands."""
 
 from __future__ import annotations
 
@@ -8,39 +8,13 @@ from pathlib import Path
 import pytest
 
 from mainstem.cli._record_format import FormatError
-from mainstem.cli._seek_target import parse_seek_target, read_offsets_file
-from mainstem.cli._topic_consume import Where
+from mainstem.cli._seek_target import read_offsets_file
 from mainstem.client import TopicPartition
 
 SAVED = [
     {"topic": "t", "partition": number, "committed_offset": offset}
     for number, offset in enumerate([5, 6, None])
 ]
-NOW_MS = 1_800_000_000_000
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("start", Where("start")),
-        ("end", Where("end")),
-        ("1234", Where("offset", 1234)),
-        ("-10", Where("last", 10)),
-        ("@1500", Where("time", 1500)),
-        ("@1970-01-01T00:00:02Z", Where("time", 2000)),
-        ("PT1H", Where("time", NOW_MS - 3_600_000)),
-        ("P1DT0.5S", Where("time", NOW_MS - 86_400_500)),
-        ("P99999D", Where("time", 0)),
-    ],
-)
-def test_a_place_a_time_or_a_duration_before_now_is_read(text: str, expected: Where) -> None:
-    assert parse_seek_target(text, NOW_MS) == expected
-
-
-@pytest.mark.parametrize("text", ["", "yesterday", "P", "PT1X", "1h", "@"])
-def test_what_means_nothing_is_refused_with_what_would(text: str) -> None:
-    with pytest.raises(FormatError, match="--to"):
-        parse_seek_target(text, NOW_MS)
 
 
 def offsets(tmp_path: Path, text: str) -> dict[tuple[str, int], int]:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from mainstem.cli._commands import cli
 from mainstem.cli._record_format import FormatError
-from mainstem.cli._topic_consume import RecordPrinter, Where, parse_where
+from mainstem.cli._record_printer import RecordPrinter
 from mainstem.client import ConsumerRecord
 from mainstem.testing._fake_fetch import FakeLogGateway
 
@@ -57,6 +57,12 @@ def test_everything_is_printed_from_the_start_to_the_end(run: Run) -> None:
         ("@2000", [2, 3, 4]),
         ("@1970-01-01T00:00:03Z", [3, 4]),
         ("@99999", []),
+        ("1:3", [1, 2]),
+        ("3:", [3, 4]),
+        (":2", [0, 1]),
+        ("-3:-1", [2, 3]),
+        ("@1970-01-01T00:00:01:1970-01-01T00:00:03", [1, 2]),
+        ("@1000:end", [1, 2, 3, 4]),
         ("end", []),
     ],
 )
@@ -139,14 +145,10 @@ def test_a_topic_or_a_partition_that_is_not_there_is_told(run: Run) -> None:
 
 def test_a_format_prints_its_fields() -> None:
     record = ConsumerRecord("t", 1, 2, 3, 0, b"k", None, (("a", b"b"), ("c", None)))
-    assert RecordPrinter("%T %p %o %t %k=%v %h %%")(record) == b"t 1 2 3 k= a:b,c %\n"
+    assert RecordPrinter("%t %p %o %T %k=%v %h %%")(record) == b"t 1 2 3 k= a:b,c %\n"
     assert RecordPrinter(r"%k\0")(record) == b"k\0"
-    with pytest.raises(FormatError):
-        RecordPrinter("%")
-
-
-def test_where_is_read() -> None:
-    assert parse_where("-5") == Where("last", 5)
-    assert parse_where("@1970-01-01T00:00:01+00:00") == Where("time", 1000)
-    with pytest.raises(FormatError):
-        parse_where("@yesterday")
+    binary = ConsumerRecord("t", 1, 2, 3, 0, b"\xff\0", b"v", ())
+    assert RecordPrinter("%k{hex} %v{base64}")(binary) == b"ff00 dg==\n"
+    for text in ("%", "%s", "%v{json}", "%v{hex", "%p{hex}x%"):
+        with pytest.raises(FormatError):
+            RecordPrinter(text)
