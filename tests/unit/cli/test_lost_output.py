@@ -40,15 +40,12 @@ def gateway() -> Iterator[FakeLogGateway]:
 def start(gateway: FakeLogGateway) -> Iterator[Start]:
     processes: list[subprocess.Popen[bytes]] = []
 
-    def call(
-        *arguments: str, stdout: Any, preexec_fn: Callable[[], object] | None = None
-    ) -> subprocess.Popen[bytes]:
+    def call(*arguments: str, stdout: Any, shell: str = "") -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [*MAINSTEM, *arguments, "-b", gateway.address],
+            ["bash", "-c", f'{shell} exec "$@"', "-", *MAINSTEM, *arguments, "-b", gateway.address],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,
-            preexec_fn=preexec_fn,
         )
         processes.append(process)
         return process
@@ -129,15 +126,12 @@ def test_all_that_was_read_is_committed_at_the_end(gateway: FakeLogGateway, star
 def test_a_full_disk_commits_only_what_is_on_it(
     gateway: FakeLogGateway, start: Start, tmp_path: Path
 ) -> None:
-    import resource
-
-    def small() -> None:  # stands for a disk that is full after so many bytes
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-
     out = tmp_path / "out"
     with out.open("wb") as file:
-        process = start("topic", "consume", "t", "-g", "g", "-e", stdout=file, preexec_fn=small)
+        # Stands for a disk that is full after 50 KiB.
+        process = start(
+            "topic", "consume", "t", "-g", "g", "-e", stdout=file, shell="ulimit -f 50;"
+        )
         code, errors = end(process)
     assert code == 1
     assert "stdout cannot be written: File too large" in errors
