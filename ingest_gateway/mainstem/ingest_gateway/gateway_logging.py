@@ -18,7 +18,10 @@ _FRAMES: Final = structlog.tracebacks.ExceptionDictTransformer(show_locals=False
 
 
 def configure_logging(config: GatewayConfig) -> None:
-    """structlog to stderr, for people or as JSON; the standard library's loggers too."""
+    """structlog to stderr, for people or as JSON; the standard library's loggers too.
+
+    What the settings are warned of are the first lines.
+    """
     level = getattr(logging, config.text("log.level").upper())
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -47,3 +50,5 @@ def configure_logging(config: GatewayConfig) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+    for warning in config.warnings:
+        structlog.get_logger().warning(warning)

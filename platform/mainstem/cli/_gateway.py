@@ -52,7 +52,7 @@ def run(settings: Settings, warehouse: str | None, listeners: str | None) -> Non
 
     flags = {"warehouse": warehouse, "listeners": listeners}
     config = settings.gateway_config(
-        {name: value for name, value in flags.items() if value is not None}
+        {name: value for name, value in flags.items() if value is not None}, warns=False
     )
     configure_logging(config)
     uvloop.run(serve(config, lambda address: click.echo(f"listening on {address}")))

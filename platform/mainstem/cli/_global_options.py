@@ -32,9 +32,18 @@ class Settings:
     timeout_s: float = 30.0
     bootstrap_servers: str | None = None
 
-    def gateway_config(self, more: Mapping[str, object] | None = None) -> GatewayConfig:
-        """The gateway's settings with the global `-X` and a command's own flags on top."""
-        return load_gateway_config(self.config_file, flags={**self.flags, **(more or {})})
+    def gateway_config(
+        self, more: Mapping[str, object] | None = None, *, warns: bool = True
+    ) -> GatewayConfig:
+        """The gateway's settings with the global `-X` and a command's own flags on top.
+
+        Args:
+            warns: Says the warnings on stderr; False where they go to a log.
+        """
+        config = load_gateway_config(self.config_file, flags={**self.flags, **(more or {})})
+        for warning in config.warnings if warns else ():
+            click.echo(f"warning: {warning}", err=True)
+        return config
 
 
 def take_format(settings: Settings, format_text: str | None) -> tuple[Settings, str | None]:

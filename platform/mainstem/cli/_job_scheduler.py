@@ -59,7 +59,7 @@ def scheduler(settings: Settings, jobs_file: str | None, warehouse: str | None) 
     from mainstem.jobs.jobs_config import load_jobs_config
     from mainstem.jobs.scheduler_process import serve_scheduler
 
-    gateway = settings.gateway_config()
+    gateway = settings.gateway_config(warns=False)
     config = load_jobs_config(jobs_file)
     configure_logging(gateway)
     serve_scheduler(

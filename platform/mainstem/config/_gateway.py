@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mainstem.config._environment import settings_in_environment
 from mainstem.config._keys import (
     ConfigKey,
     ConfigValue,
@@ -24,22 +25,6 @@ from mainstem.limits import (
     PRODUCER_EXPIRATION_MS_MAX,
     SESSION_TIMEOUT_MS_MAX,
     SESSION_TIMEOUT_MS_MIN,
-)
-
-ENVIRONMENT_PREFIX: Final = "MAINSTEM_"
-
-#: Environment variables with the prefix that are no gateway setting.
-_OTHER_VARIABLES: Final = frozenset(
-    {
-        "MAINSTEM_CONFIG",
-        "MAINSTEM_PROFILE",
-        "MAINSTEM_FORMAT",
-        "MAINSTEM_PROFILES",
-        "MAINSTEM_TIMEOUT",
-        "MAINSTEM_BOOTSTRAP_SERVERS",
-        "MAINSTEM_JOBS",
-        "MAINSTEM_TEST_SEED",
-    }
 )
 
 GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
@@ -427,9 +412,15 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """The settings of one gateway, by name."""
+    """The settings of one gateway, by name.
+
+    Attributes:
+        settings: All of them.
+        warnings: A sentence for each thing in the environment that looks like a setting and is not.
+    """
 
     settings: Mapping[str, Setting]
+    warnings: tuple[str, ...] = ()
 
     def text(self, name: str) -> str:
         return str(self.settings[name].value)
@@ -452,7 +443,9 @@ def load_gateway_config(
 
     Args:
         file: A TOML file. `message.max.bytes = 1048576` may be written just so. None: no file.
-        environment: `MAINSTEM_MESSAGE_MAX_BYTES=1048576`. None: the process's.
+        environment: `MAINSTEM_MESSAGE_MAX_BYTES=1048576`. None: the process's. A variable that is
+            no setting is left out and told of in the result's `warnings`: other programs, and
+            Kubernetes, choose names there that begin as ours do.
         flags: By dotted name.
 
     Raises:
@@ -460,9 +453,12 @@ def load_gateway_config(
             message names the source.
     """
     settings = {name: Setting(key.default, "default") for name, key in GATEWAY_KEYS.items()}
+    found, warnings = settings_in_environment(
+        os.environ if environment is None else environment, GATEWAY_KEYS, _NOT_OURS
+    )
     for origin, name, value in (
         *_from_file(file),
-        *_from_environment(os.environ if environment is None else environment),
+        *found,
         *(("flag", name, value) for name, value in (flags or {}).items()),
     ):
         key = GATEWAY_KEYS.get(name)
@@ -472,7 +468,7 @@ def load_gateway_config(
             settings[name] = Setting(parse_value(key, value), origin)
         except InvalidConfigError as error:
             raise InvalidConfigError(f"{origin}: {error.message}", name=name) from None
-    config = GatewayConfig(settings)
+    config = GatewayConfig(settings, warnings)
     interval, session = "gateway.heartbeat.interval.ms", "gateway.session.timeout.ms"
     if config.number(session) < 2 * config.number(interval):
         raise InvalidConfigError(
@@ -503,10 +499,3 @@ def _flatten(prefix: str, table: Mapping[str, object]) -> Iterator[tuple[str, ob
             yield from _flatten(f"{prefix}{name}.", value)
         else:
             yield prefix + name, value
-
-
-def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, object]]:
-    for variable, value in sorted(environment.items()):
-        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in _OTHER_VARIABLES:
-            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-            yield variable, name, value

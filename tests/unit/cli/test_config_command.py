@@ -111,6 +111,19 @@ def test_the_variable_of_an_option_is_no_unknown_setting_of_the_gateway(variable
     assert (code, errors) == (0, "")
 
 
+def test_config_show_goes_on_and_warns_where_variables_only_look_like_settings() -> None:
+    code, output, errors = invoke(
+        *("--format", "json", "config", "show"),
+        MAINSTEM_PORT="tcp://10.0.0.1:9490",
+        MAINSTEM_NUM_PARTITION="3",
+    )
+    assert code == 0
+    assert len(output.splitlines()) == len(GATEWAY_KEYS)
+    assert "MAINSTEM_NUM_PARTITIONS?" in errors
+    assert "enableServiceLinks: false" in errors
+    assert errors.count("warning: ") == 2
+
+
 def test_the_configuration_that_comes_with_mainstem_loads_and_equals_the_defaults(
     repo_root: Path,
 ) -> None:
