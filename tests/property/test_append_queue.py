@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from mainstem.delta_log import ByteBudget, Slice
 from mainstem.delta_log.append import AppendQueue, Pending, Portion, ProducerStates
-from mainstem.errors import BackPressureError
+from mainstem.errors import BackPressureError, RequestTooLargeError
 from mainstem.records import records_to_wire_batch
 
 PARTITIONS = 3
@@ -66,10 +66,12 @@ class Queues(RuleBasedStateMachine):
         everything = sum(self.in_commit) + sum(
             request[2] for waiting in self.waiting for request in waiting
         )
-        fits = (not mine or mine + size <= LIMIT) and (
-            not everything or everything + size <= BUDGET
-        )
+        fits = mine + size <= LIMIT and everything + size <= BUDGET
         request = tuple(Slice(partition, _records(count)) for partition, count in slices)
+        if size > min(LIMIT, BUDGET):
+            with pytest.raises(RequestTooLargeError):
+                queue.accept(request, size, self.tokens, 0)
+            return
         if not fits:
             with pytest.raises(BackPressureError) as caught:
                 queue.accept(request, size, self.tokens, 0)
@@ -159,10 +161,15 @@ def test_every_record_leaves_once_at_the_offset_it_was_given(
     assert queue.used_bytes == 0
 
 
-def test_a_request_larger_than_the_queue_is_taken_when_the_queue_is_empty() -> None:
-    queue = _queue(10, ByteBudget(10), lambda _: 0)
-    queue.accept([Slice(0, _records(1))], 1_000, 0, 0)
-    with pytest.raises(BackPressureError, match="the topic's queue holds 1000 bytes of at most 10"):
+@pytest.mark.parametrize(("limit", "budget"), [(10, 100), (100, 10)])
+def test_a_request_larger_than_a_queue_is_refused_by_an_empty_one_as_too_large(
+    limit: int, budget: int
+) -> None:
+    queue = _queue(limit, ByteBudget(budget), lambda _: 0)
+    with pytest.raises(RequestTooLargeError, match=r"11 bytes .* takes 10 \(topic.queue.bytes"):
+        queue.accept([Slice(0, _records(1))], 11, 0, 0)
+    queue.accept([Slice(0, _records(1))], 10, 0, 0)
+    with pytest.raises(BackPressureError, match="10 bytes of at most 10"):
         queue.accept([Slice(0, _records(1))], 1, 0, 0)
 
 

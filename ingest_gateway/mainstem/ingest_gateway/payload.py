@@ -18,9 +18,8 @@ from mainstem.errors import (
     RequestTooLargeError,
     UnknownPartitionError,
 )
-from mainstem.ingest_gateway.ipc_bounds import unpacked_sizes
 from mainstem.ingest_gateway.placement import StickyPlacement
-from mainstem.limits import REQUEST_RECORDS_MAX
+from mainstem.limits import REQUEST_BATCHES_MAX, REQUEST_RECORDS_MAX
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import (
     WIRE_SCHEMA,
@@ -29,6 +28,7 @@ from mainstem.records import (
     records_to_wire_batch,
     timestamps_ms_column,
     timestamps_out_of_range,
+    unpacked_sizes,
 )
 
 #: What a record costs in memory beside its bytes: offsets, timestamp, header list.
@@ -120,12 +120,14 @@ def read_payload(
 def _read_ipc(stream: bytes, rules: PayloadRules, now_ms: int) -> list[pa.RecordBatch]:
     data = pa.py_buffer(stream)
     batches = []
+    read_bytes = 0
     try:
         _check_unpacked_size(data, rules)
         with pa.ipc.open_stream(data) as reader:
-            for field in reader.schema:
-                _check_no_views(field.name, field.type)
             for batch in reader:
+                # Should Arrow ever unpack what `unpacked_sizes` does not know of, it ends here.
+                read_bytes += batch.get_total_buffer_size()
+                _check_size(read_bytes, rules)
                 # Offsets and lengths come from outside: reading through a wrong one would crash.
                 batch.validate(full=True)
                 if batch.num_rows:
@@ -139,6 +141,18 @@ def _read_ipc(stream: bytes, rules: PayloadRules, now_ms: int) -> list[pa.Record
     if len(batches) > _PIECES_MAX:
         batches = [_joined(batches)]
     return batches
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    """Checks the types before anything of them is read; see `normalise_wire_batch`.
+
+    Raises:
+        InvalidRecordError: A column is missing, unknown, twice there, or has another type.
+    """
+    for field in schema:
+        _check_no_views(field.name, field.type)
+    columns = [pa.array([], field.type) for field in schema]
+    normalise_wire_batch(pa.RecordBatch.from_arrays(columns, schema=schema), 0)
 
 
 def _check_no_views(column: str, type_: pa.DataType) -> None:
@@ -161,17 +175,27 @@ def _check_no_views(column: str, type_: pa.DataType) -> None:
 def _check_unpacked_size(data: pa.Buffer, rules: PayloadRules) -> None:
     record_count = 0
     size_bytes = 0
-    for batch_rows, batch_bytes in unpacked_sizes(data):
+    for number, (batch_rows, batch_bytes) in enumerate(unpacked_sizes(data, _check_schema)):
         record_count += batch_rows
         size_bytes += batch_bytes
         _check_record_count(record_count, rules)
-        if size_bytes > rules.request_bytes_max:
+        _check_size(size_bytes, rules)
+        if number >= REQUEST_BATCHES_MAX:
             raise RequestTooLargeError(
-                f"the request unpacks to more than socket.request.max.bytes "
-                f"({rules.request_bytes_max} bytes); send less at a time",
+                f"the payload has more than {REQUEST_BATCHES_MAX} Arrow record batches; join them",
                 topic=rules.topic,
-                limit_bytes=rules.request_bytes_max,
+                limit_batches=REQUEST_BATCHES_MAX,
             )
+
+
+def _check_size(size_bytes: int, rules: PayloadRules) -> None:
+    if size_bytes > rules.request_bytes_max:
+        raise RequestTooLargeError(
+            f"the request unpacks to more than socket.request.max.bytes "
+            f"({rules.request_bytes_max} bytes); send less at a time",
+            topic=rules.topic,
+            limit_bytes=rules.request_bytes_max,
+        )
 
 
 def _check_record_count(record_count: int, rules: PayloadRules) -> None:

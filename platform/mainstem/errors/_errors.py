@@ -80,7 +80,8 @@ class RecordTooLargeError(InvalidRecordError):
 
 
 class RequestTooLargeError(InvalidRecordError):
-    """A request is larger than `socket.request.max.bytes`. Send less at a time."""
+    """A request has or unpacks to more bytes, records, names or other items than a gateway takes at
+    a time; the message says of what. Send less at a time."""
 
     code = "REQUEST_TOO_LARGE"
 

@@ -42,6 +42,10 @@ MESSAGE_OVERHEAD_BYTES: Final = 64 * KIB
 #: answer) is not in the size of the message, and records may be empty.
 REQUEST_RECORDS_MAX: Final = 1_000_000
 
+#: Arrow record batches of one produce request: each costs about 0.1 ms, however few rows it has.
+#: One is enough.
+REQUEST_BATCHES_MAX: Final = 4_096
+
 #: A header's key and value count for a record's size together with this many bytes each.
 HEADER_OVERHEAD_BYTES: Final = 8
 
@@ -58,6 +62,10 @@ FETCHED_RECORD_OVERHEAD_BYTES: Final = 32
 #: What a partition with records costs in the answer to a fetch beside them: names, and the schema
 #: and framing of an Arrow stream.
 FETCHED_PARTITION_OVERHEAD_BYTES: Final = 4 * KIB
+
+#: What the records of a partition in the answer to a fetch may unpack to in a client: twice the
+#: largest `fetch.max.bytes`, and gateways of today do not pack them at all.
+ANSWER_UNPACKED_BYTES_MAX: Final = 512 * MIB
 
 #: Partitions of one fetch: each costs about 200 bytes in the answer even without records.
 FETCH_PARTITIONS_MAX: Final = 10_000

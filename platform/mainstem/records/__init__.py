@@ -12,6 +12,7 @@ from mainstem.records._arrow import (
     records_to_wire_batch,
     table_timestamps,
 )
+from mainstem.records._ipc_bounds import unpacked_sizes
 from mainstem.records._murmur2 import (
     murmur2,
     murmur2_column,
@@ -48,4 +49,5 @@ __all__ = [
     "table_timestamps",
     "timestamps_ms_column",
     "timestamps_out_of_range",
+    "unpacked_sizes",
 ]

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from mainstem.delta_log.append.producers import ProducerStates, SeenBatch
 from mainstem.delta_log.files import Slice
 from mainstem.delta_log.format import Batch, ProducerBatch
-from mainstem.errors import BackPressureError, OutOfOrderSequenceError
+from mainstem.errors import BackPressureError, OutOfOrderSequenceError, RequestTooLargeError
 
 Token = TypeVar("Token")
 
@@ -26,8 +26,8 @@ class ByteBudget:
         self.used_bytes = 0
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether `size_bytes` more fit. An empty budget takes one batch of any size."""
-        return self.used_bytes == 0 or self.used_bytes + size_bytes <= self.limit_bytes
+        """Whether `size_bytes` more fit."""
+        return self.used_bytes + size_bytes <= self.limit_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +161,7 @@ class AppendQueue(Generic[Token]):
 
         Raises:
             BackPressureError: This topic's queue, or all together, are full. Nothing was taken.
+            RequestTooLargeError: Not even an empty queue has room for it.
             OutOfOrderSequenceError, UnknownProducerIdError, ProducerFencedError: An idempotent
                 producer's batch does not follow its last one. Nothing was taken.
         """
@@ -251,7 +252,15 @@ class AppendQueue(Generic[Token]):
         self._budget.used_bytes -= size_bytes
 
     def _check_room(self, size_bytes: int) -> None:
-        if self.used_bytes and self.used_bytes + size_bytes > self._limit_bytes:
+        limit_bytes = min(self._limit_bytes, self._budget.limit_bytes)
+        if size_bytes > limit_bytes:
+            raise RequestTooLargeError(
+                f"the request's records take {size_bytes} bytes of memory, and the queue takes "
+                f"{limit_bytes} (topic.queue.bytes, queued.max.bytes); send less at a time",
+                topic=self._topic,
+                limit_bytes=limit_bytes,
+            )
+        if self.used_bytes + size_bytes > self._limit_bytes:
             raise self._full(
                 self.used_bytes, self._limit_bytes, size_bytes, "the topic's queue holds"
             )

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from mainstem.errors import InternalError
+from mainstem.limits import ANSWER_UNPACKED_BYTES_MAX
+from mainstem.records import TABLE_SCHEMA, unpacked_sizes
 
 #: Kafka's words for offsets that are no number; confluent-kafka has the same values.
 OFFSET_BEGINNING: Final = -2
@@ -78,18 +80,31 @@ def batches_from_ipc(data: bytes, offset: int) -> list[pa.RecordBatch]:
     """The batches of an Arrow IPC stream, without a copy, without rows before `offset`.
 
     Raises:
-        InternalError: It is no Arrow stream, or has no offsets.
+        InternalError: It is no Arrow stream, or has no offsets, or unpacks to more than
+            `ANSWER_UNPACKED_BYTES_MAX` bytes.
     """
     if not data:
         return []
     try:
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        stream = pa.py_buffer(data)
+        unpacked_bytes = sum(size for _, size in unpacked_sizes(stream, _check_columns))
+        if unpacked_bytes > ANSWER_UNPACKED_BYTES_MAX:
+            raise ValueError(
+                f"it unpacks to {unpacked_bytes} bytes; {ANSWER_UNPACKED_BYTES_MAX} are the most"
+            )
+        with pa.ipc.open_stream(stream) as reader:
             batches = [batch for batch in reader if batch.num_rows]
         if batches and batches[0].column("offset")[0].as_py() < offset:
             batches = list(filter(None, (_from_offset(batch, offset) for batch in batches)))
-    except (pa.ArrowInvalid, KeyError) as error:
+    except (ValueError, KeyError, OSError) as error:
         raise InternalError(f"the gateway's answer has no readable records: {error}") from error
     return batches
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    for column in schema:
+        if TABLE_SCHEMA.field(column.name).type != column.type:
+            raise ValueError(f"its column {column.name!r} has the Arrow type {column.type}")
 
 
 def _from_offset(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch | None:

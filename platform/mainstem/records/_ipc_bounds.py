@@ -10,35 +10,91 @@ the FlatBuffers internals for tables and vtables.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-#: Every cell of a wire batch takes an offset of at least this many bytes, whatever it took before.
+from mainstem.limits import KIB
+
+#: Every cell of a batch takes an offset of at least this many bytes, whatever it took before.
 _CELL_BYTES = 4
 
+#: Metadata of one message: a batch of records needs some hundred bytes.
+_METADATA_BYTES_MAX = 64 * KIB
+
+#: What Arrow gives a type of a program's own, on its word: the name of the type, or its settings.
+_EXTENSION = b"ARROW:extension"
+
 # Fields of the tables, by their position in Message.fbs.
+_MESSAGE_VERSION = 0
 _MESSAGE_HEADER = 2
+_MESSAGE_CUSTOM_METADATA = 4
 _BATCH_LENGTH = 0
 _BATCH_NODES = 1
 _BATCH_BUFFERS = 2
 _BATCH_COMPRESSION = 3
 
+# Metadata versions as Message.fbs numbers them.
+_V4 = 3
+_V5 = 4
 
-def unpacked_sizes(stream: pa.Buffer) -> Iterator[tuple[int, int]]:
+
+def unpacked_sizes(
+    stream: pa.Buffer, check_schema: Callable[[pa.Schema], None]
+) -> Iterator[tuple[int, int]]:
     """For each record batch of the stream in turn: its rows, and the bytes that it unpacks to.
 
+    Args:
+        check_schema: Called once, before anything of a batch is looked at; raises for a schema with
+            columns that are not wanted.
+
     Raises:
-        ValueError, pa.ArrowInvalid, OSError: It is no IPC stream, or one with dictionaries.
+        ValueError, pa.ArrowInvalid, OSError: It is no IPC stream, or one with something else than
+            record batches of metadata version V5 (or V4 without metadata of its messages), such as
+            dictionaries and extension types.
     """
+    schema: pa.Schema | None = None
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(stream)):
-        if message.type == "record batch":
-            yield _batch_sizes(message.metadata.to_pybytes(), message.body)
-        elif message.type != "schema":
+        metadata = _checked_metadata(message)
+        if message.type == "record batch" and schema is not None:
+            yield _batch_sizes(metadata, message.body)
+        elif message.type == "schema" and schema is None:
+            if _EXTENSION in metadata:
+                raise ValueError("it has a column of an extension type; send its storage type")
+            schema = pa.ipc.read_schema(message)
+            check_schema(schema)
+        else:
             raise ValueError(
-                f"it has a {message.type}; only plain columns of keys, values, headers and "
-                "timestamps are taken"
+                f"it has a {message.type}; only a schema and then record batches of plain columns "
+                "are taken"
             )
+
+
+def _checked_metadata(message: pa.Message) -> bytes:
+    """The metadata of a message, whose batch is packed as `RecordBatch.compression` says or not at
+    all. Arrow also unpacks batches of version V4 with `ARROW:experimental_compression` among the
+    metadata of their message.
+    """
+    if message.metadata.size > _METADATA_BYTES_MAX:
+        raise ValueError(
+            f"a message has {message.metadata.size} bytes of metadata; "
+            f"it may have {_METADATA_BYTES_MAX}"
+        )
+    metadata: bytes = message.metadata.to_pybytes()
+    try:
+        root = _root(metadata)
+        at = _field(metadata, root, _MESSAGE_VERSION)
+        version = struct.unpack_from("<h", metadata, at)[0] if at else 0
+        told = bool(_field(metadata, root, _MESSAGE_CUSTOM_METADATA))
+    except struct.error as error:
+        raise ValueError(f"its metadata are cut off: {error}") from error
+    if version != _V5 and (version != _V4 or told):
+        raise ValueError(
+            f"a message has the metadata version V{version + 1}"
+            + (" and metadata of its own" if told else "")
+            + "; send version V5, which Arrow writes since 1.0"
+        )
+    return metadata
 
 
 def _batch_sizes(metadata: bytes, body: pa.Buffer | None) -> tuple[int, int]:
@@ -46,17 +102,17 @@ def _batch_sizes(metadata: bytes, body: pa.Buffer | None) -> tuple[int, int]:
         batch = _indirect(metadata, _field(metadata, _root(metadata), _MESSAGE_HEADER))
         length_at = _field(metadata, batch, _BATCH_LENGTH)
         rows: int = struct.unpack_from("<q", metadata, length_at)[0] if length_at else 0
-        cells = max((length for length, _ in _pairs(metadata, batch, _BATCH_NODES)), default=0)
+        cells = [length for length, _ in _pairs(metadata, batch, _BATCH_NODES)]
         compressed = bool(_field(metadata, batch, _BATCH_COMPRESSION))
-        size_bytes = sum(
+        sizes = [
             _unpacked_length(body, offset, length) if compressed else length
             for offset, length in _pairs(metadata, batch, _BATCH_BUFFERS)
-        )
+        ]
     except struct.error as error:
         raise ValueError(f"its metadata are cut off: {error}") from error
-    if rows < 0 or cells < 0 or size_bytes < 0:
+    if rows < 0 or min(cells, default=0) < 0 or min(sizes, default=0) < 0:
         raise ValueError("its metadata have negative lengths")
-    return rows, max(size_bytes, _CELL_BYTES * max(rows, cells))
+    return rows, max(sum(sizes), _CELL_BYTES * max(rows, sum(cells)))
 
 
 def _unpacked_length(body: pa.Buffer | None, offset: int, length: int) -> int:
