@@ -117,7 +117,7 @@ def test_a_column_of_any_other_type_is_refused_by_its_schema(
     def opened(*_: object) -> None:
         raise AssertionError("the stream was read although its schema is wrong")
 
-    monkeypatch.setattr(payload_module.pa.ipc, "open_stream", opened)
+    monkeypatch.setattr(pa.ipc, "open_stream", opened)
     with at_most(MIB), pytest.raises(InvalidRecordError):
         read(stream)
 
