@@ -21,6 +21,7 @@ import click
 
 from mainstem.cli._commands import cli
 from mainstem.cli._config import ConfigScope, bounds, config_scopes
+from mainstem.client.fates import FATES, ROLES, Fate
 from mainstem.config import GATEWAY_KEYS, ConfigKey, format_value
 from mainstem.jobs.catalogue import JOBS
 from mainstem.jobs.jobs_config import SCHEDULER_KEYS, default_jobs
@@ -33,6 +34,23 @@ _CONFIG_HEAD = """# Settings
 
 Every setting, as `mainstem config list` prints them. Names are Kafka's wherever Kafka has one. An unknown setting is refused with the nearest name, one
 of Kafka's that does not exist here with the reason. `mainstem config show` prints what is in force, and where it came from.
+"""
+
+_FATES_HEAD = """# Settings of Kafka's clients
+
+What becomes of each setting of librdkafka (2.16, and so of confluent-kafka) and of Apache Kafka's producer, consumer and admin
+(4.x). It is *used*, under its own name or another; or *accepted*, because it changes nothing here; or *refused*, with what to do.
+
+- One dictionary may be shared: a producer ignores the settings that only consumers have, and the reverse, with one line in the log.
+- All that is wrong with a configuration is told in one `ConfigError`. Its fact `names` lists the settings.
+- `None` as a value means that the setting is not set.
+- What is accepted but may be missed, and a value that is brought into range (`fetch.max.bytes=52428800`, `linger.ms=0.5`), is
+  said once in the log (logger `mainstem.client`).
+- What begins with `ssl.` or `sasl.` is refused, also what is not in the table.
+- What our own settings mean: [the producer's](client.md#settings), [the consumer's](consumer.md#settings).
+
+| setting | of | what becomes of it | |
+|---|---|---|---|
 """
 
 _GATEWAY_SOURCES = """
@@ -116,6 +134,12 @@ def config_page() -> str:
     return "\n".join([_NOTE, _CONFIG_HEAD, *sections])
 
 
+def fates_page() -> str:
+    """docs/reference/kafka-settings.md."""
+    rows = sorted(FATES, key=lambda row: (row.name, sorted(row.roles, key=ROLES.index)))
+    return "\n".join([_NOTE, _FATES_HEAD + "\n".join(map(_fate, rows)), ""])
+
+
 def cli_page() -> str:
     """docs/reference/cli.md."""
     context = click.Context(cli, info_name="mainstem", **cli.context_settings)
@@ -144,6 +168,7 @@ def generate(output_root: Path) -> list[Path]:
     written = {
         "docs/reference/config.md": config_page(),
         "docs/reference/cli.md": cli_page(),
+        "docs/reference/kafka-settings.md": fates_page(),
         "conf/gateway.toml": gateway_toml(),
         "conf/jobs.toml": jobs_toml(),
     }
@@ -173,6 +198,23 @@ def _section(scope: ConfigScope) -> str:
             f"| `{key.name}` | {default}{unit} | {bounds(key) or 'text'} | {_cell(key.doc)} |"
         )
     return "\n".join([*lines, ""])
+
+
+def _fate(row: Fate) -> str:
+    roles = "all" if len(row.roles) == len(ROLES) else ", ".join(r for r in ROLES if r in row.roles)
+    what, notes = row.fate, [row.text]
+    if row.fate == "used" and row.target not in ("", row.name):
+        what = f"used as `{row.target}`"
+    elif row.values:
+        what = f"accepted: {', '.join(f'`{value}`' for value in row.values if value)}"
+        notes.append(f"any other value is refused: {row.otherwise}")
+    if row.yields:
+        notes.append(f"`{row.target}` wins where both are set")
+    if row.first:
+        notes.append("the first of several counts")
+    notes += [f"`{word}` is `{ours}`" for word, ours in row.words.items()]
+    notes += [f"`{word}` is refused: {why}" for word, why in row.refuses.items()]
+    return f"| `{row.name}` | {roles} | {what} | {_cell('; '.join(filter(None, notes)))} |"
 
 
 def _commands(context: click.Context) -> list[str]:

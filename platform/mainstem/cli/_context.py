@@ -129,10 +129,10 @@ def split_flags(flags: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str
 
     What both have goes to both; what neither has is the producer's to refuse.
     """
-    from mainstem.client import CONSUMER_KEYS, PRODUCER_KEYS
+    from mainstem.client.settings import knows
 
-    consumer = {name: value for name, value in flags.items() if name in CONSUMER_KEYS}
-    producer = {n: v for n, v in flags.items() if n in PRODUCER_KEYS or n not in CONSUMER_KEYS}
+    consumer = {name: value for name, value in flags.items() if knows("consumer", name)}
+    producer = {n: v for n, v in flags.items() if knows("producer", n) or n not in consumer}
     return producer, consumer
 
 

@@ -23,7 +23,6 @@ from mainstem.client.admin import (
 )
 from mainstem.client.consumer import (
     CONSUMER_KEYS,
-    CONSUMER_KEYS_UNSUPPORTED,
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
@@ -38,7 +37,6 @@ from mainstem.client.consumer import (
 )
 from mainstem.client.producer import (
     PRODUCER_KEYS,
-    PRODUCER_KEYS_UNSUPPORTED,
     AsyncProducer,
     BytesLike,
     DeliveryCallback,
@@ -66,14 +64,12 @@ from mainstem.client.results import (
 __all__ = [
     "ADMIN_KEYS",
     "CONSUMER_KEYS",
-    "CONSUMER_KEYS_UNSUPPORTED",
     "DEAD_LETTER_SUFFIX",
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "OFFSET_INVALID",
     "OFFSET_STORED",
     "PRODUCER_KEYS",
-    "PRODUCER_KEYS_UNSUPPORTED",
     "REDRIVE_COUNT_HEADER",
     "AdminClient",
     "AsyncConsumer",

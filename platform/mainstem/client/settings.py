@@ -1,16 +1,115 @@
-"""What the settings of producers, consumers and administrators have in common."""
+"""How a producer, a consumer or an administrator reads its settings, by Kafka's names.
+
+`mainstem.client.fates` says what becomes of each name; here that is done. All that is wrong with
+one configuration is told in one error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Final
 
-from mainstem.config import ConfigKey, unknown_setting
+from mainstem.client.fates import FATES, NESTED, REFUSED_PREFIXES, Fate, Role, fates_of
+from mainstem.config import (
+    GATEWAY_KEYS,
+    TOPIC_KEYS,
+    ConfigKey,
+    ConfigValue,
+    parse_value,
+    unknown_setting,
+)
 from mainstem.errors import ConfigError, InvalidConfigError
 
-TLS_REASON: Final = "connections are not encrypted yet; keep the gateway in a trusted network"
-_AUTH: Final = "there is no authentication yet; keep the gateway in a trusted network"
-_UNSUPPORTED_PREFIXES: Final = {"ssl.": TLS_REASON, "sasl.": _AUTH, "enable.sasl.": _AUTH}
+LOG: Final = logging.getLogger("mainstem.client")
+
+_BOOL_WORDS: Final = {"1": "true", "t": "true", "0": "false", "f": "false"}
+
+
+class Faults:
+    """What is wrong with one configuration, to be told in one error."""
+
+    def __init__(self) -> None:
+        self._found: list[ConfigError] = []
+        self._names: set[str] = set()
+
+    def add(self, error: InvalidConfigError, *names: str) -> None:
+        """Keeps an error about these settings, the first of which its facts name."""
+        found = error if isinstance(error, ConfigError) else ConfigError(error.message)
+        found.facts = {**error.facts, "name": names[0]}
+        self._found.append(found)
+        self._names.update(names)
+
+    @contextmanager
+    def about(self, *names: str) -> Iterator[None]:
+        """Keeps a ConfigError of the block, unless one of the settings has a fault already."""
+        try:
+            yield
+        except ConfigError as error:
+            if self._names.isdisjoint(names):
+                self.add(error, error.facts.get("name", names[0]), *names)
+
+    def tell(self) -> None:
+        """Raises what was kept, if anything was.
+
+        Raises:
+            ConfigError: Its fact `name` is the first wrong setting, `names` has all of them.
+        """
+        if not self._found:
+            return
+        names = [error.facts["name"] for error in self._found]
+        if len(self._found) == 1:
+            error = self._found[0]
+        else:
+            lines = "".join(f"\n- {error.message}" for error in self._found)
+            error = ConfigError(f"{len(names)} settings cannot be used:{lines}", name=names[0])
+        error.facts["names"] = ",".join(names)
+        raise error
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A configuration as it was read.
+
+    Attributes:
+        values: Each setting of ours, by name: what was given, or its default.
+        named: Those that were given, under whatever name.
+        functions: Callbacks and the like, by name.
+        faults: What is wrong so far; `tell` when all has been looked at.
+    """
+
+    values: dict[str, ConfigValue]
+    named: frozenset[str]
+    functions: dict[str, object]
+    faults: Faults
+
+
+def read_settings(
+    role: Role,
+    keys: Mapping[str, ConfigKey],
+    config: Mapping[str, object],
+    functions: Iterable[str] = (),
+) -> Reading:
+    """Reads what the caller gave. None as a value means: not set.
+
+    Args:
+        keys: The settings that the role has, by name.
+        functions: Names that may be given a function, which is kept as it is.
+    """
+    reader = _Reader(role, keys, frozenset(functions))
+    for name, value in _flat(config, reader.faults):
+        reader.take(name, value)
+    reader.say()
+    return Reading(reader.values, frozenset(reader.origins), reader.functions, reader.faults)
+
+
+def knows(role: Role, name: str) -> bool:
+    """Whether a setting of that name is one of the role's, used, accepted or refused."""
+    return name in _fates(role)
 
 
 def parse_servers(text: str) -> tuple[str, ...]:
@@ -37,19 +136,180 @@ def parse_servers(text: str) -> tuple[str, ...]:
     return servers
 
 
-def refuse_setting(
-    name: str, known: Mapping[str, ConfigKey], unsupported: Mapping[str, str]
-) -> ConfigError:
-    """The error for a name that is no setting: with the reason, or else the nearest name."""
-    for prefix, reason in _UNSUPPORTED_PREFIXES.items():
-        if name.startswith(prefix):
-            unsupported = {name: reason}
-    error = unknown_setting(name, known, unsupported)
-    return config_error(error, name)
+def check_client_id(text: str) -> None:
+    """Refuses a client.id that gRPC cannot send.
+
+    Raises:
+        ConfigError: It has something else than printable ASCII.
+    """
+    if text and not (text.isascii() and text.isprintable()):
+        raise ConfigError(f"client.id is {text!r}; it must be printable ASCII", name="client.id")
 
 
-def config_error(error: InvalidConfigError, name: str) -> ConfigError:
-    """The same as an error of the client's own settings."""
-    found = ConfigError(error.message)
-    found.facts = {**error.facts, "name": name}
-    return found
+class _Reader:
+    """Takes one setting after the other."""
+
+    def __init__(
+        self, role: Role, keys: Mapping[str, ConfigKey], may_be_functions: frozenset[str]
+    ) -> None:
+        self.faults = Faults()
+        self.values: dict[str, ConfigValue] = {n: key.default for n, key in keys.items()}
+        self.functions: dict[str, object] = {}
+        #: By setting of ours, the row of the name that set it.
+        self.origins: dict[str, Fate] = {}
+        self._role = role
+        self._keys = keys
+        self._fates = _fates(role)
+        self._may_be_functions = may_be_functions
+        self._ignored: list[str] = []
+        self._idle: list[str] = []
+
+    def take(self, name: str, value: object) -> None:
+        """Reads one setting, or keeps what is wrong with it."""
+        fate = self._fates.get(name)
+        if fate is None:
+            self._take_unknown(name)
+        elif value is None:
+            pass
+        elif name in self._may_be_functions and callable(value):
+            self.functions[name] = value
+        elif fate.fate == "refused":
+            self.faults.add(InvalidConfigError(f"{name} is not supported: {fate.text}"), name)
+        elif fate.fate == "accepted":
+            self._accept(fate, value)
+        elif not fate.target:
+            self.faults.add(
+                InvalidConfigError(f"{name} is {value!r}; it must be {fate.text}"), name
+            )
+        else:
+            try:
+                self._use(fate, value)
+            except InvalidConfigError as error:
+                self.faults.add(error, name, fate.target)
+
+    def say(self) -> None:
+        """Logs what was ignored, and what changes nothing: once in a process."""
+        if self._ignored:
+            say(
+                logging.WARNING,
+                f"a {self._role} has no use for {', '.join(sorted(self._ignored))}: ignored",
+            )
+        if self._idle:
+            say(
+                logging.INFO,
+                f"{', '.join(sorted(self._idle))}: accepted, changes nothing for a {self._role} "
+                "here",
+            )
+
+    def _take_unknown(self, name: str) -> None:
+        for prefix, reason in REFUSED_PREFIXES.items():
+            if name.startswith(prefix):
+                self.faults.add(InvalidConfigError(f"{name} is not supported: {reason}"), name)
+                return
+        if name in _every_name():
+            self._ignored.append(name)
+            return
+        error = unknown_setting(name, [n for n, f in self._fates.items() if f.fate == "used"], {})
+        where = "topic" if name in TOPIC_KEYS else "gateway" if name in GATEWAY_KEYS else ""
+        if where:
+            error = InvalidConfigError(
+                f"{name} is not a setting of a {self._role} but of a {where}: set it there"
+            )
+        self.faults.add(error, name)
+
+    def _accept(self, fate: Fate, value: object) -> None:
+        word = _text(value)
+        if fate.values and word.lower() not in fate.values:
+            self.faults.add(
+                InvalidConfigError(
+                    f"{fate.name}={word} is not supported: {fate.otherwise}", value=word
+                ),
+                fate.name,
+            )
+        elif fate.loud:
+            say(logging.WARNING, f"{fate.name} changes nothing here: {fate.text}")
+        else:
+            self._idle.append(fate.name)
+
+    def _use(self, fate: Fate, value: object) -> None:
+        key = replace(self._keys[fate.target], name=fate.name)
+        found = self._parsed(fate, key, value)
+        earlier = self.origins.get(fate.target)
+        if earlier is not None and not earlier.yields:
+            if fate.yields:
+                return
+            if self.values[fate.target] != found:
+                raise InvalidConfigError(
+                    f"{fate.name} and {earlier.name} are one setting here, {fate.target}, and "
+                    f"have two values, {found} and {self.values[fate.target]}: keep one"
+                )
+        self.values[fate.target] = found
+        self.origins[fate.target] = fate
+
+    def _parsed(self, fate: Fate, key: ConfigKey, value: object) -> ConfigValue:
+        if isinstance(value, (list, tuple)):
+            value = ",".join(map(_text, value))
+        word = _text(value).lower()
+        if fate.first:
+            word = word.split(",")[0].strip()
+            value = word
+        if word in fate.refuses:
+            raise InvalidConfigError(f"{fate.name}={word} is not supported: {fate.refuses[word]}")
+        if word in fate.words:
+            value = fate.words[word]
+            if word in fate.told:
+                say(logging.WARNING, f"{fate.name}={word} is taken as {value} here: {fate.text}")
+        elif key.type == "bool":
+            value = _BOOL_WORDS.get(word, value)
+        elif key.type == "enum" and word in key.choices:
+            value = word
+        if fate.clamps or fate.factor != 1:
+            value = _clamped(fate, key, value)
+        return parse_value(key, value)
+
+
+def _clamped(fate: Fate, key: ConfigKey, value: object) -> ConfigValue:
+    """The number that comes nearest, which is said when it is another one."""
+    number = parse_value(replace(key, type="float", minimum=None, maximum=None), value)
+    assert isinstance(number, float)
+    wanted = math.ceil(number * fate.factor)
+    if number < 0:
+        return math.floor(number)  # neither a size nor a time: refused by its bounds
+    low = wanted if key.minimum is None else key.minimum
+    high = wanted if key.maximum is None else key.maximum
+    taken = max(low, min(high, wanted))
+    if taken != number * fate.factor:
+        unit = f" {key.unit}" if key.unit else ""
+        say(logging.WARNING, f"{fate.name}={_text(value)} is taken as {taken}{unit} here")
+    return taken
+
+
+@lru_cache(maxsize=1024)
+def say(level: int, sentence: str) -> None:
+    """Logs a sentence about settings, the first time only."""
+    LOG.log(level, sentence)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()
+
+
+def _flat(config: Mapping[str, object], faults: Faults) -> Iterator[tuple[str, object]]:
+    for given, value in config.items():
+        name = str(given)
+        if name != NESTED or value is None:
+            yield name, value
+        elif isinstance(value, Mapping):
+            yield from _flat({n: v for n, v in value.items() if n != NESTED}, faults)
+        else:
+            faults.add(InvalidConfigError(f"{name} is {value!r}; it must be a dict"), name)
+
+
+@cache
+def _fates(role: Role) -> dict[str, Fate]:
+    return fates_of(role)
+
+
+@cache
+def _every_name() -> frozenset[str]:
+    return frozenset(fate.name for fate in FATES)

@@ -11,9 +11,9 @@ import grpc
 
 from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
 from mainstem.client.channels import Channels
-from mainstem.client.settings import config_error, parse_servers, refuse_setting
-from mainstem.config import ConfigKey, keys_by_name, parse_value
-from mainstem.errors import GatewayUnavailableError, InvalidConfigError, MainstemError
+from mainstem.client.settings import check_client_id, parse_servers, read_settings
+from mainstem.config import ConfigKey, keys_by_name
+from mainstem.errors import GatewayUnavailableError, MainstemError
 from mainstem.limits import MIB
 from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
@@ -37,11 +37,6 @@ ADMIN_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
         ),
     )
 )
-_UNSUPPORTED: Final = {
-    "security.protocol": "connections are not encrypted yet; keep the gateway in a trusted network",
-    "request.timeout.ms": "each call takes a timeout, in seconds",
-    "socket.timeout.ms": "each call takes a timeout, in seconds",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +156,16 @@ class AdminClient(GroupAdmin):
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        values: dict[str, str] = {}
-        for name, value in config.items():
-            key = ADMIN_KEYS.get(name)
-            if key is None:
-                raise refuse_setting(str(name), ADMIN_KEYS, _UNSUPPORTED)
-            try:
-                values[name] = str(parse_value(key, value))
-            except InvalidConfigError as error:
-                raise config_error(error, name) from None
-        servers = parse_servers(values.get("bootstrap.servers", ""))
-        super().__init__(servers, Channels(MIB, values.get("client.id", "")))
+        reading = read_settings("admin", ADMIN_KEYS, config)
+        values, faults = reading.values, reading.faults
+        servers: tuple[str, ...] = ()
+        with faults.about("bootstrap.servers"):
+            servers = parse_servers(str(values["bootstrap.servers"]))
+        client_id = str(values["client.id"])
+        with faults.about("client.id"):
+            check_client_id(client_id)
+        faults.tell()
+        super().__init__(servers, Channels(MIB, client_id))
 
     def create_topic(
         self,

@@ -18,13 +18,11 @@ from mainstem.client.consumer.records import (
 )
 from mainstem.client.consumer.settings import (
     CONSUMER_KEYS,
-    CONSUMER_KEYS_UNSUPPORTED,
     ConsumerSettings,
 )
 
 __all__ = [
     "CONSUMER_KEYS",
-    "CONSUMER_KEYS_UNSUPPORTED",
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "OFFSET_INVALID",

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 from mainstem.client.callbacks import check_plain
-from mainstem.client.settings import config_error, parse_servers, refuse_setting
-from mainstem.config import ConfigKey, ConfigValue, keys_by_name, parse_value
-from mainstem.errors import ConfigError, InvalidConfigError
+from mainstem.client.settings import (
+    Faults,
+    check_client_id,
+    parse_servers,
+    read_settings,
+    say,
+)
+from mainstem.config import ConfigKey, keys_by_name
+from mainstem.errors import ConfigError
 from mainstem.limits import MIB
 from mainstem.records import parse_duration_ms
 
@@ -212,50 +219,6 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
     )
 )
 
-_ONE_BUFFER = "set queued.max.messages.kbytes, which bounds the bytes of all that was fetched ahead"
-_LOGGER = "the client logs to the Python logger mainstem.client"
-
-#: Settings of Kafka's Java client and of librdkafka that are refused, with the reason.
-CONSUMER_KEYS_UNSUPPORTED: Final[dict[str, str]] = {
-    "security.protocol": "connections are not encrypted yet; keep the gateway in a trusted network",
-    "metadata.broker.list": "set bootstrap.servers",
-    "key.deserializer": "keys are bytes; deserialise after poll()",
-    "value.deserializer": "values are bytes; deserialise after poll()",
-    "interceptor.classes": "there are no interceptors; wrap poll()",
-    "metric.reporters": "the client reports no metrics of its own yet",
-    "group.protocol": "there is one, in which the coordinator assigns (KIP-848)",
-    "group.protocol.type": "there is one, in which the coordinator assigns (KIP-848)",
-    "group.remote.assignor": "set partition.assignment.strategy",
-    "queued.min.messages": _ONE_BUFFER,
-    "fetch.queue.backoff.ms": _ONE_BUFFER,
-    "fetch.message.max.bytes": "set max.partition.fetch.bytes",
-    "fetch.wait.max.ms": "set fetch.max.wait.ms",
-    "fetch.error.backoff.ms": "set retry.backoff.ms",
-    "receive.message.max.bytes": "set fetch.max.bytes",
-    "offset.store.method": "offsets are stored by the gateway",
-    "auto.commit.enable": "set enable.auto.commit",
-    "enable.partition.eof": "compare position() with get_watermark_offsets()",
-    "check.crcs": "gRPC and Parquet have their own checks",
-    "consume.callback.max.messages": "there are no consume callbacks",
-    "exclude.internal.topics": "there are no internal topics",
-    "allow.auto.create.topics": "a consumer creates no topic",
-    "error_cb": "poll() raises the error",
-    "stats_cb": "the client reports no statistics yet",
-    "statistics.interval.ms": "the client reports no statistics yet",
-    "logger": _LOGGER,
-    "debug": _LOGGER + "; set its level",
-    "log_level": _LOGGER + "; set its level",
-    "connections.max.idle.ms": "a connection stays open until close()",
-    "send.buffer.bytes": "gRPC sizes its buffers by itself",
-    "receive.buffer.bytes": "gRPC sizes its buffers by itself",
-    "socket.timeout.ms": "set request.timeout.ms",
-    "reconnect.backoff.ms": "set retry.backoff.ms",
-    "reconnect.backoff.max.ms": "set retry.backoff.ms",
-    "acks": "it is a setting of producers",
-    "linger.ms": "it is a setting of producers",
-    "transactional.id": "it is a setting of producers",
-}
-
 ResetKind = Literal["earliest", "latest", "none", "by_duration"]
 
 #: Called as `on_commit(error, offsets)` in poll() or close() after an asynchronous or automatic
@@ -308,40 +271,35 @@ class ConsumerSettings:
             ConfigError: One is unknown (with the nearest name), unsupported (with the reason), out
                 of range, or contradicts another.
         """
-        values: dict[str, ConfigValue] = {n: key.default for n, key in CONSUMER_KEYS.items()}
-        on_commit: Any = None
-        for name, value in config.items():
-            if name == "on_commit":
-                if not callable(value):
-                    raise ConfigError("on_commit must be a function", name="on_commit")
-                check_plain(value, "on_commit", "AsyncConsumer")
-                on_commit = value
-                continue
-            values[name] = _parse(name, value)
-        reset, duration_ms = _reset(str(values["auto.offset.reset"]))
+        reading = read_settings("consumer", CONSUMER_KEYS, config, functions=("on_commit",))
+        values, faults = reading.values, reading.faults
+        on_commit: Any = reading.functions.get("on_commit")
+        if on_commit is not None:
+            check_plain(on_commit, "on_commit", "AsyncConsumer")
+        servers: tuple[str, ...] = ()
+        with faults.about("bootstrap.servers"):
+            servers = parse_servers(str(values["bootstrap.servers"]))
+        reset: ResetKind = "latest"
+        duration_ms = 0
+        with faults.about("auto.offset.reset"):
+            reset, duration_ms = _reset(str(values["auto.offset.reset"]))
         session_ms = int(values["session.timeout.ms"])
-        heartbeat_ms = int(values["heartbeat.interval.ms"])
-        if heartbeat_ms * 3 > session_ms:
-            if "heartbeat.interval.ms" in config:
-                raise ConfigError(
-                    f"heartbeat.interval.ms is {heartbeat_ms} ms; it must be at most a third of "
-                    f"session.timeout.ms ({session_ms} ms)",
-                    name="heartbeat.interval.ms",
-                    value=heartbeat_ms,
-                )
-            heartbeat_ms = max(1, session_ms // 3)
+        heartbeat_ms = _heartbeat_ms(
+            int(values["heartbeat.interval.ms"]),
+            session_ms,
+            faults,
+            given="heartbeat.interval.ms" in reading.named,
+        )
         strategy = str(values["partition.assignment.strategy"])
         client_id = str(values["client.id"])
-        if client_id and not (client_id.isascii() and client_id.isprintable()):
-            raise ConfigError(
-                f"client.id is {client_id!r}; it must be printable ASCII", name="client.id"
-            )
-        if values["group.instance.id"] and not values["group.id"]:
-            raise ConfigError(
-                "group.instance.id is set without group.id; set both", name="group.instance.id"
-            )
+        with faults.about("client.id"):
+            check_client_id(client_id)
+        with faults.about("group.instance.id", "group.id"):
+            if values["group.instance.id"] and not values["group.id"]:
+                raise ConfigError("group.instance.id is set without group.id; set both")
+        faults.tell()
         return cls(
-            bootstrap_servers=parse_servers(str(values["bootstrap.servers"])),
+            bootstrap_servers=servers,
             group_id=str(values["group.id"]),
             group_instance_id=str(values["group.instance.id"]),
             client_id=client_id,
@@ -370,16 +328,23 @@ class ConsumerSettings:
         )
 
 
-def _parse(name: str, value: object) -> ConfigValue:
-    key = CONSUMER_KEYS.get(name)
-    if key is None:
-        raise refuse_setting(str(name), CONSUMER_KEYS, CONSUMER_KEYS_UNSUPPORTED)
-    if name == "bootstrap.servers" and isinstance(value, (list, tuple)):
-        value = ",".join(map(str, value))
-    try:
-        return parse_value(key, value)
-    except InvalidConfigError as error:
-        raise config_error(error, name) from None
+def _heartbeat_ms(wanted_ms: int, session_ms: int, faults: Faults, *, given: bool) -> int:
+    """heartbeat.interval.ms, lowered to a third of session.timeout.ms."""
+    with faults.about("heartbeat.interval.ms", "session.timeout.ms"):
+        if given and wanted_ms >= session_ms:
+            raise ConfigError(
+                f"heartbeat.interval.ms is {wanted_ms} ms; it must be less than "
+                f"session.timeout.ms ({session_ms} ms), and at most a third of it is used",
+                value=wanted_ms,
+            )
+    found_ms = max(1, min(wanted_ms, session_ms // 3))
+    if given and found_ms != wanted_ms:
+        say(
+            logging.WARNING,
+            f"heartbeat.interval.ms={wanted_ms} is taken as {found_ms} ms here, a third of "
+            "session.timeout.ms",
+        )
+    return found_ms
 
 
 def _reset(text: str) -> tuple[ResetKind, int]:

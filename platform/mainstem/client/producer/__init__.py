@@ -11,14 +11,12 @@ from mainstem.client.producer.delivery import DeliveryCallback
 from mainstem.client.producer.producer import BytesLike, HeadersLike, Producer
 from mainstem.client.producer.settings import (
     PRODUCER_KEYS,
-    PRODUCER_KEYS_UNSUPPORTED,
     Partitioner,
     ProducerSettings,
 )
 
 __all__ = [
     "PRODUCER_KEYS",
-    "PRODUCER_KEYS_UNSUPPORTED",
     "AsyncProducer",
     "BytesLike",
     "DeliveryCallback",

@@ -6,21 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, cast
 
-from mainstem.client.settings import TLS_REASON, config_error, parse_servers, refuse_setting
-from mainstem.config import (
-    ConfigKey,
-    ConfigValue,
-    keys_by_name,
-    nearest_name,
-    parse_value,
-)
-from mainstem.errors import ConfigError, InvalidConfigError
+from mainstem.client.settings import Faults, check_client_id, parse_servers, read_settings
+from mainstem.config import ConfigKey, ConfigValue, keys_by_name, nearest_name
+from mainstem.errors import ConfigError
 from mainstem.limits import IN_FLIGHT_BATCHES_MAX, MIB
 from mainstem.protocol.v1 import log_pb2
 
 #: Places a record: `partitioner(key, partition_count) -> partition`, called inside `produce()`.
 Partitioner = Callable[[bytes | None, int], int]
 
+_IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
 
@@ -203,66 +198,6 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
     )
 )
 
-_ONE_BUFFER = "set buffer.memory, which bounds the bytes of all records that wait"
-
-#: Settings of Kafka's Java client and of librdkafka that are refused, with the reason.
-PRODUCER_KEYS_UNSUPPORTED: Final[dict[str, str]] = {
-    "transactional.id": "transactions do not exist yet",
-    "transaction.timeout.ms": "transactions do not exist yet",
-    "security.protocol": TLS_REASON,
-    "metadata.broker.list": "set bootstrap.servers",
-    "key.serializer": "keys are bytes, or str that becomes UTF-8; serialise before produce()",
-    "value.serializer": "values are bytes, or str that becomes UTF-8; serialise before produce()",
-    "interceptor.classes": "there are no interceptors; wrap produce()",
-    "metric.reporters": "the client reports no metrics of its own yet",
-    "partitioner.class": "set partitioner to a name or to a Python function",
-    "queue.buffering.max.ms": "set linger.ms",
-    "queue.buffering.max.messages": _ONE_BUFFER,
-    "queue.buffering.max.kbytes": _ONE_BUFFER,
-    "batch.num.messages": "set batch.size; requests are bounded by bytes",
-    "message.max.bytes": "it is the gateway's; set max.request.size here",
-    "message.timeout.ms": "set delivery.timeout.ms",
-    "message.send.max.retries": "set retries",
-    "max.in.flight": "set max.in.flight.requests.per.connection",
-    "request.required.acks": "set acks",
-    "compression.codec": "set compression.type",
-    "compression.level": "Arrow chooses the level",
-    "enable.gapless.guarantee": "a failed request never stops the ones behind it",
-    "queuing.strategy": "records are sent in the order of produce()",
-    "delivery.report.only.error": "give on_delivery to the records whose report you want",
-    "on_delivery": "give on_delivery to produce()",
-    "error_cb": "errors come with the record: on_delivery, a future, or flush()",
-    "stats_cb": "the client reports no statistics yet",
-    "statistics.interval.ms": "the client reports no statistics yet",
-    "logger": "the client logs to the Python logger mainstem.client",
-    "debug": "the client logs to the Python logger mainstem.client; set its level",
-    "log_level": "the client logs to the Python logger mainstem.client; set its level",
-    "connections.max.idle.ms": "a connection stays open until close()",
-    "send.buffer.bytes": "gRPC sizes its buffers by itself",
-    "receive.buffer.bytes": "gRPC sizes its buffers by itself",
-    "socket.timeout.ms": "set request.timeout.ms",
-    "socket.keepalive.enable": "gRPC keeps connections alive by itself",
-    "socket.nagle.disable": "gRPC never delays small packets",
-    "reconnect.backoff.ms": "set retry.backoff.ms",
-    "reconnect.backoff.max.ms": "set retry.backoff.max.ms",
-    "metadata.max.idle.ms": "a topic that was used stays known until close()",
-    "topic.metadata.refresh.interval.ms": "set metadata.max.age.ms",
-    "api.version.request": "the protocol only ever grows; there is nothing to negotiate",
-    "broker.version.fallback": "the protocol only ever grows; there is nothing to negotiate",
-    "allow.auto.create.topics": "it is the gateway's: auto.create.topics.enable",
-    "group.id": "it is a setting of consumers",
-    "auto.offset.reset": "it is a setting of consumers",
-    "enable.auto.commit": "it is a setting of consumers",
-}
-_CRC = "it hashes with CRC32, which only librdkafka does"
-_PARTITIONERS_REFUSED: Final[dict[str, str]] = {
-    "consistent": _CRC,
-    "consistent_random": _CRC,
-    "fnv1a": "it hashes with FNV-1a, which only librdkafka and Sarama do",
-    "fnv1a_random": "it hashes with FNV-1a, which only librdkafka and Sarama do",
-    "murmur2": "it puts every record without a key into one partition",
-    "random": "round_robin spreads as well, and evenly",
-}
 _PARTITIONERS: Final = {
     "default": "default",
     "murmur2_random": "default",
@@ -313,79 +248,68 @@ class ProducerSettings:
             ConfigError: One is unknown (with the nearest name), unsupported (with the reason), out
                 of range, or contradicts another.
         """
-        values: dict[str, ConfigValue] = {n: key.default for n, key in PRODUCER_KEYS.items()}
+        reading = read_settings("producer", PRODUCER_KEYS, config, functions=("partitioner",))
+        values, faults = reading.values, reading.faults
+        servers: tuple[str, ...] = ()
+        with faults.about("bootstrap.servers"):
+            servers = parse_servers(str(values["bootstrap.servers"]))
         partitioner: str | Partitioner = "default"
-        for name, value in config.items():
-            if name == "partitioner":
-                partitioner = _partitioner(value)
-                continue
-            values[name] = _parse(name, value)
+        with faults.about("partitioner"):
+            partitioner = _partitioner(reading.functions.get("partitioner", values["partitioner"]))
+        idempotent = False
+        with faults.about("acks", "retries", _IN_FLIGHT, "enable.idempotence"):
+            idempotent = _idempotent(values, asked="enable.idempotence" in reading.named)
         batch_size = int(values["batch.size"])
-        if "batch.size" not in config:
+        if "batch.size" not in reading.named:
             batch_size = min(batch_size, int(values["max.request.size"]))
+        delivery_ms, linger_ms = int(values["delivery.timeout.ms"]), int(values["linger.ms"])
+        request_ms = int(values["request.timeout.ms"])
+        if "request.timeout.ms" not in reading.named:
+            request_ms = max(1, min(request_ms, delivery_ms - linger_ms))
         settings = cls(
-            bootstrap_servers=parse_servers(str(values["bootstrap.servers"])),
+            bootstrap_servers=servers,
             acks=_ACKS[str(values["acks"])],
-            linger_ms=int(values["linger.ms"]),
+            linger_ms=linger_ms,
             sticky_linger_ms=int(values["sticky.partitioning.linger.ms"]),
             batch_size=batch_size,
             buffer_memory=int(values["buffer.memory"]),
             max_block_ms=int(values["max.block.ms"]),
-            delivery_timeout_ms=int(values["delivery.timeout.ms"]),
-            request_timeout_ms=int(values["request.timeout.ms"]),
+            delivery_timeout_ms=delivery_ms,
+            request_timeout_ms=request_ms,
             retries=int(values["retries"]),
             retry_backoff_ms=int(values["retry.backoff.ms"]),
             retry_backoff_max_ms=int(values["retry.backoff.max.ms"]),
-            max_in_flight=int(values["max.in.flight.requests.per.connection"]),
+            max_in_flight=int(values[_IN_FLIGHT]),
             compression_type=str(values["compression.type"]),
             client_id=str(values["client.id"]),
             max_request_size=int(values["max.request.size"]),
             partitioner=partitioner,
             metadata_max_age_ms=int(values["metadata.max.age.ms"]),
-            idempotent=_idempotent(values, asked="enable.idempotence" in config),
+            idempotent=idempotent,
         )
-        settings._check()
+        settings._check(faults)
+        faults.tell()
         return settings
 
-    def _check(self) -> None:
+    def _check(self, faults: Faults) -> None:
         least = self.linger_ms + self.request_timeout_ms
-        if self.delivery_timeout_ms < least:
-            raise ConfigError(
-                f"delivery.timeout.ms is {self.delivery_timeout_ms} ms; it must be at least "
-                f"linger.ms + request.timeout.ms ({self.linger_ms} + {self.request_timeout_ms} ms)",
-                name="delivery.timeout.ms",
-                value=self.delivery_timeout_ms,
-            )
-        if self.batch_size > self.max_request_size:
-            raise ConfigError(
-                f"batch.size is {self.batch_size} bytes; it must be at most max.request.size "
-                f"({self.max_request_size} bytes)",
-                name="batch.size",
-                value=self.batch_size,
-            )
-        if not (self.client_id.isascii() and (self.client_id.isprintable() or not self.client_id)):
-            raise ConfigError(
-                f"client.id is {self.client_id!r}; it must be printable ASCII", name="client.id"
-            )
-
-
-def _parse(name: str, value: object) -> ConfigValue:
-    key = PRODUCER_KEYS.get(name)
-    if key is None:
-        raise refuse_setting(str(name), PRODUCER_KEYS, PRODUCER_KEYS_UNSUPPORTED)
-    if name == "compression.type" and value == "snappy":
-        raise ConfigError(
-            "compression.type snappy is not supported on the wire: Arrow has no snappy buffers; "
-            "lz4 is as fast. A topic's own compression.type may be snappy",
-            name=name,
-            value=value,
-        )
-    if name == "bootstrap.servers" and isinstance(value, (list, tuple)):
-        value = ",".join(map(str, value))
-    try:
-        return parse_value(key, value)
-    except InvalidConfigError as error:
-        raise config_error(error, name) from None
+        with faults.about("delivery.timeout.ms", "linger.ms", "request.timeout.ms"):
+            if self.delivery_timeout_ms < least:
+                raise ConfigError(
+                    f"delivery.timeout.ms is {self.delivery_timeout_ms} ms; it must be at least "
+                    "linger.ms + request.timeout.ms "
+                    f"({self.linger_ms} + {self.request_timeout_ms} ms)",
+                    value=self.delivery_timeout_ms,
+                )
+        with faults.about("batch.size", "max.request.size"):
+            if self.batch_size > self.max_request_size:
+                raise ConfigError(
+                    f"batch.size is {self.batch_size} bytes; it must be at most max.request.size "
+                    f"({self.max_request_size} bytes)",
+                    value=self.batch_size,
+                )
+        with faults.about("client.id"):
+            check_client_id(self.client_id)
 
 
 def _idempotent(values: Mapping[str, ConfigValue], *, asked: bool) -> bool:
@@ -411,7 +335,7 @@ def _idempotent(values: Mapping[str, ConfigValue], *, asked: bool) -> bool:
             name=name,
             value=value,
         )
-    name = "max.in.flight.requests.per.connection"
+    name = _IN_FLIGHT
     if int(values[name]) > IN_FLIGHT_BATCHES_MAX:
         raise ConfigError(
             f"{name} is {values[name]}; with enable.idempotence it must be at most "
@@ -430,13 +354,6 @@ def _partitioner(value: object) -> str | Partitioner:
     if name in _PARTITIONERS:
         return _PARTITIONERS[name]
     known = ", ".join(_PARTITIONERS)
-    if name in _PARTITIONERS_REFUSED:
-        raise ConfigError(
-            f"partitioner {name} is not supported: {_PARTITIONERS_REFUSED[name]}; use default "
-            "(murmur2 of the key, as Kafka's Java client), or give a function",
-            name="partitioner",
-            value=name,
-        )
     close = nearest_name(name, _PARTITIONERS)
     hint = f"; did you mean {close}?" if close else ""
     raise ConfigError(
