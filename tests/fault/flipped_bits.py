@@ -23,8 +23,8 @@ from mainstem.delta_log.store import StoreFolder
 from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import LogDamagedError
-from mainstem.ingest_gateway.fetch_columns import COLUMNS
-from mainstem.ingest_gateway.history import Cursor
+from mainstem.ingest_gateway.fetching.columns import COLUMNS
+from mainstem.ingest_gateway.fetching.history import Cursor
 from mainstem.records import records_to_wire_batch
 from pyspark_mainstem._offsets import OffsetRange, TopicPartition
 from pyspark_mainstem._range_plan import plan_range

@@ -27,19 +27,19 @@ from prometheus_client import start_http_server
 from mainstem.config import GatewayConfig
 from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
-from mainstem.ingest_gateway.admin_service import AdminService
-from mainstem.ingest_gateway.fetch_service import FetchService, fetch_handlers
-from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
-from mainstem.ingest_gateway.group_coordination import GroupCoordination
-from mainstem.ingest_gateway.group_metrics import GroupMetrics
-from mainstem.ingest_gateway.group_service import GroupService
-from mainstem.ingest_gateway.group_watch import watch_groups
+from mainstem.ingest_gateway.groups import GroupCoordination, GroupMetrics, watch_groups
 from mainstem.ingest_gateway.identity import GatewayIdentity
 from mainstem.ingest_gateway.leases import Leases
-from mainstem.ingest_gateway.log_service import LogService
+from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
-from mainstem.ingest_gateway.topic_changes import TopicChanges
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.ingest_gateway.services import (
+    AdminService,
+    FetchService,
+    GroupService,
+    LogService,
+    fetch_handlers,
+)
+from mainstem.ingest_gateway.topics import TopicChanges, TopicRegistry
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
 from mainstem.protocol.v1 import (
     admin_pb2,

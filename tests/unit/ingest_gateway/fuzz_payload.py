@@ -21,8 +21,8 @@ from tests.unit.ingest_gateway.payloads import batch_of, ipc, stream_request
 from mainstem.config import TopicConfig
 from mainstem.delta_log.files import encode_data_file
 from mainstem.errors import InvalidRecordError
-from mainstem.ingest_gateway.payload import Payload, PayloadRules, read_payload
-from mainstem.ingest_gateway.placement import StickyPlacement
+from mainstem.ingest_gateway.payloads.payload import Payload, PayloadRules, read_payload
+from mainstem.ingest_gateway.payloads.placement import StickyPlacement
 from mainstem.records import WIRE_SCHEMA
 
 NOW_MS = 1_700_000_000_000

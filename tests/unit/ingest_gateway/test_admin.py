@@ -28,7 +28,7 @@ from tests.unit.ingest_gateway.payloads import values_request
 from tests.unit.jobs.topic_tables import appends
 
 from mainstem.delta_log import LocalStore, Topics
-from mainstem.ingest_gateway import open_topics
+from mainstem.ingest_gateway.topics import open_topics
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

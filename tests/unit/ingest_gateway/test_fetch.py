@@ -42,7 +42,7 @@ from tests.unit.ingest_gateway.payloads import records_request, values_request
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.format import Register, registers
 from mainstem.delta_log.store import random_access
-from mainstem.ingest_gateway.fetch_columns import COLUMNS
+from mainstem.ingest_gateway.fetching.columns import COLUMNS
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import TABLE_SCHEMA

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.ingest_gateway.fetch_columns import batch_bytes, fitting
+from mainstem.ingest_gateway.fetching.columns import batch_bytes, fitting
 from mainstem.limits import FETCHED_RECORD_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES
 from mainstem.records import HEADERS_TYPE, TABLE_SCHEMA
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mainstem.ingest_gateway.fetch_columns import schema_of
-from mainstem.ingest_gateway.fetch_message import FetchMessage
+from mainstem.ingest_gateway.fetching.columns import schema_of
+from mainstem.ingest_gateway.fetching.message import FetchMessage
 from mainstem.protocol.v1 import log_pb2
 
 COLUMNS = ("offset", "value")

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.unit.ingest_gateway.harness import WAIT_S, run, soon, until
 
-from mainstem.ingest_gateway.fetch_session import FetchWaiters
+from mainstem.ingest_gateway.fetching.waiters import FetchWaiters
 
 
 def test_a_waiter_sleeps_until_its_partitions_have_got_enough_bytes() -> None:

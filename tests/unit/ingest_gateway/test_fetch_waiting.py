@@ -22,7 +22,8 @@ from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log.files import encode_data_file
 from mainstem.delta_log.format import Register, registers
-from mainstem.ingest_gateway import fetch_service, read_topics
+from mainstem.ingest_gateway.services import fetch as fetch_service
+from mainstem.ingest_gateway.topics import read_topics
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import records_to_wire_batch
 

@@ -17,8 +17,9 @@ from tests.unit.ingest_gateway.fetching import fetch, offsets
 from tests.unit.ingest_gateway.harness import WAIT_S, Client, refused, run, running, table, until
 from tests.unit.ingest_gateway.payloads import values_request
 
-from mainstem.ingest_gateway import read_topics, topic_registry
 from mainstem.ingest_gateway.server import Gateway
+from mainstem.ingest_gateway.topics import read_topics
+from mainstem.ingest_gateway.topics import registry as topic_registry
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -33,8 +33,8 @@ from mainstem.config import load_gateway_config
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.upkeep import maintenance
 from mainstem.errors import InvalidConfigError, MainstemError, StoreUnavailableError
-from mainstem.ingest_gateway import maintainer as maintainer_module
 from mainstem.ingest_gateway.server import Gateway, split_address
+from mainstem.ingest_gateway.topics import maintainer as maintainer_module
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

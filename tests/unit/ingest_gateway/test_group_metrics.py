@@ -14,8 +14,8 @@ from mainstem.client import AdminClient, TopicPartition
 from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.delta_log import TableState
 from mainstem.delta_log.format import DataFile, Metadata, Protocol, Register
-from mainstem.ingest_gateway import group_metrics
-from mainstem.ingest_gateway.group_metrics import _lags_in
+from mainstem.ingest_gateway.groups import metrics as group_metrics
+from mainstem.ingest_gateway.groups.metrics import _lags_in
 
 
 def file(base_offset: int, record_count: int, timestamp_ms_min: int) -> DataFile:

@@ -28,8 +28,9 @@ from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log import LocalStore, load_table, read_data_file
 from mainstem.delta_log.topics import Topics
-from mainstem.ingest_gateway import group_coordination, group_watch
-from mainstem.ingest_gateway.group_metrics import GroupMetrics
+from mainstem.ingest_gateway.groups import coordination as group_coordination
+from mainstem.ingest_gateway.groups import watch as group_watch
+from mainstem.ingest_gateway.groups.metrics import GroupMetrics
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import admin_pb2, groups_pb2, groups_pb2_grpc, log_pb2
 
@@ -504,7 +505,7 @@ def test_a_group_is_deleted_only_without_members_and_one_offset_from_outside(
 def test_a_group_with_more_offsets_than_a_commit_may_have_is_deleted_in_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.ingest_gateway.group_service.OFFSETS_PER_COMMIT_MAX", 4)
+    monkeypatch.setattr("mainstem.ingest_gateway.services.groups.OFFSETS_PER_COMMIT_MAX", 4)
 
     async def test() -> None:
         async with running(tmp_path) as (_, client):
@@ -526,7 +527,7 @@ def test_a_group_with_more_offsets_than_a_commit_may_have_is_deleted_in_several(
 def test_offsets_of_a_deleted_topic_are_forgotten_however_many_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.ingest_gateway.group_coordination.OFFSETS_PER_COMMIT_MAX", 4)
+    monkeypatch.setattr("mainstem.ingest_gateway.groups.coordination.OFFSETS_PER_COMMIT_MAX", 4)
 
     async def test() -> None:
         settings: Any = {"offsets.retention.check.interval.ms": 20}

@@ -14,7 +14,7 @@ from mainstem.delta_log import LocalStore
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.format import DataFile
 from mainstem.errors import LogDamagedError
-from mainstem.ingest_gateway.history import Cursor, History
+from mainstem.ingest_gateway.fetching.history import Cursor, History
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -27,9 +27,9 @@ from mainstem.errors import (
     RequestTooLargeError,
     UnknownPartitionError,
 )
-from mainstem.ingest_gateway import payload as payload_module
-from mainstem.ingest_gateway.payload import Payload, PayloadRules, read_payload
-from mainstem.ingest_gateway.placement import STICKY_BYTES, StickyPlacement
+from mainstem.ingest_gateway.payloads import payload as payload_module
+from mainstem.ingest_gateway.payloads.payload import Payload, PayloadRules, read_payload
+from mainstem.ingest_gateway.payloads.placement import STICKY_BYTES, StickyPlacement
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import WIRE_SCHEMA, partition_for_key
 

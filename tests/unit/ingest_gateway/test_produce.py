@@ -34,8 +34,8 @@ from tests.unit.ingest_gateway.payloads import (
 )
 
 from mainstem.delta_log import LocalStore
-from mainstem.ingest_gateway import produce_stream as produce_stream_module
-from mainstem.ingest_gateway import topic_registry
+from mainstem.ingest_gateway.services import produce_stream as produce_stream_module
+from mainstem.ingest_gateway.topics import registry as topic_registry
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

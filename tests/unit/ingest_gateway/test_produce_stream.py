@@ -14,7 +14,7 @@ from tests.unit.ingest_gateway.harness import run, soon, until
 from mainstem.delta_log import Appended
 from mainstem.delta_log.format import Batch
 from mainstem.errors import InternalError, MainstemError, UnknownTopicError
-from mainstem.ingest_gateway.produce_stream import Accepted, ProduceStream
+from mainstem.ingest_gateway.services.produce_stream import Accepted, ProduceStream
 from mainstem.protocol.v1 import log_pb2
 
 

@@ -16,8 +16,8 @@ from mainstem.delta_log.format import LAST_CHECKPOINT, LOG, LogFiles, checkpoint
 from mainstem.delta_log.topics import SYSTEM, TOPICS
 from mainstem.delta_log.upkeep import pointer_fault, write_checkpoint
 from mainstem.delta_log.upkeep.log_repair import damaged_checkpoints
-from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
-from mainstem.ingest_gateway.maintainer import Maintainer
+from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.topics.maintainer import Maintainer
 from mainstem.protocol.v1 import log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

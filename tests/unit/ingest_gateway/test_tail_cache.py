@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mainstem.delta_log import Slice
 from mainstem.delta_log.append import CommittedRecords
-from mainstem.ingest_gateway.tail_cache import TailCache
+from mainstem.ingest_gateway.fetching.tail_cache import TailCache
 from mainstem.records import records_to_wire_batch
 
 

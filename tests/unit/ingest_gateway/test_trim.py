@@ -31,7 +31,7 @@ from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.table import trim_step
-from mainstem.ingest_gateway import read_topics
+from mainstem.ingest_gateway.topics import read_topics
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

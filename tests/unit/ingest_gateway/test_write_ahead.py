@@ -20,8 +20,8 @@ from mainstem.delta_log.system import WAREHOUSE_FILE, make_warehouse_id, read_wa
 from mainstem.delta_log.table import TableCommit, commit_beside_leader
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalRequest
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
-from mainstem.ingest_gateway import topic_registry
 from mainstem.ingest_gateway.server import Gateway
+from mainstem.ingest_gateway.topics import registry as topic_registry
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import records_to_wire_batch
 

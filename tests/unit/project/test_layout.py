@@ -99,16 +99,19 @@ def test_every_package_has_a_place_in_the_import_layers(
     assert placed == {folder.name for folder in packages(repo_root)}
 
 
-def test_a_room_of_the_log_is_entered_by_its_door_only(repo_root: Path) -> None:
-    rooms = {
-        f.parent.name for f in (repo_root / "delta_log/mainstem/delta_log").glob("*/__init__.py")
-    }
+@pytest.mark.parametrize(
+    "package",
+    ["delta_log", "ingest_gateway"],
+)
+def test_a_room_is_entered_by_its_door_only(repo_root: Path, package: str) -> None:
+    folder = repo_root / package / "mainstem" / package
+    rooms = {f.parent.name for f in folder.glob("*/__init__.py")}
     through_the_wall = [
         f"{file.relative_to(repo_root)}: {module}"
         for root in ROOTS
         for file in (repo_root / root).rglob("*.py")
         for module in re.findall(
-            r"^\s*from mainstem\.delta_log\.(\w+\.\w+) import", file.read_text(), re.MULTILINE
+            rf"^\s*from mainstem\.{package}\.(\w+\.\w+) import", file.read_text(), re.MULTILINE
         )
         if module.split(".")[0] in rooms and file.parent.name != module.split(".")[0]
     ]

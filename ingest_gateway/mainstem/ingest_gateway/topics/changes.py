@@ -19,7 +19,7 @@ from mainstem.errors import (
     NotLeaderError,
     StoreUnavailableError,
 )
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.ingest_gateway.topics.registry import TopicRegistry
 
 log = structlog.get_logger()
 

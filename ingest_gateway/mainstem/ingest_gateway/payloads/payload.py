@@ -18,7 +18,7 @@ from mainstem.errors import (
     RequestTooLargeError,
     UnknownPartitionError,
 )
-from mainstem.ingest_gateway.placement import StickyPlacement
+from mainstem.ingest_gateway.payloads.placement import StickyPlacement
 from mainstem.limits import REQUEST_BATCHES_MAX, REQUEST_RECORDS_MAX
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import (

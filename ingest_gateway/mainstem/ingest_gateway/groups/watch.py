@@ -11,7 +11,7 @@ from mainstem.consumers.offsets_table import NAME
 from mainstem.delta_log import ObjectStore
 from mainstem.delta_log.topics import SYSTEM, Topics
 from mainstem.errors import MainstemError
-from mainstem.ingest_gateway.group_coordination import GroupCoordination
+from mainstem.ingest_gateway.groups.coordination import GroupCoordination
 
 log = structlog.get_logger()
 

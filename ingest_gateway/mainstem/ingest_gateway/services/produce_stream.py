@@ -25,7 +25,7 @@ from mainstem.errors import (
     OutcomeUnknownError,
     ShuttingDownError,
 )
-from mainstem.ingest_gateway.produce_answer import answer, refusal, unacknowledged
+from mainstem.ingest_gateway.services.produce_answer import answer, refusal, unacknowledged
 from mainstem.protocol.v1 import log_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]

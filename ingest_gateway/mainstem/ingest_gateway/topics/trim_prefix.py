@@ -11,8 +11,8 @@ from mainstem.delta_log.format import Action
 from mainstem.delta_log.store import wall_clock_ms
 from mainstem.delta_log.table import trim_step, trim_targets
 from mainstem.errors import InvalidRecordError
-from mainstem.ingest_gateway.topic_changes import TopicChanges
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.ingest_gateway.topics.changes import TopicChanges
+from mainstem.ingest_gateway.topics.registry import TopicRegistry
 from mainstem.protocol.v1 import admin_pb2
 
 log = structlog.get_logger()

@@ -14,8 +14,8 @@ from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.store import wall_clock_ms
 from mainstem.errors import MainstemError
-from mainstem.ingest_gateway.group_coordination import GroupCoordination
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.ingest_gateway.groups.coordination import GroupCoordination
+from mainstem.ingest_gateway.topics import TopicRegistry
 
 #: Look-ups in one step of the event loop, some microseconds each.
 _AT_ONCE = 500

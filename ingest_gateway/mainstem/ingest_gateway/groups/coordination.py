@@ -27,8 +27,8 @@ from mainstem.errors import (
     ShuttingDownError,
     UnknownTopicError,
 )
-from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.topics import TopicRegistry
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.records import check_topic_name
 

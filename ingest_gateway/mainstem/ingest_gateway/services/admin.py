@@ -13,9 +13,7 @@ from mainstem.config import TOPIC_KEYS, format_value
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import InternalError, MainstemError, UnknownTopicError
-from mainstem.ingest_gateway.topic_changes import TopicChanges
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
-from mainstem.ingest_gateway.trim_prefix import trim_prefix
+from mainstem.ingest_gateway.topics import TopicChanges, TopicRegistry, trim_prefix
 from mainstem.protocol import error_to_status
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 from mainstem.records import check_topic_name

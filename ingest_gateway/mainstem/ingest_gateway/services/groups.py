@@ -21,7 +21,7 @@ from mainstem.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from mainstem.ingest_gateway.group_coordination import GroupCoordination, Running
+from mainstem.ingest_gateway.groups import GroupCoordination, Running
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc

@@ -36,10 +36,10 @@ from mainstem.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
 from mainstem.ingest_gateway.leases import Leases
-from mainstem.ingest_gateway.maintainer import Maintainer
-from mainstem.ingest_gateway.open_topics import KnownTopic, OpenTopics, Slot
+from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.topics.maintainer import Maintainer
+from mainstem.ingest_gateway.topics.open_topics import KnownTopic, OpenTopics, Slot
 from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS
 
 log = structlog.get_logger()

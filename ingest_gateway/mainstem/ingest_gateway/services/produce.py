@@ -20,14 +20,13 @@ from mainstem.errors import (
     MainstemError,
     UnknownTopicError,
 )
-from mainstem.ingest_gateway.fetch_service import FetchService
-from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
-from mainstem.ingest_gateway.open_topics import KnownTopic
-from mainstem.ingest_gateway.payload import PayloadRules, read_payload
-from mainstem.ingest_gateway.produce_answer import answer, unacknowledged
-from mainstem.ingest_gateway.produce_stream import Accepted, ProduceStream
+from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.payloads import PayloadRules, read_payload
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.ingest_gateway.services.fetch import FetchService
+from mainstem.ingest_gateway.services.produce_answer import answer, unacknowledged
+from mainstem.ingest_gateway.services.produce_stream import Accepted, ProduceStream
+from mainstem.ingest_gateway.topics import KnownTopic, TopicRegistry
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
 from mainstem.records import check_topic_name

@@ -12,11 +12,11 @@ import pyarrow as pa
 from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import NotFound
 from mainstem.errors import LogDamagedError, MainstemError
-from mainstem.ingest_gateway.fetch_columns import batch_bytes, fitting, schema_of
-from mainstem.ingest_gateway.fetch_message import FetchMessage, plain_records
-from mainstem.ingest_gateway.history import Cursor, History
-from mainstem.ingest_gateway.read_topics import ReadTopic
-from mainstem.ingest_gateway.tail_cache import CachedRun
+from mainstem.ingest_gateway.fetching.columns import batch_bytes, fitting, schema_of
+from mainstem.ingest_gateway.fetching.history import Cursor, History
+from mainstem.ingest_gateway.fetching.message import FetchMessage, plain_records
+from mainstem.ingest_gateway.fetching.tail_cache import CachedRun
+from mainstem.ingest_gateway.topics import ReadTopic
 from mainstem.limits import FETCHED_PARTITION_OVERHEAD_BYTES
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from mainstem.delta_log import Slice
 from mainstem.delta_log.append import CommittedRecords
-from mainstem.ingest_gateway.fetch_columns import batch_of_slices
+from mainstem.ingest_gateway.fetching.columns import batch_of_slices
 from mainstem.limits import FETCHED_RECORD_OVERHEAD_BYTES, KIB
 
 #: What a slice and a run cost beside the records: the objects that hold them.

@@ -22,20 +22,28 @@ from mainstem.errors import (
     OffsetOutOfRangeError,
     ShuttingDownError,
 )
-from mainstem.ingest_gateway.fetch_answer import FetchAnswer, FetchPlan, build_answer
-from mainstem.ingest_gateway.fetch_columns import columns_asked
-from mainstem.ingest_gateway.fetch_refusals import as_ours, check_count, partition_refusal
-from mainstem.ingest_gateway.fetch_session import FetchWaiters
-from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
-from mainstem.ingest_gateway.history import History
-from mainstem.ingest_gateway.offset_answers import OffsetLookup, answer_query, look_up
-from mainstem.ingest_gateway.read_topics import (
+from mainstem.ingest_gateway.fetching import (
+    FetchAnswer,
+    FetchPlan,
+    FetchWaiters,
+    History,
+    OffsetLookup,
+    TailCache,
+    answer_query,
+    as_ours,
+    build_answer,
+    check_count,
+    columns_asked,
+    look_up,
+    partition_refusal,
+)
+from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.topics import (
     FOLLOW_INTERVAL_S,
     LED_CATCH_UP_INTERVAL_S,
     ReadTopics,
+    TopicRegistry,
 )
-from mainstem.ingest_gateway.tail_cache import TailCache
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
 from mainstem.limits import FETCH_FILES_MAX, FETCH_WAIT_MS_MAX, KIB
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import log_pb2

@@ -14,7 +14,7 @@ from mainstem.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from mainstem.ingest_gateway.read_topics import ReadTopic
+from mainstem.ingest_gateway.topics import ReadTopic
 from mainstem.limits import FETCH_PARTITIONS_MAX
 
 log = structlog.get_logger()

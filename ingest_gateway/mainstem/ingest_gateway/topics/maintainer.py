@@ -12,7 +12,7 @@ import structlog
 from mainstem.delta_log import ObjectStore, OpenTopic
 from mainstem.delta_log.format import LAST_CHECKPOINT
 from mainstem.delta_log.upkeep import LiveTable, freeze_heap, repair_log, write_checkpoint
-from mainstem.ingest_gateway.gateway_metrics import GatewayMetrics
+from mainstem.ingest_gateway.metrics import GatewayMetrics
 
 log = structlog.get_logger()
 

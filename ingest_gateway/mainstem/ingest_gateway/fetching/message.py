@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from mainstem.ingest_gateway.fetch_columns import joined, without_empty_headers
+from mainstem.ingest_gateway.fetching.columns import joined, without_empty_headers
 from mainstem.protocol import field_tag, varint
 from mainstem.protocol.v1 import log_pb2
 

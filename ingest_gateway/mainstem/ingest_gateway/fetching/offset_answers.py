@@ -9,8 +9,8 @@ from mainstem.delta_log import TableState
 from mainstem.delta_log.files import DataFileMissing, files_reaching, first_offset_at
 from mainstem.delta_log.format import DataFile
 from mainstem.errors import InvalidRecordError
-from mainstem.ingest_gateway.fetch_refusals import as_ours, partition_refusal
-from mainstem.ingest_gateway.read_topics import ReadTopic
+from mainstem.ingest_gateway.fetching.refusals import as_ours, partition_refusal
+from mainstem.ingest_gateway.topics import ReadTopic
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
 

@@ -16,7 +16,7 @@ from mainstem.delta_log import ObjectStore, OpenTopic, TableState, Topics
 from mainstem.delta_log.store import StoreFolder, time_elapsed_s
 from mainstem.delta_log.topics import TOPICS
 from mainstem.errors import MainstemError
-from mainstem.ingest_gateway.topic_registry import TopicRegistry
+from mainstem.ingest_gateway.topics.registry import TopicRegistry
 from mainstem.limits import FETCH_PARTITIONS_MAX, TOPICS_OPEN_MAX
 from mainstem.records import check_topic_name
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from mainstem.delta_log import Appender, OpenTopic, Topics
 from mainstem.errors import BackPressureError, ShuttingDownError
-from mainstem.ingest_gateway.placement import StickyPlacement
+from mainstem.ingest_gateway.payloads import StickyPlacement
 from mainstem.limits import TOPICS_OPEN_MAX
 
 T = TypeVar("T")

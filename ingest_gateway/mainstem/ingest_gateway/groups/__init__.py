@@ -1,0 +1,10 @@
+"""The coordinator of consumer groups with its I/O, and its metrics.
+
+The state machine itself is `mainstem.consumers`; calls come in by `services.groups`.
+"""
+
+from mainstem.ingest_gateway.groups.coordination import GroupCoordination, Running
+from mainstem.ingest_gateway.groups.metrics import GroupMetrics
+from mainstem.ingest_gateway.groups.watch import watch_groups
+
+__all__ = ["GroupCoordination", "GroupMetrics", "Running", "watch_groups"]

@@ -1,0 +1,8 @@
+"""From the bytes of a produce request to slices for the appender. Pure, and the gateway's border:
+what is in a request is believed only after `read_payload`.
+"""
+
+from mainstem.ingest_gateway.payloads.payload import PayloadRules, read_payload
+from mainstem.ingest_gateway.payloads.placement import StickyPlacement
+
+__all__ = ["PayloadRules", "StickyPlacement", "read_payload"]
