@@ -15,8 +15,8 @@ from tests.unit.ingest_gateway.payloads import batch_of, ipc, stream_request
 from mainstem.config import TopicConfig
 from mainstem.errors import InvalidRecordError, RequestTooLargeError
 from mainstem.ingest_gateway import payload as payload_module
-from mainstem.ingest_gateway.payload import Payload, PayloadRules, read_payload
-from mainstem.ingest_gateway.placement import StickyPlacement
+from mainstem.ingest_gateway.payloads.payload import Payload, PayloadRules, read_payload
+from mainstem.ingest_gateway.payloads.placement import StickyPlacement
 
 MIB = 1024 * 1024
 NOW_MS = 1_700_000_000_000
