@@ -14,7 +14,7 @@ from tests.unit.ingest_gateway.payloads import batch_of, ipc, stream_request
 
 from mainstem.config import TopicConfig
 from mainstem.errors import InvalidRecordError, RequestTooLargeError
-from mainstem.ingest_gateway import payload as payload_module
+from mainstem.ingest_gateway.payloads import payload as payload_module
 from mainstem.ingest_gateway.payloads.payload import Payload, PayloadRules, read_payload
 from mainstem.ingest_gateway.payloads.placement import StickyPlacement
 
