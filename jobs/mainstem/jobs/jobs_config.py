@@ -80,7 +80,8 @@ SCHEDULER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "metrics.listeners",
             "str",
             "",
-            "host:port of the Prometheus endpoint /metrics; empty: none.",
+            "host:port of the HTTP endpoint with /metrics, /healthz, /readyz and a page for people; "
+            "empty: none.",
         ),
     )
 )

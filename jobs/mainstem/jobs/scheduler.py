@@ -106,11 +106,28 @@ class Scheduler:
         self._running: set[str] = set()
         self._holder = ""
         self._beat_at = monotonic()
+        self._turned_at = monotonic()
+        #: Why the lease could not be asked for; empty: it could.
+        self._failure = "the scheduler starts"
 
     @property
     def is_active(self) -> bool:
         """Whether this scheduler runs the jobs."""
         return self._schedule is not None
+
+    @property
+    def not_ready(self) -> str:
+        """Why jobs are neither run nor waited with for the other scheduler's end; empty: they are."""
+        return "the scheduler ends" if self._stopping else self._failure
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since its thread last did something; half a minute is usual at most."""
+        return self._monotonic() - self._turned_at
+
+    def jobs(self) -> dict[str, JobRow]:
+        """The jobs that this scheduler runs, as far as it knows. From any thread."""
+        return {} if self._schedule is None else dict(self._rows)
 
     def stop(self) -> None:
         """Makes `run` end. Safe in a signal handler, and from another thread."""
@@ -129,6 +146,7 @@ class Scheduler:
         threads = ThreadPoolExecutor(self._config.number("max.running.jobs"), "mainstem-job")
         try:
             while not self._stopping:
+                self._turned_at = self._monotonic()
                 self._beat()
                 self._start_due(threads)
                 self._wait(self._next_look_s())
@@ -155,14 +173,17 @@ class Scheduler:
         try:
             self._lease.renew(change)
         except LeaseLost as lost:
+            self._failure = ""
             self._wait_for_turn(lost)
             return
         except MainstemError as error:
+            self._failure = error.message
             log.warning("the scheduler's lease was not renewed", error=error.message)
             return
         if self._schedule is None:
             log.info("the scheduler runs the jobs", jobs=sorted(self._jobs))
         self._schedule = schedule
+        self._failure = ""
         self._metrics.active.set(1)
         self._checkpoint()
 

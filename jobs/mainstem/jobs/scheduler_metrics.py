@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import Counter, Gauge, Histogram
 
-from mainstem.errors import InvalidConfigError
+from mainstem.metrics import process_registry
 
 #: Seconds: a look at a few topics, up to hours of compaction.
 _BUCKETS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0)
@@ -17,7 +16,7 @@ class SchedulerMetrics:
     """The metrics of one scheduler, in a registry of their own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = process_registry()
         self.active = Gauge(
             "mainstem_job_scheduler_active",
             "1: runs the jobs; 0: waits for another scheduler to end.",
@@ -42,26 +41,3 @@ class SchedulerMetrics:
             ["job"],
             registry=self.registry,
         )
-
-    def serve(self, listener: str) -> tuple[str, Callable[[], None]]:
-        """Serves /metrics; returns host:port and how to stop.
-
-        Raises:
-            InvalidConfigError: The address is malformed or cannot be bound.
-        """
-        host, _, port = listener.rpartition(":")
-        try:
-            server, thread = start_http_server(int(port), host, registry=self.registry)
-        except (OSError, ValueError, OverflowError) as error:
-            raise InvalidConfigError(
-                f"cannot serve metrics on {listener!r}: {error}; it must be host:port, for example "
-                "127.0.0.1:9492",
-                name="metrics.listeners",
-            ) from error
-
-        def close() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        return f"{host}:{server.server_port}", close

@@ -15,6 +15,7 @@ import structlog
 from mainstem.delta_log.store import open_warehouse
 from mainstem.jobs.jobs_config import JobsConfig
 from mainstem.jobs.scheduler import Scheduler
+from mainstem.jobs.scheduler_http import serve_http
 from mainstem.jobs.scheduler_metrics import SchedulerMetrics
 from mainstem.jobs.spark_runs import SparkRuns
 
@@ -24,7 +25,7 @@ log = structlog.get_logger()
 def serve_scheduler(
     warehouse: str, config: JobsConfig, on_ready: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Runs jobs at their times until SIGTERM or SIGINT, then lets those that run end.
+    """Runs jobs at their times until SIGTERM, SIGINT or SIGHUP, then lets those that run end.
 
     When one does not end in time, this ends the process with exit code 1: its thread would keep it
     alive.
@@ -42,16 +43,17 @@ def serve_scheduler(
     with contextlib.ExitStack() as at_end:
         at_end.callback(store.close)
         listener = config.text("metrics.listeners")
+        scheduler = Scheduler(store, config, runs.run, runs.abandon, metrics=metrics)
         address = ""
         if listener:
-            address, close = metrics.serve(listener)
-            at_end.callback(close)
-        scheduler = Scheduler(store, config, runs.run, runs.abandon, metrics=metrics)
+            server = serve_http(listener, scheduler, metrics, store.uri)
+            at_end.callback(server.close)
+            address = server.address
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             scheduler.stop()
 
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, stop)
         log.info("scheduler ready", warehouse=store.uri, metrics=address)
         on_ready(address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from mainstem.delta_log import LocalStore
-from mainstem.errors import InvalidConfigError, StoreUnavailableError
+from mainstem.errors import StoreUnavailableError
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.jobs_config import SCHEDULER_KEYS, JobsConfig, JobSettings
 from mainstem.jobs.schedule import Cron
 from mainstem.jobs.scheduler import Scheduler
+from mainstem.jobs.scheduler_http import serve_http
+from mainstem.jobs.scheduler_lease import Lease
 from mainstem.jobs.scheduler_metrics import SchedulerMetrics
 from mainstem.jobs.scheduler_table import (
     JobRow,
@@ -324,13 +327,52 @@ def test_jobs_that_are_not_enabled_do_not_run_and_lose_their_times(store: LocalS
     assert (row(store, "b").cron, row(store, "b").next_ms) == ("", None)
 
 
-def test_the_metrics_are_served_and_a_bad_address_is_refused() -> None:
+def ask(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=DEADLINE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_a_scheduler_shows_metrics_health_and_a_page_with_its_jobs(store: LocalStore) -> None:
+    def run_job(name: str, _: JobSettings) -> RunEnd:
+        return RunEnd(OutcomeKind.FAILED, "<b>bad</b>") if name == "bad" else OK
+
     metrics = SchedulerMetrics()
-    metrics.active.set(1)
-    address, close = metrics.serve("127.0.0.1:0")
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=DEADLINE_S) as answer:
-        assert b"mainstem_job_scheduler_active 1.0" in answer.read()
-    close()
-    for listener in ("127.0.0.1", "127.0.0.1:http", "127.0.0.1:99999"):
-        with pytest.raises(InvalidConfigError, match="it must be host:port"):
-            metrics.serve(listener)
+    jobs = every_second("good", "bad")
+    scheduler = Scheduler(store, config(jobs), run_job, metrics=metrics, clock_ms=fast_ms)
+    server = serve_http("127.0.0.1:0", scheduler, metrics, store.uri)
+    try:
+        assert ask(server.address, "/readyz") == (503, "the scheduler starts\n")
+        with running(scheduler):
+            until(lambda: row(store, "bad").outcome == "failed")
+            assert ask(server.address, "/healthz") == (200, "ok\n")
+            assert ask(server.address, "/readyz") == (200, "ok\n")
+            _, text = ask(server.address, "/metrics")
+            assert "mainstem_job_scheduler_active 1.0" in text
+            assert "process_open_fds" in text
+            _, page = ask(server.address, "/")
+            assert "runs the jobs" in page
+            assert "&lt;b&gt;bad&lt;/b&gt;" in page
+            assert ask(server.address, "/ready")[0] == 404
+        assert ask(server.address, "/readyz") == (503, "the scheduler ends\n")
+    finally:
+        server.close()
+
+
+def test_a_scheduler_that_cannot_reach_its_table_is_not_ready_and_says_why(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = Scheduler(store, config({}), lambda *_: OK, clock_ms=fast_ms)
+    with running(scheduler):
+        until(lambda: not scheduler.not_ready)
+        with monkeypatch.context() as patch:
+
+            def away(*_: object) -> None:
+                raise StoreUnavailableError("the store is away")
+
+            patch.setattr(Lease, "renew", away)
+            until(lambda: scheduler.not_ready == "the store is away")
+        until(lambda: not scheduler.not_ready)
