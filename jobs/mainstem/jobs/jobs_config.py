@@ -80,8 +80,8 @@ SCHEDULER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "metrics.listeners",
             "str",
             "",
-            "host:port of the HTTP endpoint with /metrics, /healthz, /readyz and a page for people; "
-            "empty: none.",
+            "host:port of the HTTP endpoint: /metrics, /healthz, /readyz, and / for people; empty: "
+            "none.",
         ),
     )
 )

@@ -117,7 +117,7 @@ class Scheduler:
 
     @property
     def not_ready(self) -> str:
-        """Why jobs are neither run nor waited with for the other scheduler's end; empty: they are."""
+        """Why it neither runs jobs nor waits for another scheduler's end; empty: it does."""
         return "the scheduler ends" if self._stopping else self._failure
 
     @property
