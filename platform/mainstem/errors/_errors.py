@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -68,13 +69,21 @@ class ConfigError(InvalidConfigError):
 
 
 class InvalidRecordError(MainstemError):
-    """A record or its payload is malformed. The whole batch was refused; nothing is stored."""
+    """A record or its payload is malformed. The request was refused; nothing of it is stored.
+
+    A producer sends the other records of the request again, so only those that are wrong fail.
+
+    Attributes:
+        record_indexes: The records of the request, from 0, for which it was refused; empty: it is
+            wrong as a whole.
+    """
 
     code = "INVALID_RECORD"
+    record_indexes: Sequence[int] = ()
 
 
 class RecordTooLargeError(InvalidRecordError):
-    """A record is larger than `message.max.bytes`. The whole batch was refused."""
+    """A record is larger than `message.max.bytes`; as InvalidRecordError."""
 
     code = "RECORD_TOO_LARGE"
 

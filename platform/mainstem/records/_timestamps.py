@@ -58,7 +58,8 @@ def timestamps_ms_column(column: pa.Array) -> npt.NDArray[np.int64]:
 def timestamps_out_of_range(
     timestamps_ms: npt.NDArray[np.int64], now_ms: int, after_max_ms: int, before_max_ms: int
 ) -> InvalidRecordError | None:
-    """The error for the first timestamp that is negative, too late or too early, or None.
+    """The error for timestamps that are negative, too late or too early, with the first of them in
+    its message and all of them in `record_indexes`; or None.
 
     The bound on the future catches microseconds and nanoseconds given by mistake. Seconds look like
     January 1970 and are legal unless the topic sets `message.timestamp.before.max.ms`.
@@ -69,7 +70,8 @@ def timestamps_out_of_range(
     upper = min(now_ms + after_max_ms, TIMESTAMP_MS_MAX)
     if int(timestamps_ms.min()) >= lower and int(timestamps_ms.max()) <= upper:
         return None
-    index = int(np.flatnonzero((timestamps_ms < lower) | (timestamps_ms > upper))[0])
+    indexes = np.flatnonzero((timestamps_ms < lower) | (timestamps_ms > upper))
+    index = int(indexes[0])
     value = int(timestamps_ms[index])
     if value < 0:
         why = "a timestamp is milliseconds since 1970-01-01 UTC, 0 or more"
@@ -83,10 +85,12 @@ def timestamps_out_of_range(
             f"that is later than now plus message.timestamp.after.max.ms ({after_max_ms} ms); "
             "give milliseconds since 1970-01-01 UTC, not microseconds or nanoseconds"
         )
-    return InvalidRecordError(
+    error = InvalidRecordError(
         f"record {index} has the timestamp {value} ms: {why}",
         record_index=index,
         timestamp_ms=value,
         timestamp_ms_min=lower,
         timestamp_ms_max=upper,
     )
+    error.record_indexes = indexes.tolist()
+    return error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
 
-from mainstem.errors import HeldError, MainstemError
+from mainstem.errors import HeldError, InvalidRecordError, MainstemError, RequestTooLargeError
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
 from mainstem.testing._fake_fault import Fault
@@ -62,7 +62,8 @@ class ProduceService(log_pb2_grpc.LogServicer):
                 continue
             outcome = log.decide(request)
             if isinstance(outcome, MainstemError):
-                if outcome.retriable:
+                in_part = isinstance(outcome, RequestTooLargeError) or _refused_records(outcome)
+                if outcome.retriable or (request.resends_rest and in_part):
                     held.add(request.topic)
                 yield _refusal(request, outcome)
             elif outcome is Fault.SILENCE:
@@ -91,5 +92,11 @@ class ProduceService(log_pb2_grpc.LogServicer):
 
 def _refusal(request: log_pb2.ProduceRequest, error: MainstemError) -> log_pb2.ProduceResponse:
     return log_pb2.ProduceResponse(
-        correlation_id=request.correlation_id, error=error_to_message(error)
+        correlation_id=request.correlation_id,
+        error=error_to_message(error),
+        refused_records=_refused_records(error),
     )
+
+
+def _refused_records(error: MainstemError) -> Sequence[int]:
+    return error.record_indexes if isinstance(error, InvalidRecordError) else ()

@@ -200,6 +200,7 @@ def test_the_stream_keeps_nothing_of_a_request_while_it_waits_for_the_next(
         topic = "t"
         correlation_id = 1
         resume = False
+        resends_rest = False
         acks = log_pb2.ACKS_ALL
 
         def __del__(self) -> None:

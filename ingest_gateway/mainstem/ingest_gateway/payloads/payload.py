@@ -247,8 +247,9 @@ def _checked_sizes(
     sizes = np.concatenate([record_sizes(batch) for batch in batches])
     limit = min(rules.config.max_message_bytes, rules.message_bytes_max)
     if int(sizes.max()) > limit:
-        index = int(np.argmax(sizes > limit))
-        raise RecordTooLargeError(
+        indexes = np.flatnonzero(sizes > limit)
+        index = int(indexes[0])
+        error = RecordTooLargeError(
             f"record {index} has {int(sizes[index])} bytes; topic {rules.topic!r} takes at most "
             f"{limit} (max.message.bytes of the topic, message.max.bytes of the gateway)",
             topic=rules.topic,
@@ -256,6 +257,8 @@ def _checked_sizes(
             record_bytes=int(sizes[index]),
             limit_bytes=limit,
         )
+        error.record_indexes = indexes.tolist()
+        raise error
     timestamps = np.concatenate(
         [timestamps_ms_column(batch.column("timestamp")) for batch in batches]
     )
@@ -271,19 +274,20 @@ def _checked_sizes(
 
 
 def _check_keys(batches: Sequence[pa.RecordBatch], rules: PayloadRules) -> None:
-    before = 0
-    for batch in batches:
-        keys = batch.column("key")
-        if keys.null_count:
-            index = before + int(np.argmax(np.asarray(keys.is_null())))
-            raise InvalidRecordError(
-                f"record {index} has no key; topic {rules.topic!r} is compacted by keys "
-                "(cleanup.policy=compact) and takes no record without one: give it a key, which "
-                "may be empty",
-                topic=rules.topic,
-                record_index=index,
-            )
-        before += batch.num_rows
+    if not any(batch.column("key").null_count for batch in batches):
+        return
+    nulls = np.concatenate([np.asarray(batch.column("key").is_null()) for batch in batches])
+    indexes = np.flatnonzero(nulls)
+    index = int(indexes[0])
+    error = InvalidRecordError(
+        f"record {index} has no key; topic {rules.topic!r} is compacted by keys "
+        "(cleanup.policy=compact) and takes no record without one: give it a key, which "
+        "may be empty",
+        topic=rules.topic,
+        record_index=index,
+    )
+    error.record_indexes = indexes.tolist()
+    raise error
 
 
 def _slices_of_ranges(

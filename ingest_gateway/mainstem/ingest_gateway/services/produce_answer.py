@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from mainstem.delta_log import Appended
-from mainstem.errors import MainstemError
+from mainstem.errors import InvalidRecordError, MainstemError
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
 
@@ -80,8 +80,16 @@ def unacknowledged(
 def refusal(correlation_id: int, error: MainstemError) -> log_pb2.ProduceResponse:
     """The answer to a batch that was refused as a whole."""
     return log_pb2.ProduceResponse(
-        correlation_id=correlation_id, table_version=_UNKNOWN, error=error_to_message(error)
+        correlation_id=correlation_id,
+        table_version=_UNKNOWN,
+        error=error_to_message(error),
+        refused_records=refused_records(error),
     )
+
+
+def refused_records(error: MainstemError) -> Sequence[int]:
+    """The records of the request for which it was refused; none where it is wrong as a whole."""
+    return error.record_indexes if isinstance(error, InvalidRecordError) else ()
 
 
 def _add_positions(

@@ -23,9 +23,15 @@ from mainstem.errors import (
     HeldError,
     MainstemError,
     OutcomeUnknownError,
+    RequestTooLargeError,
     ShuttingDownError,
 )
-from mainstem.ingest_gateway.services.produce_answer import answer, refusal, unacknowledged
+from mainstem.ingest_gateway.services.produce_answer import (
+    answer,
+    refusal,
+    refused_records,
+    unacknowledged,
+)
 from mainstem.protocol.v1 import log_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -74,6 +80,7 @@ class _Open:
     """A request that is not answered yet: only what the answer needs, for it may be large."""
 
     correlation_id: int
+    resends_rest: bool = False
     response: log_pb2.ProduceResponse | None = None
 
 
@@ -191,7 +198,7 @@ class ProduceStream:
         lane = self._lanes.get(request.topic)
         if lane is None:
             lane = self._lanes[request.topic] = _Lane(request.topic)
-        entry = _Open(request.correlation_id)
+        entry = _Open(request.correlation_id, request.resends_rest)
         lane.open.append(entry)
         self._unanswered_count += 1
         self._all_answered.clear()
@@ -289,7 +296,8 @@ class ProduceStream:
 
     def _refuse(self, lane: _Lane, entry: _Open, failure: Exception) -> None:
         error = self._acceptor.refused(failure)
-        if error.retriable:
+        in_part = isinstance(error, RequestTooLargeError) or refused_records(error)
+        if error.retriable or (entry.resends_rest and in_part):
             lane.held = True
         self._answer(lane, entry, refusal(entry.correlation_id, error))
 

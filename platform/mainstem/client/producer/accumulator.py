@@ -96,10 +96,10 @@ class TopicBuffer:
             batch.size; negative when something has to be looked at first.
         stale: The gateway said that the topic does not exist: ask again before the next record.
         closed: No more records.
+        compression: Of the pieces: lz4, zstd or None.
     """
 
     __slots__ = (
-        "_compression",
         "_next_round_robin",
         "_rng",
         "_round_robin",
@@ -109,6 +109,7 @@ class TopicBuffer:
         "_sticky_since",
         "batch_bytes",
         "closed",
+        "compression",
         "created_at",
         "delivery_timeout_s",
         "explicit",
@@ -154,7 +155,7 @@ class TopicBuffer:
         self.reserved = 0
         self.stale = False
         self.closed = False
-        self._compression = compression
+        self.compression = compression
         self._round_robin = round_robin
         self._next_round_robin = 0
         self._rng = rng
@@ -234,7 +235,7 @@ class TopicBuffer:
             rows = list(self.headers)
             headers = headers_column(rows, list(self.headers.values()), row_count)
         message, layout = serialise(
-            keys, bytes_column(self.values), headers, timestamps_ms, order, self._compression
+            keys, bytes_column(self.values), headers, timestamps_ms, order, self.compression
         )
         piece = Piece(
             message=message,
@@ -280,7 +281,7 @@ class TopicBuffer:
             None if headers.null_count == row_count else headers,
             batch.column("timestamp").view(pa.int64()).to_numpy(zero_copy_only=False),
             order,
-            self._compression,
+            self.compression,
         )
         self._spend(memory_bytes, created_at, over=True)
         return Piece(

@@ -67,6 +67,21 @@ class Receipts:
     rows: npt.NDArray[np.int64]
     timestamps_ms: npt.NDArray[np.int64]
 
+    def of_rows(self, rows: npt.NDArray[np.bool_]) -> Receipts | None:
+        """Those of some rows of the piece, which become a piece of their own; None: there are none.
+
+        Args:
+            rows: For each row of the piece whether it is one of them.
+        """
+        mine = rows[self.rows]
+        if not mine.any():
+            return None
+        return Receipts(
+            [waiter for waiter, is_mine in zip(self.waiters, mine, strict=True) if is_mine],
+            (np.cumsum(rows) - 1)[self.rows[mine]],
+            self.timestamps_ms[mine],
+        )
+
     def metadata(
         self,
         topic: str,

@@ -374,7 +374,7 @@ class Engine:
     def pending_count(self) -> int:
         """Records that are not acknowledged, and delivery reports that are not served."""
         with self._sender.lock:
-            count = sum(piece.row_count for piece in self._sender.undone.values())
+            count = sum(piece.row_count for piece in self._sender.undone)
             count += sum(len(topic.values) for topic in self._sender.topics.values())
             return count + len(self._reports)
 
@@ -420,7 +420,7 @@ class Engine:
             if not closing and failures and not isinstance(failures[-1], Exception):
                 raise failures[-1]
             with sender.lock:
-                left = [piece for number, piece in sender.undone.items() if number < mark]
+                left = [piece for piece in sender.undone if piece.number < mark]
                 if not left and not self._reports.waiting:
                     return 0
                 wait_s = LOOK_EVERY_S

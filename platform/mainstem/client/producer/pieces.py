@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -71,6 +71,43 @@ class Piece:
 
     def __post_init__(self) -> None:
         self.size = max(self.message.size, self.memory_bytes)
+
+    def split(self, chosen: npt.NDArray[np.bool_], compression: str | None) -> tuple[Piece, Piece]:
+        """The rows that are chosen, and the others, of which there must be both. Both keep the
+        place and the deadline of the piece."""
+        memory_bytes = self.memory_bytes * int(chosen.sum()) // self.row_count
+        return (
+            self._part(chosen, memory_bytes, compression),
+            self._part(~chosen, self.memory_bytes - memory_bytes, compression),
+        )
+
+    def _part(
+        self, rows: npt.NDArray[np.bool_], memory_bytes: int, compression: str | None
+    ) -> Piece:
+        with pa.ipc.open_stream(pa.py_buffer(b"".join([self.layout, self.message]))) as reader:
+            batch = reader.read_next_batch().filter(pa.array(rows))
+        headers = batch.column("headers") if "headers" in batch.schema.names else None
+        message, layout = serialise(
+            batch.column("key"),
+            batch.column("value"),
+            headers,
+            batch.column("timestamp").view(pa.int64()).to_numpy(zero_copy_only=False),
+            None,
+            compression,
+        )
+        partitions = np.repeat(
+            np.array([partition for partition, _ in self.ranges], dtype=np.int32),
+            [count for _, count in self.ranges],
+        )
+        return replace(
+            self,
+            message=message,
+            layout=layout,
+            ranges=order_by_partition(partitions[rows], batch.num_rows)[1],
+            row_count=batch.num_rows,
+            memory_bytes=memory_bytes,
+            receipts=None if self.receipts is None else self.receipts.of_rows(rows),
+        )
 
 
 def order_by_partition(
@@ -185,6 +222,7 @@ def encode_request(request: Outgoing, acks: log_pb2.Acks) -> bytes:
         head.producer_id, head.producer_epoch = request.numbers.identity
         for one, base_sequence in zip(ranges, request.numbers.base_sequences, strict=True):
             one.base_sequence = base_sequence
+    head.resends_rest = True
     tail = log_pb2.ArrowRecords(ranges=ranges).SerializeToString()
     layout = request.pieces[0].layout
     messages = [piece.message for piece in request.pieces]

@@ -82,12 +82,13 @@ class Request(Generic[P]):
     """Pieces that travel together. `pieces` never changes while the request is in flight.
 
     Attributes:
-        number: Its place in the order of the topic's requests.
+        number: Its place in the order of the topic's requests; a part of a request has one more
+            number behind that of the whole.
         numbers: With idempotence, what its records are counted as.
         in_doubt: It may be stored, under `numbers`.
     """
 
-    number: int
+    number: tuple[int, ...]
     pieces: list[P]
     numbers: Numbers | None = None
     in_doubt: bool = False
@@ -247,6 +248,29 @@ class TopicQueue(Generic[P]):
         self._drained()
         return failed
 
+    def refused_in_part(
+        self, correlation_id: int, left: Sequence[list[P]], error: MainstemError, now: float
+    ) -> list[Failure[P]]:
+        """The request was refused, but what is left of it may be taken: goes again at its place.
+
+        It must not be in doubt: nothing of it is stored. Its numbers are given up with it.
+
+        Args:
+            left: Its pieces, without what can never be taken, as one request or as several.
+        """
+        request = self.in_flight.pop(correlation_id)
+        assert not request.in_doubt
+        self._draining = True
+        self._resume_on = self._stream
+        self._lose(request)
+        failed = []
+        for index, pieces in enumerate(left):
+            number = (*request.number, index)
+            part = Request(number, pieces, request.numbers, attempts=request.attempts)
+            failed += self._retry(part, error, counts=False)
+        self._drained()
+        return failed
+
     def _out_of_sequence(
         self, request: Request[P], error: MainstemError, now: float
     ) -> list[Failure[P]]:
@@ -387,7 +411,7 @@ class TopicQueue(Generic[P]):
             pieces.append(self._pop())
         self._formed += 1
         numbers = self._numbering.number(pieces) if self._numbering is not None else None
-        return Request(self._formed, pieces, numbers)
+        return Request((self._formed,), pieces, numbers)
 
     def _pop(self) -> P:
         piece = self.waiting.popleft()

@@ -77,7 +77,7 @@ class Reports:
             report_bytes = len(reports) * reports[0][3] if reports else 0
             sender = self._sender
             with sender.lock:
-                sender.undone.pop(piece.number, None)
+                sender.undone.discard(piece)
                 sender.budget.release(piece.memory_bytes - report_bytes)
                 sender.budget.to_reports(report_bytes)
                 self._reports.extend(reports)

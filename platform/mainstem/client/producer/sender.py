@@ -23,9 +23,8 @@ from mainstem.client.producer.budget import Budget
 from mainstem.client.producer.connection import Link, ProduceStream
 from mainstem.client.producer.pieces import Piece, PieceOutcome, accepted, failed
 from mainstem.client.producer.queue import Failure, QueuePolicy, backoff_s
-from mainstem.client.producer.sequences import (
-    IdentityKeeper,
-)
+from mainstem.client.producer.refusals import Remainder, remainder
+from mainstem.client.producer.sequences import IdentityKeeper
 from mainstem.client.producer.settings import ProducerSettings
 from mainstem.client.results import ProducerIdentity, TopicMetadata
 from mainstem.errors import MainstemError, OutcomeUnknownError, UnknownTopicError
@@ -55,7 +54,7 @@ class Sender:
         lock: Guards everything here, and the engine's accounts.
         progress: Notified when a piece left: flush(), poll() and a full produce() wait for it.
         topics: Every topic that was used.
-        undone: The pieces that were enqueued and have not left, by number, oldest first.
+        undone: The pieces that were enqueued and have not left.
         budget: The account of buffer.memory.
     """
 
@@ -72,7 +71,7 @@ class Sender:
         self.lock = threading.Lock()
         self.progress = threading.Condition(self.lock)
         self.topics: dict[str, TopicBuffer] = {}
-        self.undone: dict[int, Piece] = {}
+        self.undone: set[Piece] = set()
         self.budget = Budget(settings.buffer_memory)
         self._wake = threading.Condition(self.lock)
         self._planned = 0.0
@@ -120,7 +119,7 @@ class Sender:
         with self.lock:
             self._last_number += 1
             piece.number = self._last_number
-            self.undone[piece.number] = piece
+            self.undone.add(piece)
             topic.queue.add(piece)
             self._active[topic] = None
             self._plan(min(piece.deadline, piece.created_at + self._policy.linger_s))
@@ -309,6 +308,10 @@ class Sender:
         self, topic: TopicBuffer, answer: log_pb2.ProduceResponse, now: float
     ) -> list[PieceOutcome]:
         error = error_from_message(answer.error)
+        refused = topic.queue.in_flight[answer.correlation_id]
+        rest = remainder(refused, error, answer.refused_records, topic.compression)
+        if rest is not None:
+            return self._on_refused_in_part(topic, answer.correlation_id, rest, error, now)
         # The wire's word counts: a newer gateway may have codes that this client does not know.
         retriable = answer.error.retriable or error.retriable
         failures = topic.queue.refused(answer.correlation_id, error, now, retriable=retriable)
@@ -317,6 +320,27 @@ class Sender:
             self._refresh_at = min(self._refresh_at, now)
         self._plan(now)
         return failed(failures)
+
+    def _on_refused_in_part(
+        self,
+        topic: TopicBuffer,
+        correlation_id: int,
+        rest: Remainder,
+        error: MainstemError,
+        now: float,
+    ) -> list[PieceOutcome]:
+        """Sends again what is left; fails what will never be taken."""
+        for piece, parts in rest.replaced:
+            if not piece.done:
+                self.undone.remove(piece)
+                self.undone.update(parts)
+        lost: list[Failure[Piece]] = [(piece, error) for piece in rest.lost if not piece.done]
+        for piece, _ in lost:
+            piece.done = True
+        lost += topic.queue.refused_in_part(correlation_id, rest.left, error, now)
+        _log.debug("a request of topic %s was refused in part: %s", topic.name, error)
+        self._plan(now)
+        return failed(lost)
 
     def _on_end(self, link: Link, stream: ProduceStream, error: MainstemError) -> None:
         now = self._clock()

@@ -76,7 +76,7 @@ class ArrowRecords(_message.Message):
     def __init__(self, ipc_stream: _Optional[bytes] = ..., ranges: _Optional[_Iterable[_Union[PartitionRange, _Mapping]]] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("correlation_id", "topic", "acks", "arrow", "records", "resume", "producer_id", "producer_epoch")
+    __slots__ = ("correlation_id", "topic", "acks", "arrow", "records", "resume", "producer_id", "producer_epoch", "resends_rest")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,7 @@ class ProduceRequest(_message.Message):
     RESUME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RESENDS_REST_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     topic: str
     acks: Acks
@@ -93,21 +94,24 @@ class ProduceRequest(_message.Message):
     resume: bool
     producer_id: int
     producer_epoch: int
-    def __init__(self, correlation_id: _Optional[int] = ..., topic: _Optional[str] = ..., acks: _Optional[_Union[Acks, str]] = ..., arrow: _Optional[_Union[ArrowRecords, _Mapping]] = ..., records: _Optional[_Union[Records, _Mapping]] = ..., resume: _Optional[bool] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
+    resends_rest: bool
+    def __init__(self, correlation_id: _Optional[int] = ..., topic: _Optional[str] = ..., acks: _Optional[_Union[Acks, str]] = ..., arrow: _Optional[_Union[ArrowRecords, _Mapping]] = ..., records: _Optional[_Union[Records, _Mapping]] = ..., resume: _Optional[bool] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., resends_rest: _Optional[bool] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
-    __slots__ = ("correlation_id", "table_version", "results", "positions", "error")
+    __slots__ = ("correlation_id", "table_version", "results", "positions", "error", "refused_records")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     TABLE_VERSION_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     table_version: int
     results: _containers.RepeatedCompositeFieldContainer[PartitionResult]
     positions: _containers.RepeatedCompositeFieldContainer[RecordPosition]
     error: Error
-    def __init__(self, correlation_id: _Optional[int] = ..., table_version: _Optional[int] = ..., results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[RecordPosition, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    refused_records: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, correlation_id: _Optional[int] = ..., table_version: _Optional[int] = ..., results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[RecordPosition, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., refused_records: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PartitionResult(_message.Message):
     __slots__ = ("partition", "base_offset", "record_count")
