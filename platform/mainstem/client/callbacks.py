@@ -1,4 +1,5 @@
-"""The application's callbacks: what they may be, and what becomes of what they raise."""
+"""The application's callbacks: what they may be, and what becomes of what they raise; and what the
+application is told of failures in the client's own threads."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Iterator
+
+from mainstem.errors import InternalError, MainstemError
 
 _log = logging.getLogger("mainstem.client")
 
@@ -54,6 +57,19 @@ def coroutine_error(callback: object, name: str, instead: str) -> TypeError:
         f"{name} {callback!r} is a coroutine function, which nobody would await: give a plain "
         f"function, or use {instead}"
     )
+
+
+def unexpected(what: str, error: Exception) -> MainstemError:
+    """What the application is told of a failure in a thread of the client: itself, or that it is a
+    fault of ours."""
+    if isinstance(error, MainstemError):
+        return error
+    found = InternalError(
+        f"{what} failed, which is a fault of mainstem: {type(error).__name__}: {error}. Its "
+        "traceback is in the log; report it"
+    )
+    found.__cause__ = error
+    return found
 
 
 @contextlib.contextmanager

@@ -89,6 +89,15 @@ def parse_value(key: ConfigKey, value: object) -> ConfigValue:
         raise InvalidConfigError(
             f"{key.name} is {value!r}; it must be text", name=key.name, value=value
         )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidConfigError(
+            f"{key.name} is {text!r}, which has no UTF-8 form: a half of a surrogate pair at "
+            f"character {error.start}",
+            name=key.name,
+            value=ascii(text),
+        ) from None
     if key.type == "enum" and text not in key.choices:
         raise InvalidConfigError(
             f"{key.name} is {text!r}; it must be one of {', '.join(key.choices)}",

@@ -202,18 +202,25 @@ class Commits:
                 if (one := self.partitions.assigned.get(tp)) is not None:
                     one.committed = offset
 
-    def was_reset(self, reset: list[Partition]) -> None:
-        """auto.offset.reset set these; commits that, so that a restart does not choose again."""
-        if self._group is None or not self.settings.auto_commit:
+    def was_reset(self, reset: dict[Partition, int]) -> None:
+        """auto.offset.reset set these; commits that, so that a restart does not choose again.
+
+        Called by a thread of the client, perhaps late: what the application has committed stays.
+        """
+        group = self._group
+        if group is None or not self.settings.auto_commit or not group.commits.may_commit:
             return
         with self.partitions.lock:
             offsets: Offsets = {
-                one.tp: (one.position, "")
-                for one in reset
-                if one.position >= 0 and self.partitions.assigned.get(one.tp) is one
+                one.tp: (offset, "")
+                for one, offset in reset.items()
+                if self.partitions.assigned.get(one.tp) is one
             }
-        if offsets:
-            self._commit_new(offsets)
+        if not offsets:
+            return
+        ids, timeout_s = self._topic_ids(offsets), self.settings.api_timeout_ms / 1000
+        future = group.commits.add(offsets, ids, timeout_s, unless_named=True)
+        future.add_done_callback(partial(self._auto_commit_ended, offsets))
 
     def _topic_ids(self, offsets: Offsets) -> dict[TopicPartition, str]:
         return {

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import grpc
 
+from mainstem.client.callbacks import unexpected
 from mainstem.client.channels import Channels
 from mainstem.client.consumer.fetching import FetchAnswers, Wanted, share_of_first, share_of_second
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
@@ -95,6 +96,7 @@ class LeaderFetcher:
         self._second: _Fetch | None = None
         self._turn = 0
         self._cancelled = 0
+        self._told = False
         self._first_thread = self._thread(self._run_first, "")
         self._second_thread: threading.Thread | None = None
         self._first_thread.start()
@@ -275,10 +277,14 @@ class LeaderFetcher:
             answer = self._answer(fetch)
             if answer is not None:
                 self._answers.take(answer, fetch.wanted)
+                self._told = False
                 return True
-        except Exception:
+        except Exception as error:
             if not self._partitions.closed:
-                _log.exception("fetching from %s failed; trying again", self.address)
+                if not self._told:
+                    _log.exception("fetching from %s failed; trying again", self.address)
+                    self._partitions.tell(unexpected(f"fetching from {self.address}", error))
+                self._told = True
                 time.sleep(self._settings.retry_backoff_ms / 1000)
         return False
 

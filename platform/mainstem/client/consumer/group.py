@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from mainstem.client.callbacks import unexpected
 from mainstem.client.channels import Channels
 from mainstem.client.consumer.group_commits import GroupCommits
 from mainstem.client.consumer.membership import AssignmentPlan, Membership, MemberState
@@ -74,7 +75,7 @@ class GroupClient:
             self._beat_now()
             if self._heart is None:
                 self._heart = threading.Thread(
-                    target=self._beat, name="mainstem-heartbeat", daemon=True
+                    target=self._run_heart, name="mainstem-heartbeat", daemon=True
                 )
                 self._heart.start()
 
@@ -134,8 +135,9 @@ class GroupClient:
             self._closed = True
             self._wake.notify_all()
         self.commits.close(timeout_s)
-        if self._heart is not None:
-            self._heart.join(timeout_s)
+        heart = self._heart
+        if heart is not None:
+            heart.join(timeout_s)
 
     def _beat_now(self) -> None:
         self._due_now = True
@@ -166,6 +168,17 @@ class GroupClient:
             )
 
     # ---------------------------------------------------------------------------- heartbeat thread
+
+    def _run_heart(self) -> None:
+        try:
+            self._beat()
+        except Exception as error:
+            # Nobody beats any more: the coordinator puts this member out when its session ends.
+            _log.exception("the heartbeat thread of group %s has ended", self._settings.group_id)
+            with self._lock:
+                self._fatal = unexpected("the heartbeat thread", error)
+                self._heart = None  # another subscribe() begins again
+            self._on_plan()
 
     def _beat(self) -> None:
         next_at = 0.0

@@ -77,14 +77,24 @@ class GroupCommits:
         self._on_stale = on_stale
         self._waiting: deque[_Commit] = deque()
         self._sending = False
+        #: What any commit was for: as many as the consumer has read, at most.
+        self._named: set[TopicPartition] = set()
         self._count = 0
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def add(
-        self, offsets: Offsets, topic_ids: dict[TopicPartition, str], timeout_s: float
+        self,
+        offsets: Offsets,
+        topic_ids: dict[TopicPartition, str],
+        timeout_s: float,
+        *,
+        unless_named: bool = False,
     ) -> Future[None]:
         """Queues a commit. Commits take effect in the order of these calls, one after the other.
+
+        Args:
+            unless_named: Leaves out the partitions of earlier commits. `offsets` loses them too.
 
         Returns:
             Fails with GatewayUnavailableError at once while COMMITS_WAITING_MAX wait already.
@@ -92,6 +102,13 @@ class GroupCommits:
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()
         with self._wake:
+            if unless_named:
+                for tp in self._named & offsets.keys():
+                    del offsets[tp]
+                if not offsets:
+                    future.set_result(None)
+                    return future
+            self._named |= offsets.keys()
             membership = self._membership
             if len(self._waiting) >= COMMITS_WAITING_MAX:
                 future.set_exception(

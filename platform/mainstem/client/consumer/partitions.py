@@ -173,6 +173,12 @@ class Partitions:
         self.errors.append(error)
         self.call_attention()
 
+    def tell(self, error: MainstemError) -> None:
+        """The next poll raises it; holds no lock."""
+        with self.lock:
+            self.errors.append(error)
+            self.call_attention()
+
     def put(self, chunk: Chunk) -> None:
         """Adds a chunk; the lock is held."""
         chunk.owner.queued += 1

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
+from mainstem.client.callbacks import unexpected
 from mainstem.client.channels import Channels
 from mainstem.client.consumer.fetcher import LeaderFetcher
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
@@ -50,7 +51,8 @@ class ConsumerWorker:
 
     Args:
         committed: Asks the group; None: there is no group.
-        on_reset: Called with partitions whose start auto.offset.reset has set; without the lock.
+        on_reset: Called with the offsets at which auto.offset.reset has set partitions; without the
+            lock.
         on_round: Called at least once a second, without the lock.
         subscribed: The coordinator takes the partitions of deleted topics away.
     """
@@ -61,7 +63,7 @@ class ConsumerWorker:
         partitions: Partitions,
         channels: Channels,
         committed: CommittedOffsets | None,
-        on_reset: Callable[[list[Partition]], None],
+        on_reset: Callable[[dict[Partition, int]], None],
         on_round: Callable[[], None],
         subscribed: Callable[[], bool],
     ) -> None:
@@ -158,12 +160,12 @@ class ConsumerWorker:
             except Exception as error:
                 if self._partitions.closed:
                     return
-                if isinstance(error, MainstemError) and error.retriable:
-                    if not told:
-                        _log.warning("finding out leaders and offsets failed: %s", error)
-                    told = True
-                else:
+                if not told and isinstance(error, MainstemError) and error.retriable:
+                    _log.warning("finding out leaders and offsets failed: %s", error)
+                elif not told:
                     _log.exception("finding out leaders and offsets failed; trying again")
+                    self._partitions.tell(unexpected("finding out leaders and offsets", error))
+                told = True
                 pause_s = self._backoff_s
             self._sleep(pause_s)
 
@@ -391,7 +393,7 @@ class ConsumerWorker:
         late = {tp: Start.LATEST for tp, offset in found.items() if offset == -1}
         if late:
             found.update(self.list_offsets(dict(late), timeout_s))
-        done: list[Partition] = []
+        done: dict[Partition, int] = {}
         with self._partitions.lock:
             for one in todo:
                 answer = found.get(one.tp)
@@ -402,7 +404,7 @@ class ConsumerWorker:
                     continue
                 _settle(one, answer)
                 if one in by_policy:
-                    done.append(one)
+                    done[one] = answer
             self._partitions.changed()
             self._partitions.arrived.notify_all()
         if done:

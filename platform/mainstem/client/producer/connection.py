@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -10,12 +11,15 @@ from typing import Any
 
 import grpc
 
+from mainstem.client.callbacks import unexpected
 from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.pieces import Outgoing, Piece, encode_request
 from mainstem.client.producer.queue import Request
 from mainstem.errors import GatewayUnavailableError, MainstemError
 from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import log_pb2
+
+_log = logging.getLogger("mainstem.client")
 
 _METHOD = "/mainstem.v1.Log/ProduceStream"
 
@@ -32,6 +36,8 @@ class ProduceStream:
         compression: Of the gRPC messages.
         on_answer: Called for each answer, in the stream's receiving thread.
         on_end: Called once, in that thread, with the reason.
+        on_fault: Called before that if `on_answer` failed: what became of its records is not known
+            any more.
     """
 
     def __init__(
@@ -41,8 +47,10 @@ class ProduceStream:
         compression: grpc.Compression,
         on_answer: Callable[[ProduceStream, log_pb2.ProduceResponse], None],
         on_end: Callable[[ProduceStream, MainstemError], None],
+        on_fault: Callable[[MainstemError], None],
         name: str,
     ) -> None:
+        self._on_fault = on_fault
         self._on_answer = on_answer
         self._on_end = on_end
         self._requests: SimpleQueue[Outgoing | None] = SimpleQueue()
@@ -83,6 +91,10 @@ class ProduceStream:
                 self._on_answer(self, answer)
         except grpc.RpcError as failure:
             error = error_from_rpc(failure)
+        except Exception as failure:
+            _log.exception("the answers of %s cannot be taken", self._receiver.name)
+            error = unexpected("taking an answer", failure)
+            self._on_fault(error)
         finally:
             # Releases gRPC's thread, which waits for the next request.
             self._requests.put(None)

@@ -82,7 +82,7 @@ class Engine:
         self._linger_ns = settings.linger_ms * 1_000_000
         channels = Channels(settings.max_request_size, settings.client_id)
         self._metadata = MetadataClient(settings.bootstrap_servers, channels, clock)
-        self._fatal: ProducerFencedError | None = None
+        self._fatal: MainstemError | None = None
         self._closing = threading.Event()
         self._close_lock = threading.Lock()
         self._pid = os.getpid()
@@ -92,6 +92,7 @@ class Engine:
             channels,
             self._metadata,
             self._completed,
+            self._end,
             clock,
             self._rng,
         )
@@ -342,10 +343,11 @@ class Engine:
             self._reports.completed(topic.name, piece, base_offsets, table_version, error)
         finally:
             if isinstance(error, ProducerFencedError):
-                self._fence(error)
+                self._end(error)
 
-    def _fence(self, error: ProducerFencedError) -> None:
-        """Another producer goes on in this one's place: fails everything, now and later."""
+    def _end(self, error: MainstemError) -> None:
+        """Another producer goes on in this one's place, or a fault of ours has lost account of its
+        records: fails everything, now and later."""
         with self._close_lock:
             if self._fatal is not None:
                 return
@@ -354,8 +356,10 @@ class Engine:
             with self._sender.lock:
                 topics = list(self._sender.topics.values())
         _log.error("the producer cannot go on: %s", error)
-        self._end_topics(topics)
-        self._sender.abandon(error)
+        try:
+            self._end_topics(topics)
+        finally:
+            self._sender.abandon_all(error)
 
     def _end_topics(self, topics: Sequence[TopicBuffer]) -> None:
         """No more records; what is open becomes a piece."""
@@ -455,7 +459,7 @@ class Engine:
             after = f" by {type(failure).__name__}"
         finally:
             # Whatever happened: each record is told of once.
-            self._sender.abandon(
+            self._sender.abandon_all(
                 ProducerClosedError(
                     f"close() ended{after} before the record was acknowledged: it may be in the "
                     "log if it was sent"

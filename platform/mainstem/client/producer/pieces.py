@@ -48,6 +48,7 @@ class Piece:
         alone: Travels in a request of its own.
         ready: Does not wait for `linger.ms`.
         sent, done: Kept by TopicQueue.
+        told: Everyone who asked was told what became of it.
         receipts: The records that asked for a report.
         promise, part_index: Set for a part of a `produce_batch`.
     """
@@ -65,6 +66,7 @@ class Piece:
     ready: bool = False
     sent: bool = False
     done: bool = False
+    told: bool = False
     receipts: Receipts | None = None
     promise: BatchPromise | None = None
     part_index: int = 0

@@ -48,7 +48,11 @@ class Reports:
         table_version: int,
         error: MainstemError | None,
     ) -> None:
-        """A piece left: tells everyone who asked, then gives its memory back."""
+        """A piece left: tells everyone who asked, then gives its memory back. Once a piece."""
+        with self._sender.lock:
+            if piece.told:
+                return
+            piece.told = True
         receipts = piece.receipts
         reports: list[Report] = []
         silent_count = 0
@@ -77,7 +81,7 @@ class Reports:
             report_bytes = len(reports) * reports[0][3] if reports else 0
             sender = self._sender
             with sender.lock:
-                sender.undone.discard(piece)
+                sender.undone.pop(piece, None)
                 sender.budget.release(piece.memory_bytes - report_bytes)
                 sender.budget.to_reports(report_bytes)
                 self._reports.extend(reports)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
+from mainstem.client.callbacks import unexpected
 from mainstem.client.channels import Channels
 from mainstem.client.metadata import MetadataClient, TopicAnswer
 from mainstem.client.producer.accumulator import TopicBuffer
@@ -54,7 +55,7 @@ class Sender:
         lock: Guards everything here, and the engine's accounts.
         progress: Notified when a piece left: flush(), poll() and a full produce() wait for it.
         topics: Every topic that was used.
-        undone: The pieces that were enqueued and have not left.
+        undone: The pieces that were enqueued and have not left, with their topics.
         budget: The account of buffer.memory.
     """
 
@@ -65,13 +66,14 @@ class Sender:
         channels: Channels,
         metadata: MetadataClient,
         complete: Complete,
+        fault: Callable[[MainstemError], None],
         clock: Callable[[], float],
         rng: random.Random,
     ) -> None:
         self.lock = threading.Lock()
         self.progress = threading.Condition(self.lock)
         self.topics: dict[str, TopicBuffer] = {}
-        self.undone: set[Piece] = set()
+        self.undone: dict[Piece, TopicBuffer] = {}
         self.budget = Budget(settings.buffer_memory)
         self._wake = threading.Condition(self.lock)
         self._planned = 0.0
@@ -80,6 +82,7 @@ class Sender:
         self._channels = channels
         self._metadata = metadata
         self._complete = complete
+        self._fault = fault
         self._clock = clock
         self._rng = rng
         self._identity = IdentityKeeper()
@@ -119,7 +122,7 @@ class Sender:
         with self.lock:
             self._last_number += 1
             piece.number = self._last_number
-            self.undone.add(piece)
+            self.undone[piece] = topic
             topic.queue.add(piece)
             self._active[topic] = None
             self._plan(min(piece.deadline, piece.created_at + self._policy.linger_s))
@@ -180,6 +183,14 @@ class Sender:
         for topic, failures in lost:
             self._report(topic, failed(failures))
 
+    def abandon_all(self, error: MainstemError) -> None:
+        """As `abandon`, also for what no queue knows of any more, after a fault of ours."""
+        self.abandon(error)
+        with self.lock:
+            left = list(self.undone.items())
+        for piece, topic in left:
+            self._complete(topic, piece, None, -1, error)
+
     def stop(self) -> None:
         """Ends threads and connections. What is still queued is lost: abandon() it first."""
         with self.lock:
@@ -231,6 +242,7 @@ class Sender:
                 self._compression,
                 functools.partial(self._on_answer, link),
                 functools.partial(self._on_end, link),
+                self._fault,
                 f"mainstem-producer {link.address}",
             )
         link.stream.send(topic, request)
@@ -332,8 +344,8 @@ class Sender:
         """Sends again what is left; fails what will never be taken."""
         for piece, parts in rest.replaced:
             if not piece.done:
-                self.undone.remove(piece)
-                self.undone.update(parts)
+                del self.undone[piece]
+                self.undone.update(dict.fromkeys(parts, topic))
         lost: list[Failure[Piece]] = [(piece, error) for piece in rest.lost if not piece.done]
         for piece, _ in lost:
             piece.done = True
@@ -386,9 +398,11 @@ class Sender:
                 self._planned = 0.0
             try:
                 self._look()
-            except Exception:
-                _log.exception("the producer's background thread failed, and goes on")
-                threading.Event().wait(_CUT_AFTER_S)
+            except Exception as failure:
+                # Without it nothing would expire, and flush() might wait for ever.
+                _log.exception("the producer's background thread failed")
+                self._fault(unexpected("the producer's background thread", failure))
+                return
 
     def _next_look(self, now: float) -> float:
         at = now + _LOOK_EVERY_S
