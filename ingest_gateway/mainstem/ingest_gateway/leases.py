@@ -27,6 +27,8 @@ from mainstem.delta_log.store import StoreFull, time_elapsed_s, wall_clock_ms
 from mainstem.delta_log.system import ClusterTable, GatewayRow
 from mainstem.delta_log.table import OpenTopic
 from mainstem.errors import MainstemError, NotLeaderError
+from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.supervised import SupervisedTask
 
 log = structlog.get_logger()
 
@@ -69,6 +71,7 @@ class Leases:
         config: GatewayConfig,
         gateway_id: str,
         address: str,
+        metrics: GatewayMetrics,
         *,
         on_commit: Callable[[OpenTopic], None] = lambda _: None,
         on_health: Callable[[bool], None] = lambda _: None,
@@ -78,6 +81,7 @@ class Leases:
         self._store = store
         self._gateway_id = gateway_id
         self._address = address
+        self._metrics = metrics
         self._rack = config.text("gateway.rack")
         self._interval_s = config.number("gateway.heartbeat.interval.ms") / 1000
         self._session_s = config.number("gateway.session.timeout.ms") / 1000
@@ -97,7 +101,7 @@ class Leases:
         self._held: set[str] = set()
         self._look = _Look({}, {}, elapsed_s())
         self._table: ClusterTable | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._beating: SupervisedTask | None = None
 
     async def start(self) -> None:
         """Writes the gateway's row, without leases, and begins to renew it.
@@ -112,14 +116,12 @@ class Leases:
             await self.renew()
         except StoreFull as error:
             log.warning("heartbeat failed", error=error.message)
-        self._beating = asyncio.get_running_loop().create_task(self._beat())
+        self._beating = SupervisedTask("heartbeat", self._beat, self._metrics)
 
     async def stop(self) -> None:
         """Takes the row away, so that others can have the topics at once."""
         if self._beating is not None:
-            self._beating.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._beating
+            await self._beating.stop()
         table, self._table = self._table, None
         if table is not None:
             with contextlib.suppress(MainstemError, TimeoutError):

@@ -31,6 +31,12 @@ class GatewayMetrics:
         self.fetch_bytes = self._counter("fetch_bytes", "Bytes of records given.", "topic")
         self.checkpoints = self._counter("checkpoints", "Checkpoints of topic tables.", "outcome")
         self.log_repairs = self._counter("log_repairs", "Files of logs that were mended.", "file")
+        self.background_task_ends = self._counter(
+            "background_task_ends",
+            "Background tasks of the gateway that ended without having been told to. Each starts "
+            "again by itself; the log has the reason.",
+            "task",
+        )
         self._commits = self._counter("table_commits", "Attempts at a table commit.", "outcome")
         self._roll_ups = self._counter("roll_ups", "Small files that were made one.", "outcome")
         self._rolled_up_files = self._counter(

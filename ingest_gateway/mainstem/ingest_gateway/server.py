@@ -12,10 +12,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -39,6 +39,7 @@ from mainstem.ingest_gateway.services import (
     LogService,
     fetch_handlers,
 )
+from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.ingest_gateway.topics import TopicChanges, TopicRegistry
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
 from mainstem.protocol.v1 import (
@@ -102,9 +103,7 @@ class Gateway:
             lambda: self.address,
         )
         self._metrics.registry.register(GroupMetrics(self._groups, self._registry))
-        self._watching: asyncio.Task[None] | None = None
-        self._recovering: asyncio.Task[None] | None = None
-        self._finishing: asyncio.Task[None] | None = None
+        self._background: list[SupervisedTask] = []
         self._identity: GatewayIdentity | None = None
         self._leases: Leases | None = None
         self._producer_ids = ProducerIdSource(self._store, self._pool, self._registry.maintain)
@@ -170,6 +169,7 @@ class Gateway:
             self._config,
             identity.gateway_id,
             self.address,
+            self._metrics,
             on_commit=self._registry.maintain,
             on_health=self._store_works,
         )
@@ -177,12 +177,14 @@ class Gateway:
         self._registry.leases = self._leases
         self._registry.producer_ids = await self._producer_ids.start()
         await self._registry.recover()
-        self._recovering = loop.create_task(self._registry.go_on_recovering())
-        self._finishing = loop.create_task(self._changes.finish_deletions())
+        self._in_background("recover", self._registry.go_on_recovering)
+        self._in_background("finish deletions", self._changes.finish_deletions, returns=True)
         await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
-        self._watching = loop.create_task(watch_groups(self._groups, self._store, self._pool))
+        self._in_background(
+            "watch groups", lambda: watch_groups(self._groups, self._store, self._pool)
+        )
         log.info(
             "gateway ready",
             address=self.address,
@@ -230,6 +232,15 @@ class Gateway:
         log.info("gateway stopped", clean=clean)
         return clean
 
+    def _in_background(
+        self,
+        name: str,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        returns: bool = False,
+    ) -> None:
+        self._background.append(SupervisedTask(name, work, self._metrics, returns=returns))
+
     def _store_works(self, works: bool) -> None:
         """Tells health checks: a gateway that cannot reach its store is not ready."""
         serving = health_pb2.HealthCheckResponse
@@ -243,11 +254,8 @@ class Gateway:
     async def _close(self) -> None:
         self._close_metrics()
         await self._fetches.close()
-        for task in (self._watching, self._recovering, self._finishing):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        for task in self._background:
+            await task.stop()
         await self._groups.close(0.0)
         if self._leases is not None:
             await self._leases.stop()

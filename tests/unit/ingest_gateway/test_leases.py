@@ -13,6 +13,7 @@ from mainstem.config import load_gateway_config
 from mainstem.delta_log import LocalStore
 from mainstem.errors import NotLeaderError
 from mainstem.ingest_gateway.leases import Leases
+from mainstem.ingest_gateway.metrics import GatewayMetrics
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -47,6 +48,7 @@ async def gateway(
         load_gateway_config(environment={}, flags=flags),
         name,
         f"{name}:1",
+        GatewayMetrics(),
         on_health=on_health,
         clock_ms=lambda: int(clock.wall_s * 1000),
         elapsed_s=lambda: clock.elapsed_s,

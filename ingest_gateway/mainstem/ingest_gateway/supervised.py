@@ -1,0 +1,99 @@
+"""Background tasks that must not end unseen: each end is logged, counted, and followed by a new
+start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from mainstem.ingest_gateway.metrics import GatewayMetrics
+
+log = structlog.get_logger()
+
+#: Between the end of a task's work and its next start: one that fails at once must not take the
+#: event loop for itself.
+RESTART_AFTER_S = 1.0
+
+#: `stop` does not wait longer for work that does not give way to its cancellation.
+STOP_TIMEOUT_S = 5.0
+
+
+class SupervisedTask:
+    """Work that goes on until `stop`, on the event loop.
+
+    Whatever else ends it, an exception, a panic, or a `CancelledError` that came out of something
+    it waited for, is an error: it is logged with its traceback, counted in
+    `mainstem_background_task_ends_total`, and the work starts again after `RESTART_AFTER_S`.
+
+    Args:
+        name: For the log and the metric's label `task`: one of a few constants.
+        work: Makes the coroutine; called for each start.
+        returns: Whether the work may return, which is the end that is meant: then it is `done`.
+            Otherwise returning is an error like the others.
+        facts: For the log, for example `topic`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        metrics: GatewayMetrics,
+        *,
+        returns: bool = False,
+        **facts: object,
+    ) -> None:
+        self._name = name
+        self._work = work
+        self._metrics = metrics
+        self._returns = returns
+        self._facts = facts
+        self._task: asyncio.Task[None] | None = None
+        self._restart: asyncio.TimerHandle | None = None
+        self._done = False
+        self._start()
+
+    @property
+    def done(self) -> bool:
+        """Whether the work has returned as it may, or was stopped: it does not start again."""
+        return self._done
+
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Ends the work, and waits until it has ended, for `timeout_s` at most. May be called
+        again."""
+        self._done = True
+        if self._restart is not None:
+            self._restart.cancel()
+        task = self._task
+        if task is not None and not task.done():
+            task.cancel()
+            _, pending = await asyncio.wait({task}, timeout=timeout_s)
+            if pending:
+                log.error("background task does not stop", task=self._name, **self._facts)
+
+    def _start(self) -> None:
+        self._restart = None
+        self._task = asyncio.get_running_loop().create_task(self._work(), name=self._name)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        failure = None if task.cancelled() else task.exception()
+        if self._done:
+            return
+        if failure is None and not task.cancelled() and self._returns:
+            self._done = True
+            return
+        how = "was cancelled" if task.cancelled() else "returned" if failure is None else "failed"
+        self._metrics.background_task_ends.labels(self._name).inc()
+        log.error(
+            "background task ended and starts again",
+            task=self._name,
+            how=how,
+            restart_after_s=RESTART_AFTER_S,
+            exc_info=failure,
+            **self._facts,
+        )
+        loop = asyncio.get_running_loop()
+        self._restart = loop.call_later(RESTART_AFTER_S, self._start)
