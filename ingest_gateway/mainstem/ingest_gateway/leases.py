@@ -26,7 +26,7 @@ from mainstem.delta_log import ObjectStore
 from mainstem.delta_log.store import StoreFull, time_elapsed_s, wall_clock_ms
 from mainstem.delta_log.system import ClusterTable, GatewayRow
 from mainstem.delta_log.table import OpenTopic
-from mainstem.errors import MainstemError, NotLeaderError
+from mainstem.errors import InternalError, MainstemError, NotLeaderError
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.supervised import SupervisedTask
 
@@ -93,6 +93,7 @@ class Leases:
         #: Held before and after a time in which others could have had them, and led them.
         self._doubtful: set[str] = set()
         self._healthy = True
+        self._failure: MainstemError | None = None
         self._clock_ms = clock_ms
         self._elapsed_s = elapsed_s
         self._incarnation = uuid.uuid4().hex
@@ -115,7 +116,7 @@ class Leases:
         try:
             await self.renew()
         except StoreFull as error:
-            log.warning("heartbeat failed", error=error.message)
+            self._heartbeat_failed(error)
         self._beating = SupervisedTask("heartbeat", self._beat, self._metrics)
 
     async def stop(self) -> None:
@@ -179,6 +180,14 @@ class Leases:
         ]
         return [self._row(self._held), *sorted(others, key=lambda row: row.gateway_id)]
 
+    @property
+    def failure(self) -> MainstemError | None:
+        """Why the last heartbeat did not reach the store; None: it did. A store that fails now and
+        then is not told of before the session is over, one that is full at once."""
+        if self._failure is None or isinstance(self._failure, StoreFull) or not self._healthy:
+            return self._failure
+        return None
+
     async def renew(self) -> None:
         """Renews the row, and has a look at the others: a heartbeat, which comes by itself.
 
@@ -188,6 +197,7 @@ class Leases:
         async with self._lock:
             await self._write()
         self._renewed_at = self._elapsed_s()
+        self._failure = None
 
     async def _beat(self) -> None:
         while True:
@@ -195,13 +205,18 @@ class Leases:
             try:
                 await self.renew()
             except MainstemError as error:
-                log.warning("heartbeat failed", error=error.message)
-            except Exception:
+                self._heartbeat_failed(error)
+            except Exception as error:
                 log.exception("heartbeat failed")
+                self._failure = InternalError(f"the heartbeat failed: {error!r}")
             healthy = self._elapsed_s() - self._renewed_at < self._session_s
             if healthy != self._healthy:
                 self._healthy = healthy
                 self._on_health(healthy)
+
+    def _heartbeat_failed(self, error: MainstemError) -> None:
+        self._failure = error
+        log.warning("heartbeat failed", error=error.message, errno=error.facts.get("errno"))
 
     async def _write(self, wanted: str = "") -> None:
         """Renews the row, with the lease of one more topic if it is free. Under the lock."""

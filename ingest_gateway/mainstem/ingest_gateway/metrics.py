@@ -6,12 +6,15 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mainstem.delta_log import Appender
+from mainstem.delta_log.store import Warehouse
 from mainstem.delta_log.wal import Wal
+from mainstem.errors import MainstemError
+from mainstem.metrics import process_registry
 
 Appenders = Callable[[], Iterable[Appender]]
 
@@ -23,7 +26,7 @@ class GatewayMetrics:
     """
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = process_registry()
         self.produce_records = self._counter("produce_records", "Records accepted.", "topic")
         self.produce_bytes = self._counter("produce_bytes", "Bytes of records accepted.", "topic")
         self.produce_rejected = self._counter("produce_rejected", "Requests refused.", "reason")
@@ -102,6 +105,10 @@ class GatewayMetrics:
         """Shows offsets and sizes of the topics that are led, asked for in other threads."""
         self.registry.register(_Topics(appenders))
 
+    def watch_store(self, store: Warehouse) -> None:
+        """Shows the store's failures and its free space, asked for in other threads."""
+        self.registry.register(_Store(store))
+
     def watch_wal(self, wal: Wal) -> None:
         """Shows the size and the failures of the write-ahead log, asked for in other threads."""
         self.wal_bytes.set_function(lambda: wal.size_bytes)
@@ -158,6 +165,29 @@ class _WalFailures(Collector):
         yield found
 
 
+class _Store(Collector):
+    """What the store has failed at, and what is free there."""
+
+    def __init__(self, store: Warehouse) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        failures = CounterMetricFamily(
+            "mainstem_store_failures", "Calls to the store that failed.", labels=["reason"]
+        )
+        for reason, count in self._store.failures.items():
+            failures.add_metric([reason], count)
+        yield failures
+        free = GaugeMetricFamily(
+            "mainstem_warehouse_free_bytes", "Bytes that are free on the disk of the warehouse."
+        )
+        with contextlib.suppress(MainstemError):
+            free_bytes = self._store.free_bytes()
+            if free_bytes is not None:
+                free.add_metric([], free_bytes)
+        yield free
+
+
 class _Topics(Collector):
     """Offsets and sizes of topics, read when somebody asks."""
 
@@ -186,7 +216,13 @@ class _Topics(Collector):
         table_bytes = GaugeMetricFamily(
             "mainstem_table_bytes", "Bytes of the topic's data files.", labels=["topic"]
         )
+        oldest = GaugeMetricFamily(
+            "mainstem_oldest_uncommitted_seconds",
+            "Age of the oldest accepted request that is not in the table yet; 0: there is none.",
+            labels=["topic"],
+        )
         for appender in self._appenders():
+            oldest.add_metric([appender.topic], appender.oldest_waiting_s)
             topic, state = appender.topic, appender.state
             for partition in range(state.partition_count):
                 labels = [topic, str(partition)]
@@ -195,6 +231,7 @@ class _Topics(Collector):
                 log_end_offset.add_metric(labels, appender.log_end_offset(partition))
             table_files.add_metric([topic], state.file_count)
             table_bytes.add_metric([topic], state.size_bytes)
+        yield oldest
         yield table_files
         yield table_bytes
         yield high_watermark

@@ -22,16 +22,18 @@ import grpc.aio
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import start_http_server
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
+from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.ingest_gateway.groups import GroupCoordination, GroupMetrics, watch_groups
+from mainstem.ingest_gateway.http_pages import gateway_pages
 from mainstem.ingest_gateway.identity import GatewayIdentity
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
+from mainstem.ingest_gateway.request_metrics import RequestMetrics
 from mainstem.ingest_gateway.services import (
     AdminService,
     FetchService,
@@ -42,6 +44,7 @@ from mainstem.ingest_gateway.services import (
 from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.ingest_gateway.topics import TopicChanges, TopicRegistry
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
+from mainstem.metrics import HttpServer
 from mainstem.protocol.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -57,7 +60,7 @@ LOG_SERVICE = log_pb2.DESCRIPTOR.services_by_name["Log"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 GROUPS_SERVICE = groups_pb2.DESCRIPTOR.services_by_name["Groups"].full_name
 
-_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 #: The part of `shutdown.grace.ms` that is kept for writing the last answers, and its upper bound.
 _ANSWERS_SHARE = 0.2
@@ -109,11 +112,15 @@ class Gateway:
         self._producer_ids = ProducerIdSource(self._store, self._pool, self._registry.maintain)
         self._telling: set[asyncio.Task[None]] = set()
         self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(options=_server_options(config))
-        self._close_metrics: Callable[[], None] = lambda: None
+        self._server = grpc.aio.server(
+            interceptors=(RequestMetrics(self._metrics.registry),), options=_server_options(config)
+        )
+        self._metrics.watch_store(self._store)
+        self._condition = GatewayCondition(self._store, self._registry.open_topics.led)
+        self._http: HttpServer | None = None
         #: host:port that clients are told.
         self.address = ""
-        #: host:port of the Prometheus endpoint; empty without one.
+        #: host:port of the HTTP endpoint; empty without one.
         self.metrics_address = ""
 
     async def start(self) -> str:
@@ -141,6 +148,7 @@ class Gateway:
             # To be freed through us: an operator deletes a topic, or trims it.
             log.error("the disk is full: only reads and what frees space work", error=error.message)
         loop = asyncio.get_running_loop()
+        self._in_background("pulse", self._condition.pulse)
         try:
             await loop.run_in_executor(self._pool, self._store.fill_reserve)
         except StoreUnavailableError as error:
@@ -154,7 +162,7 @@ class Gateway:
         self._metrics.watch_wal(wal)
         self._register_services(identity.gateway_id)
         # First: a bound port of a gRPC server that never started stays bound.
-        self._start_metrics()
+        self._start_http(identity.gateway_id)
         _check_can_listen(host, wanted_port)
         try:
             port = self._server.add_insecure_port(listener)
@@ -182,12 +190,14 @@ class Gateway:
         await self._server.start()
         for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        self._condition.ready(self._leases)
         self._in_background(
             "watch groups", lambda: watch_groups(self._groups, self._store, self._pool)
         )
         log.info(
             "gateway ready",
             address=self.address,
+            http=self.metrics_address,
             warehouse=self._store.uri,
             gateway_id=identity.gateway_id,
             version=version("mainstem"),
@@ -211,6 +221,7 @@ class Gateway:
         grace_s = self._config.number("shutdown.grace.ms") / 1000
         ends_at = time.monotonic() + grace_s
         log.info("gateway draining", grace_s=grace_s)
+        self._condition.draining()
         await self._health.enter_graceful_shutdown()
         self._draining.set()
         self._fetches.wake_all()
@@ -252,7 +263,8 @@ class Gateway:
             task.add_done_callback(self._telling.discard)
 
     async def _close(self) -> None:
-        self._close_metrics()
+        if self._http is not None:
+            self._http.close()
         await self._fetches.close()
         for task in self._background:
             await task.stop()
@@ -300,31 +312,31 @@ class Gateway:
         )
         reflection.enable_server_reflection(names, self._server)
 
-    def _start_metrics(self) -> None:
+    def _start_http(self, gateway_id: str) -> None:
         listener = self._config.text("metrics.listeners")
         if not listener:
             return
-        host, port = split_address("metrics.listeners", listener)
-        try:
-            server, thread = start_http_server(port, host, registry=self._metrics.registry)
-        except OSError as error:
-            raise InvalidConfigError(
-                f"cannot serve metrics on {listener}: {error}", name="metrics.listeners"
-            ) from error
-        self.metrics_address = f"{host}:{server.server_port}"
+        split_address("metrics.listeners", listener)
 
-        def close() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        def facts() -> list[tuple[str, object]]:
+            return [
+                ("gateway", gateway_id),
+                ("address", self.address),
+                ("warehouse", self._store.uri),
+                ("version", version("mainstem")),
+            ]
 
-        self._close_metrics = close
+        pages = gateway_pages(
+            self._metrics.registry, self._condition, facts, self._registry.gateways
+        )
+        self._http = HttpServer("metrics.listeners", listener, pages)
+        self.metrics_address = self._http.address
 
 
 async def serve(
     config: GatewayConfig, on_ready: Callable[[str], None], store: Warehouse | None = None
 ) -> None:
-    """Runs a gateway until SIGTERM or SIGINT, then drains it.
+    """Runs a gateway until SIGTERM, SIGINT or SIGHUP, then drains it.
 
     More of these signals change nothing, also after this has returned: the process is about to end,
     and its exit code says whether the drain was clean.

@@ -54,7 +54,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "metrics.listeners",
             "str",
             "",
-            "host:port of the Prometheus endpoint /metrics; empty: none.",
+            "host:port of the HTTP endpoint: /metrics, /healthz, /readyz, and / for people; empty: "
+            "none.",
         ),
         ConfigKey(
             "gateway.id",

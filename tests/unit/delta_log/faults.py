@@ -91,6 +91,13 @@ class FaultyStore:
     def wal_directory(self) -> Path | None:
         return self._warehouse.wal_directory
 
+    @property
+    def failures(self) -> Mapping[str, int]:
+        return self._warehouse.failures
+
+    def free_bytes(self) -> int | None:
+        return self._warehouse.free_bytes()
+
     def close(self) -> None:
         self._warehouse.close()
 

@@ -165,6 +165,8 @@ class Appender:
         self._may_acknowledge = may_acknowledge
         self._turns = turns or CommitTurns(0, 1, 0)
         self._failure: MainstemError | None = None
+        #: Who waits for the oldest request of the portion that is in commit.
+        self._committing: AppendWaiter | None = None
         self._closing = False
         self._wake = asyncio.Event()
         self._began_at = -1e9
@@ -267,6 +269,13 @@ class Appender:
     @property
     def queued_bytes(self) -> int:
         return self._queue.used_bytes
+
+    @property
+    def oldest_waiting_s(self) -> float:
+        """Seconds since the oldest request was accepted that is not committed yet; 0: there is
+        none. From any thread."""
+        oldest = self._committing or self._queue.first
+        return 0.0 if oldest is None else max(self._monotonic() - oldest.accepted_at, 0.0)
 
     def log_end_offset(self, partition: int) -> int:
         """One past the last accepted offset."""
@@ -544,6 +553,7 @@ class Appender:
     async def _append(self, portion: Portion[AppendWaiter]) -> int:
         for request in portion.requests:
             self._metrics.append_seconds("queue", self._began_at - request.token.accepted_at)
+        self._committing = portion.requests[0].token if portion.requests else None
         forgotten = self._queue.producers.take_forgotten(FORGET_STEP_MAX)
         more = forgotten_registers(forgotten)
         if self._wal is not None:
@@ -559,6 +569,7 @@ class Appender:
             )
             self._tell("on_records", self._on_records, records)
         self._queue.done(portion)
+        self._committing = None
         if self._wal is not None:
             self._wal.committed(portion)
         for request in portion.requests:
@@ -586,6 +597,7 @@ class Appender:
             if not request.token.future.done():
                 request.token.future.set_exception(error)
         self._queue.done(portion)
+        self._committing = None
         self._fail(error)
 
     def _fail(self, error: MainstemError) -> None:

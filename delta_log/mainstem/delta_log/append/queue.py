@@ -145,6 +145,14 @@ class AppendQueue(Generic[Token]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def first(self) -> Token | None:
+        """Who waits for the oldest request that is in no portion yet. From any thread."""
+        try:
+            return self._waiting[0].token
+        except IndexError:
+            return None
+
     def log_end_offset(self, partition: int) -> int:
         """One past the last accepted offset."""
         known = self._next_offsets.get(partition)

@@ -15,6 +15,7 @@ import os
 import stat
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -78,6 +79,7 @@ class LocalStore:
         self._reserve = Reserve(str(self._root / _RESERVE))
         self._lock = threading.Lock()
         self._users = 0
+        self._failures: Counter[str] = Counter()
         self._closed = False
         try:
             if create:
@@ -105,6 +107,18 @@ class LocalStore:
     @property
     def wal_directory(self) -> Path:
         return self._root / "wal"
+
+    @property
+    def failures(self) -> Mapping[str, int]:
+        return dict(self._failures)
+
+    @_uses_root
+    def free_bytes(self) -> int:
+        try:
+            status = os.fstatvfs(self._fd)
+        except OSError as error:
+            raise self._failed("ask for the free space of", "", error) from error
+        return status.f_bavail * status.f_frsize
 
     @_uses_root
     def read(self, path: str) -> bytes:
@@ -176,6 +190,7 @@ class LocalStore:
                 raise self._failed("link", path, error) from error
             except OSError as error:
                 names.doubt(os.path.basename(path))
+                self._failures[_name_of(error)] += 1
                 raise PutOutcomeUnknown(f"link of {self._root / path} failed: {error}") from error
             finally:
                 self._disk.discard(temporary)
@@ -184,6 +199,7 @@ class LocalStore:
                 # A directory that was moved away can still be written to.
                 self._check_in_place()
             except OSError as error:
+                self._failures[_name_of(error)] += 1
                 raise PutOutcomeUnknown(
                     f"{self._root / path} may be lost with the next loss of power: {error}"
                 ) from error
@@ -372,6 +388,7 @@ class LocalStore:
             raise self._failed("read", path, error) from error
 
     def _failed(self, what: str, path: str, error: OSError) -> StoreUnavailableError:
+        self._failures[_name_of(error)] += 1
         return _unavailable(what, str(self._root / path), error)
 
 
@@ -382,13 +399,18 @@ def _mount_point(path: str) -> str:
     return path
 
 
+def _name_of(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, "unknown")
+
+
 def _unavailable(what: str, path: str, error: OSError) -> StoreUnavailableError:
     said = f"the store could not {what} {path}: {error}; nothing was done"
     if not is_full(error):
-        return StoreUnavailableError(said, path=path)
+        return StoreUnavailableError(said, path=path, errno=_name_of(error))
     return StoreFull(
         f"{said}. The file system at {_mount_point(path)} is full: delete or trim a topic "
         "(`mainstem topic delete`, `trim-prefix`), or run `mainstem job run retention` and "
         "`vacuum`, for which no gateway has to run",
         path=path,
+        errno=_name_of(error),
     )

@@ -54,6 +54,13 @@ class MemoryStore:
     def wal_directory(self) -> None:
         return None
 
+    @property
+    def failures(self) -> Mapping[str, int]:
+        return {}
+
+    def free_bytes(self) -> None:
+        return None
+
     def read(self, path: str) -> bytes:
         with self._using():
             return self._file(path).data

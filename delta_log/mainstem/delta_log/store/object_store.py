@@ -136,6 +136,19 @@ class Warehouse(ObjectStore, Protocol):
         of this machine. None: there is no such place."""
         ...
 
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """How often calls failed, by the system's name of the error, such as ENOSPC."""
+        ...
+
+    def free_bytes(self) -> int | None:
+        """What is free for new files; None: nobody knows.
+
+        Raises:
+            StoreUnavailableError: The store cannot be asked.
+        """
+        ...
+
     def close(self) -> None:
         """Releases what it holds. Calls that go on end first; later ones raise."""
         ...
