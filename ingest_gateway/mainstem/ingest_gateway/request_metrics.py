@@ -111,13 +111,14 @@ def _code(context: Any) -> str:
     """Our code of a call that failed, which its ErrorInfo has; else gRPC's."""
     for name, value in context.trailing_metadata() or ():
         if name == _DETAILS:
-            status, info = status_pb2.Status.FromString(value), error_details_pb2.ErrorInfo()
+            status: Any = status_pb2.Status.FromString(value)
+            info = error_details_pb2.ErrorInfo()
             for detail in status.details:
                 if detail.Is(info.DESCRIPTOR):
                     detail.Unpack(info)
                     return str(info.reason)
     number = context.code()
-    for status in grpc.StatusCode:
-        if status in (number, None) or status.value[0] == number:
-            return "CANCELLED" if status is grpc.StatusCode.OK else status.name
+    for one in grpc.StatusCode:
+        if number in (one, one.value[0]):
+            return "CANCELLED" if one is grpc.StatusCode.OK else one.name
     return "CANCELLED"

@@ -130,7 +130,7 @@ def test_calls_are_counted_and_timed_by_method_and_outcome(tmp_path: Path) -> No
                 await client.produce(values_request(b"v", topic="nosuch"))
             with pytest.raises(grpc.aio.AioRpcError):
                 await client.create("t")
-                nosuch: Any = client.channel.unary_unary("/mainstem.v1.Log/NoSuch")
+            nosuch: Any = client.channel.unary_unary("/mainstem.v1.Log/NoSuch")
             with pytest.raises(grpc.aio.AioRpcError):
                 await nosuch(b"")
             fetch = log_pb2.FetchRequest(max_wait_ms=60_000, min_bytes=1)
