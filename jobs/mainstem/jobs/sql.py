@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mainstem.delta_log.store import open_warehouse
-from mainstem.delta_log.topics import Topics
-from mainstem.errors import ConfigError
+from mainstem.delta_log.store import open_warehouse, parse_warehouse
 from mainstem.jobs.session import spark_session
-from mainstem.jobs.tables import register_topics
+from mainstem.jobs.sql_guard import SqlError, Statement, analyse, check_directory, read_statement
+from mainstem.jobs.sql_tables import SqlTables
+from mainstem.jobs.tables import TopicViews
+
+__all__ = ["SqlError", "SqlResult", "bytes_as_text", "run_sql"]
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,10 +28,6 @@ _ONE_STATEMENT: Final = {
 }
 
 
-class SqlError(ConfigError):
-    """Spark refused the statement, or failed at it. The message is Spark's."""
-
-
 @dataclass(frozen=True, slots=True)
 class SqlResult:
     """What a statement gave.
@@ -39,12 +39,14 @@ class SqlResult:
         rows: Python values. Binary ones, also inside others, are text where they are UTF-8, else
             `0x...`.
         truncated: There were more rows than asked for.
+        notes: For people: what was left out, or where a table is kept.
     """
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     truncated: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def run_sql(
@@ -53,45 +55,119 @@ def run_sql(
     *,
     spark: SparkSession | None = None,
     row_count_max: int | None = None,
+    protected: Iterable[str] = (),
 ) -> SqlResult:
     """Runs the statement with every topic as a table of its name (see `register_topics`).
 
-    Any Spark SQL will do. Topics cannot be changed by it: their tables refuse every writer but
-    mainstem.
+    A table that it creates is a Delta table below `<warehouse>/tables`, and is there for the next
+    statement. What would write into the warehouse in any other way is refused before it runs: by
+    what Spark parses, not by its text. A topic that cannot be read stops only a statement that
+    names it. Where a topic and a table have the same name, the topic is meant.
 
     Args:
         spark: Default: `spark_session()`; where none runs, it is started for one statement.
         row_count_max: Take no more rows than this. Default: all; they have to fit into memory.
+        protected: Directories outside the warehouse in which nothing may be written either.
 
     Raises:
-        SqlError: Spark refused the statement, or failed at it.
+        SqlError: Spark refused the statement or failed at it, or it is refused before.
+        MainstemError: A topic that it names cannot be read; the code says why.
         SparkUnavailableError, StoreUnavailableError: There is no Spark, or no such warehouse.
     """
-    open_warehouse(
-        warehouse
-    ).close()  # before Spark starts: a mistyped path should not take so long
-    session = spark or spark_session(**_ONE_STATEMENT)
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
+    place = parse_warehouse(warehouse).path
+    store = open_warehouse(warehouse)  # before Spark starts: a mistyped path should not take long
     try:
-        register_topics(session, warehouse, _mentioned(warehouse, statement))
-        frame = session.sql(statement)
-        types = tuple(field.dataType.simpleString() for field in frame.schema.fields)
-        if row_count_max is not None:
-            frame = frame.limit(row_count_max + 1)
-        columns = _columns(frame)
-    except PySparkException as error:
-        raise SqlError(str(error).split(_STACK_TRACE)[0].strip()) from error
-    except Py4JJavaError as error:  # pyspark has no class for Delta's exceptions
-        raise SqlError(str(error.java_exception.getMessage())) from error
+        session = spark or spark_session(**_ONE_STATEMENT)
+        with _sparks_errors():
+            tables = SqlTables(session, place, TopicViews(session, store))
+            what = read_statement(session, statement, tables.database)
+            for directory in what.directories:
+                check_directory(session, directory, place, protected)
+            _check_target(tables, what)
+            return _run(session, tables, what, statement, row_count_max)
+    finally:
+        store.close()
+
+
+def _run(
+    session: SparkSession,
+    tables: SqlTables,
+    what: Statement,
+    text: str,
+    row_count_max: int | None,
+) -> SqlResult:
+    notes: list[str] = []
+    with tables.in_use(create=what.creates is not None):
+        if what.target is not None:
+            tables.forget_missing(what.target)
+            tables.attach(what.target)
+        if what.reads_all:
+            notes = tables.attach_all()
+        _resolve(session, tables, what, text)
+        try:
+            frame = session.sql(text)
+            types = tuple(field.dataType.simpleString() for field in frame.schema.fields)
+            if row_count_max is not None:
+                frame = frame.limit(row_count_max + 1)
+            columns = _columns(frame)
+        except BaseException:
+            if what.creates is not None:
+                tables.remove_unfinished(what.creates)
+            raise
+        if what.drops is not None:
+            tables.remove(what.drops)
+    if what.creates is not None:
+        notes.append(f"table {what.creates} is kept in {tables.directory / what.creates.lower()}")
     rows = tuple(zip(*map(_shown, columns), strict=True))
     return SqlResult(
         columns=tuple(frame.columns),
         types=types,
         rows=rows[:row_count_max],
         truncated=row_count_max is not None and len(rows) > row_count_max,
+        notes=tuple(notes),
     )
+
+
+def _resolve(session: SparkSession, tables: SqlTables, what: Statement, text: str) -> None:
+    """Makes the names known that the statement uses; nothing is run yet."""
+    from pyspark.errors import AnalysisException
+
+    known: set[str] = set()
+    while True:
+        try:
+            return analyse(session, text, what)
+        except AnalysisException as error:
+            # Spark tells which names it needs, one after the other.
+            name = tables.attach_missing(error)
+            if name is None or name in known:
+                raise
+            known.add(name)
+
+
+def _check_target(tables: SqlTables, what: Statement) -> None:
+    name = what.target
+    if name is None or not tables.is_topic(name):
+        return
+    if what.drops is not None:
+        instead = f"`mainstem topic delete {name}` deletes it"
+    elif what.creates is not None:
+        instead = "give the table another name"
+    else:
+        instead = "its records come through a gateway, as with `mainstem topic produce`"
+    raise SqlError(f"{name} is a topic, which SQL does not change: {instead}")
+
+
+@contextlib.contextmanager
+def _sparks_errors() -> Iterator[None]:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise SqlError(str(error).split(_STACK_TRACE)[0].strip()) from error
+    except Py4JJavaError as error:  # pyspark has no class for Delta's exceptions
+        raise SqlError(str(error.java_exception.getMessage())) from error
 
 
 def _columns(frame: DataFrame) -> list[list[Any]]:
@@ -104,19 +180,6 @@ def _columns(frame: DataFrame) -> list[list[Any]]:
         # Results of Delta's own commands have nulls where their schema denies it.
         rows = frame.collect()
         return [[row[index] for row in rows] for index in range(len(frame.columns))]
-
-
-def _mentioned(warehouse: str | os.PathLike[str], statement: str) -> list[str] | None:
-    """The topics that the statement can mean; None for all. A view takes a tenth of a second to
-    make.
-    """
-    store = open_warehouse(warehouse)
-    try:
-        text = statement.lower()
-        found = [topic for topic in Topics(store).names() if topic.lower() in text]
-    finally:
-        store.close()
-    return found or None
 
 
 def _shown(values: list[Any]) -> list[Any]:

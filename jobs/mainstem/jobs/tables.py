@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections import Counter
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Final
 from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
 from mainstem.delta_log.table import load_table
 from mainstem.delta_log.topics import TOPICS, Topics
-from mainstem.errors import UnknownTopicError
+from mainstem.errors import LogDamagedError, MainstemError, UnknownTopicError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger("mainstem.jobs")
 
 #: Session setting in which the names that are ours are kept: what else is called so is left alone.
 _REGISTERED: Final = "spark.mainstem.registeredTopics"
@@ -48,37 +51,104 @@ def register_topics(
     Raises:
         StoreUnavailableError: There is no such warehouse.
         UnknownTopicError: One of `topics` does not exist.
+        MainstemError: One of `topics` cannot be read. Without `topics` it is left out, with a line
+            in the log.
     """
     store = open_warehouse(warehouse)
     try:
-        known = Topics(store)
-        existing = known.names()
-        wanted = existing if topics is None else sorted(set(topics))
+        views = TopicViews(spark, store, keep_others=topics is not None)
+        wanted = views.existing if topics is None else sorted(set(topics))
         for topic in wanted:
-            if topic not in existing:
+            if topic not in views.existing:
                 raise UnknownTopicError(
                     f"there is no topic {topic!r} in the warehouse {store.uri}", topic=topic
                 )
-        names = _names(store, existing)
-        before = _registered(spark)
-        now = {
-            view: known.uri(topic)
-            for topic, view in names.items()
-            if topic in wanted or view in before
-        }
-        for view, uri in before.items():
-            if uri != now.get(view) and (topics is None or uri.startswith(f"{store.uri}/")):
-                spark.catalog.dropTempView(view)
-        for topic in wanted:
-            view = names[topic]
-            spark.sql(
-                f"CREATE OR REPLACE TEMPORARY VIEW {quote(view)} AS "
-                f"SELECT * FROM delta.{quote(known.uri(topic))}"
-            )
-        spark.conf.set(_REGISTERED, json.dumps(now))
-        return {topic: sql_name(names[topic]) for topic in wanted}
+        if topics is None:
+            left_out = dict(views.register_all())
+            for topic, why in left_out.items():
+                _log.warning("topic %s is left out: %s", topic, why)
+            wanted = [topic for topic in wanted if topic not in left_out]
+        else:
+            for topic in wanted:
+                views.register(topic)
+        return {topic: sql_name(views.names[topic]) for topic in wanted if topic in views.names}
     finally:
         store.close()
+
+
+class TopicViews:
+    """The views of a warehouse's topics in one session, each made when it is wanted.
+
+    Args:
+        keep_others: Views of other warehouses stay.
+
+    Attributes:
+        existing: The topics.
+        names: The view of each; none where it cannot be told how it would be called.
+        by_view: The topic of each view, which is in lower case here.
+    """
+
+    def __init__(
+        self, spark: SparkSession, store: ObjectStore, *, keep_others: bool = False
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._topics = Topics(store)
+        self._nameless: dict[str, MainstemError] = {}
+        self.existing = self._topics.names()
+        self.names = _names(store, self.existing, self._nameless)
+        self.by_view = {view.lower(): topic for topic, view in self.names.items()}
+        self._drop_void(keep_others)
+
+    def register(self, topic: str) -> None:
+        """Makes the view of a topic, or makes it again.
+
+        Raises:
+            MainstemError: The topic cannot be read; the code says why.
+        """
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        if topic in self._nameless:
+            raise self._nameless[topic]
+        view, uri = self.names[topic], self._topics.uri(topic)
+        try:
+            self._spark.sql(
+                f"CREATE OR REPLACE TEMPORARY VIEW {quote(view)} AS "
+                f"SELECT * FROM delta.{quote(uri)}"
+            )
+        except (Py4JJavaError, PySparkException) as error:
+            # What is wrong with it is ours to say: Spark's words are of a file.
+            load_table(StoreFolder(self._store, f"{TOPICS}/{topic}"))
+            raise LogDamagedError(
+                f"topic {topic} cannot be read by Spark: {str(error).splitlines()[0]}", topic=topic
+            ) from error
+        self._note({**_registered(self._spark), view: uri})
+
+    def register_all(self) -> list[tuple[str, str]]:
+        """Makes all views; returns the topics that cannot be read, and why."""
+        failed = []
+        for topic in self.existing:
+            try:
+                self.register(topic)
+            except MainstemError as error:
+                failed.append((topic, f"{error.code}: {error.message}"))
+        return failed
+
+    def _drop_void(self, keep_others: bool) -> None:
+        """Drops views that are ours and stand for nothing, or for another warehouse's topics."""
+        now = {view: self._topics.uri(topic) for topic, view in self.names.items()}
+        kept = {}
+        for view, uri in _registered(self._spark).items():
+            is_other = not uri.startswith(f"{self._store.uri}/")
+            if uri == now.get(view) or (is_other and keep_others and view not in now):
+                kept[view] = uri
+            else:
+                self._spark.catalog.dropTempView(view)
+        self._note(kept)
+
+    def _note(self, registered: dict[str, str]) -> None:
+        self._spark.conf.set(_REGISTERED, json.dumps(registered))
 
 
 def sql_name(name: str) -> str:
@@ -91,9 +161,11 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _names(store: ObjectStore, topics: Iterable[str]) -> dict[str, str]:
+def _names(
+    store: ObjectStore, topics: Iterable[str], nameless: dict[str, MainstemError]
+) -> dict[str, str]:
     """The view of each topic: its own name, or one with the topic id where only case tells it from
-    another.
+    another. Those whose id cannot be read go into `nameless`.
     """
     topics = list(topics)
     same = Counter(topic.lower() for topic in topics)
@@ -101,8 +173,12 @@ def _names(store: ObjectStore, topics: Iterable[str]) -> dict[str, str]:
     for topic in topics:
         if same[topic.lower()] == 1:
             names[topic] = topic
-        elif (topic_id := _topic_id(store, topic)) is not None:
-            names[topic] = f"{topic.lower()}__{topic_id[:8]}"
+            continue
+        try:
+            if (topic_id := _topic_id(store, topic)) is not None:
+                names[topic] = f"{topic.lower()}__{topic_id[:8]}"
+        except MainstemError as error:
+            nameless[topic] = error
     return names
 
 

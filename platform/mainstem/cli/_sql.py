@@ -39,21 +39,29 @@ def sql(settings: Settings, statement: str, warehouse: str | None, limit: int) -
     name with a dot or a dash goes into `backquotes`. The tables are read from the warehouse, no
     gateway is needed. Starting Spark takes some seconds. STATEMENT `-` is read from stdin.
 
+    CREATE TABLE keeps a Delta table in `tables` in the warehouse, where the next statement finds it
+    by its name; DROP TABLE removes it. INSERT OVERWRITE DIRECTORY writes outside the warehouse.
+    What would write to a topic, or to anything else in the warehouse, is refused before it runs.
+
     \b
     EXAMPLES
       mainstem sql "SELECT partition, count(*), max(offset) FROM flights GROUP BY partition"
       mainstem sql --warehouse ./warehouse "SELECT CAST(key AS STRING) k, count(*) FROM orders
           GROUP BY k ORDER BY 2 DESC"
       mainstem sql 'SELECT get_json_object(CAST(value AS STRING), "$.id") FROM `my.topic`'
+      mainstem sql "CREATE TABLE daily AS SELECT date(timestamp) d, count(*) FROM orders GROUP BY d"
+      mainstem sql "SELECT * FROM daily"
       mainstem --format json sql -n 0 "SELECT * FROM orders" > orders.ndjson
     """
     from mainstem.jobs.sql import SqlError, run_sql
 
     if statement == "-":
         statement = sys.stdin.read()
-    place = warehouse or settings.gateway_config().text("warehouse")
+    config = settings.gateway_config()
+    place = warehouse or config.text("warehouse")
+    protected = [one for one in (config.text("wal.directory"),) if one]
     try:
-        result = run_sql(place, statement, row_count_max=limit or None)
+        result = run_sql(place, statement, row_count_max=limit or None, protected=protected)
     except SqlError as error:
         fail(error.message)
     rows = result.rows
@@ -64,6 +72,9 @@ def sql(settings: Settings, statement: str, warehouse: str | None, limit: int) -
         for column, type_ in zip(result.columns, result.types, strict=True)
         if _NUMBERS.fullmatch(type_)
     ]
-    print_rows(settings, result.columns, rows, numbers=numbers, titles=result.columns)
+    if result.columns:
+        print_rows(settings, result.columns, rows, numbers=numbers, titles=result.columns)
+    for note in result.notes:
+        say(note)
     if result.truncated:
         say(f"there are more than {limit} rows; see --limit")
