@@ -107,7 +107,7 @@ class Producer:
         pairs = to_headers(headers)
         if self._message_count_max and len(self) >= self._message_count_max:
             raise _queue_full(f"{self._message_count_max} messages wait")
-        report = on_delivery or callback or self._configuration.on_delivery
+        report = _first(on_delivery, callback, self._configuration.on_delivery)
         started = time.monotonic()
 
         def delivered(error: MainstemError | None, where: RecordMetadata) -> None:
@@ -160,20 +160,25 @@ class Producer:
         else:
             self._produced_count += 1
 
-    def _append(self, topic: str, *record: Any) -> None:
+    def _append(
+        self, topic: str, value: bytes | None, key: bytes | None, partition: int, *rest: Any
+    ) -> None:
+        engine = self._engine
         try:
-            append_record(self._engine, topic, *record, blocking=False)
-            return
+            append_record(engine, topic, value, key, partition, *rest, blocking=False)
         except WouldBlock:
-            pass
-        if topic not in self._engine.topics:
-            self._engine.open(topic)
+            # For metadata it waits; for room it does not.
+            buffer = engine.open(topic)
+            if partition == -1:
+                partition = engine.place(buffer, key)
+            else:
+                engine.check_partition(buffer, partition, blocking=True)
             try:
-                append_record(self._engine, topic, *record, blocking=False)
-                return
+                append_record(engine, topic, value, key, partition, *rest, blocking=False)
             except WouldBlock:
-                pass
-        raise _queue_full(f"buffer.memory ({self._engine.settings.buffer_memory} bytes) is full")
+                raise _queue_full(
+                    f"buffer.memory ({engine.settings.buffer_memory} bytes) is full"
+                ) from None
 
     def produce_batch(
         self,
@@ -201,10 +206,9 @@ class Producer:
                     message.get("value"),
                     message.get("key"),
                     message.get("partition", partition),
-                    message.get("on_delivery")
-                    or message.get("callback")
-                    or on_delivery
-                    or callback,
+                    _first(
+                        message.get("on_delivery"), message.get("callback"), on_delivery, callback
+                    ),
                     message.get("timestamp", 0),
                     message.get("headers"),
                 )
@@ -372,6 +376,11 @@ class Producer:
     def _check_open(self) -> None:
         if self._closed:
             raise _closed()
+
+
+def _first(*callbacks: OnDelivery | None) -> OnDelivery | None:
+    """The first that there is; it may be an object that is false, as an empty list is."""
+    return next((one for one in callbacks if one is not None), None)
 
 
 def _closed() -> RuntimeError:
