@@ -123,7 +123,8 @@ def check_heartbeat(beat: Heartbeat) -> None:
 def _check_text(name: str, text: str) -> None:
     if len(text.encode()) > GROUP_TEXT_BYTES_MAX:
         raise InvalidConfigError(
-            f"the {name} has {len(text.encode())} bytes; it may have {GROUP_TEXT_BYTES_MAX} at most",
+            f"the {name} has {len(text.encode())} bytes; "
+            f"it may have {GROUP_TEXT_BYTES_MAX} at most",
             name=name,
             limit_bytes=GROUP_TEXT_BYTES_MAX,
         )

@@ -161,7 +161,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "group.max.count",
             "int",
             10_000,
-            "Consumer groups that have members, or had some that are not forgotten.",
+            "Consumer groups that have members or committed offsets. One that has neither makes "
+            "room for another.",
             minimum=1,
             maximum=100_000,
         ),
@@ -206,7 +207,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "auto.create.topics.enable",
             "bool",
             False,
-            "A topic that is produced to and does not exist is created with num.partitions. "
+            "A topic that is produced to and does not exist is created with num.partitions. A "
+            "consumer never creates one. "
             "Kafka: auto.create.topics.enable (there the default is true).",
         ),
         ConfigKey(

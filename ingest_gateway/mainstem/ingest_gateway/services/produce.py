@@ -141,7 +141,12 @@ class LogService(log_pb2_grpc.LogServicer):
         response = log_pb2.MetadataResponse(gateways=gateways or [address])
         try:
             for name in dict.fromkeys(request.topics) or await self._registry.names():
-                found = await self._topic_metadata(name, address, asked=bool(request.topics))
+                found = await self._topic_metadata(
+                    name,
+                    address,
+                    asked=bool(request.topics),
+                    may_create=bool(request.topics) and request.allow_auto_topic_creation,
+                )
                 if found is not None:
                     response.topics.append(found)
         except Exception as failure:
@@ -150,12 +155,13 @@ class LogService(log_pb2_grpc.LogServicer):
         return response
 
     async def _topic_metadata(
-        self, topic: str, address: str, *, asked: bool
+        self, topic: str, address: str, *, asked: bool, may_create: bool
     ) -> log_pb2.TopicMetadata | None:
         """The topic, or why there is none; None for one that was listed and deleted meanwhile.
 
-        Only a topic that is asked for by name is created where the gateway may: a listing must not
-        bring back what is being deleted.
+        Only a topic that a producer asks for by name is created where the gateway may: a listing
+        must not bring back what is being deleted, and a reader's slip of the pen must not make a
+        topic.
         """
 
         def found(state: TableState, _: Appender | None) -> log_pb2.TopicMetadata:
@@ -168,7 +174,7 @@ class LogService(log_pb2_grpc.LogServicer):
 
         try:
             check_topic_name(topic)
-            return await self._registry.describe(topic, found, may_create=asked)
+            return await self._registry.describe(topic, found, may_create=may_create)
         except MainstemError as error:
             if not asked and isinstance(error, UnknownTopicError):
                 return None
@@ -182,7 +188,7 @@ class LogService(log_pb2_grpc.LogServicer):
         """
         accepted = self.accept_led(request)
         if accepted is None:
-            accepted = self._queue(request, await self._registry.lead(request.topic))
+            accepted = self._queue(request, await self._registry.lead_or_create(request.topic))
         return accepted
 
     def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:

@@ -39,7 +39,7 @@ from mainstem.errors import (
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.topics.maintainer import Maintainer
-from mainstem.ingest_gateway.topics.open_topics import KnownTopic, OpenTopics, Slot
+from mainstem.ingest_gateway.topics.open_topics import KnownTopic, OpenTopics
 from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS
 
 log = structlog.get_logger()
@@ -127,7 +127,7 @@ class TopicRegistry:
         return self.leading(topic) is not None and (self.leases is None or self.leases.holds(topic))
 
     async def lead(self, topic: str) -> KnownTopic:
-        """The topic, led by this gateway: opened, created if it may, and taken over as needed.
+        """The topic, led by this gateway: opened, and taken over as needed.
 
         Raises:
             UnknownTopicError: There is none.
@@ -142,10 +142,20 @@ class TopicRegistry:
             task.add_done_callback(lambda _: self._leading.pop(topic, None))
         return await asyncio.shield(task)
 
+    async def lead_or_create(self, topic: str) -> KnownTopic:
+        """`lead`, for a producer: a topic that does not exist is created if the gateway may."""
+        try:
+            return await self.lead(topic)
+        except UnknownTopicError:
+            if not self._config.flag("auto.create.topics.enable"):
+                raise
+        await self.open_topics.finish(self._create(topic))
+        return await self.lead(topic)
+
     async def _lead(self, topic: str) -> KnownTopic:
         async with self.open_topics.holding(topic) as slot:
             self.open_topics.check_running()
-            known = await self._open_or_create(topic, slot)
+            known = await self.open_topics.open(topic, slot)
             appender = known.appender
             if appender is not None and appender.failure is not None:
                 if time.monotonic() - known.failed_at < REOPEN_AFTER_S:
@@ -190,18 +200,13 @@ class TopicRegistry:
         longer than its session may have lost the topic, and what it logs would be orphans."""
         return self.leases is None or self.leases.may_acknowledge(topic)
 
-    async def _open_or_create(self, topic: str, slot: Slot) -> KnownTopic:
-        try:
-            return await self.open_topics.open(topic, slot)
-        except UnknownTopicError:
-            if not self._config.flag("auto.create.topics.enable"):
-                raise
-        self.open_topics.check_running()
-        with contextlib.suppress(TopicExistsError):
-            partition_count = self._config.number("num.partitions")
-            await self.open_topics.run(self._topics.create, topic, partition_count, {})
-            log.info("topic created automatically", topic=topic)
-        return await self.open_topics.open(topic, slot)
+    async def _create(self, topic: str) -> None:
+        async with self.open_topics.holding(topic):
+            self.open_topics.check_running()
+            with contextlib.suppress(TopicExistsError):
+                partition_count = self._config.number("num.partitions")
+                await self.open_topics.run(self._topics.create, topic, partition_count, {})
+                log.info("topic created automatically", topic=topic)
 
     async def describe(
         self,
@@ -214,7 +219,7 @@ class TopicRegistry:
 
         Args:
             view: Called on the loop, and does not keep the state: it changes with the next commit.
-            may_create: Creates a topic that does not exist if the gateway may.
+            may_create: Creates a topic that does not exist if the gateway may: for a producer.
 
         Raises:
             UnknownTopicError: There is none.
@@ -228,9 +233,9 @@ class TopicRegistry:
         try:
             return await self.open_topics.finish(self._describe(topic, view))
         except UnknownTopicError:
-            if not may_create or not self._config.flag("auto.create.topics.enable"):
+            if not may_create:
                 raise
-        known = await self.lead(topic)
+        known = await self.lead_or_create(topic)
         assert known.appender is not None
         return view(known.appender.state, known.appender)
 
