@@ -26,28 +26,28 @@ STUCK_S: Final = 60.0
 
 
 class GatewayCondition:
-    """The condition of one gateway.
-
-    Args:
-        led: The appenders of the topics that are led.
-    """
+    """The condition of one gateway."""
 
     def __init__(
         self,
         store: Warehouse,
-        led: Callable[[], Iterable[Appender]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._led = led
         self._monotonic = monotonic
         self._pulse_at = monotonic()
         self._leases: Leases | None = None
+        self._leaders: Callable[[], Iterable[Appender]] = tuple
         self._state = "the gateway starts"
 
-    def ready(self, leases: Leases) -> None:
-        """The gateway has started."""
+    def ready(self, leases: Leases, leaders: Callable[[], Iterable[Appender]]) -> None:
+        """The gateway has started.
+
+        Args:
+            leaders: The appenders of the topics that are led.
+        """
         self._leases = leases
+        self._leaders = leaders
         self._state = ""
 
     def draining(self) -> None:
@@ -73,7 +73,7 @@ class GatewayCondition:
             return self._state
         if self._leases is not None and self._leases.failure is not None:
             return self._leases.failure.message
-        for appender in list(self._led()):
+        for appender in list(self._leaders()):
             if isinstance(appender.trouble, StoreFull):
                 return appender.trouble.message
         try:

@@ -25,8 +25,10 @@ from grpc_reflection.v1alpha import reflection
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse
+from mainstem.delta_log.system import GatewayRow
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.condition import GatewayCondition
+from mainstem.ingest_gateway.fetching import Arrivals
 from mainstem.ingest_gateway.groups import GroupCoordination, GroupMetrics, watch_groups
 from mainstem.ingest_gateway.http_pages import gateway_pages
 from mainstem.ingest_gateway.identity import GatewayIdentity
@@ -34,21 +36,31 @@ from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.request_metrics import RequestMetrics
-from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services import (
     AdminService,
     FetchService,
     GroupService,
     LogService,
+    fetch_handlers,
 )
 from mainstem.ingest_gateway.supervised import SupervisedTask
-from mainstem.ingest_gateway.topics import TopicChanges, TopicRegistry
+from mainstem.ingest_gateway.topics import (
+    Appenders,
+    GatewayTopics,
+    Maintainer,
+    Operations,
+    TopicChanges,
+    WalRecovery,
+)
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
 from mainstem.metrics import HttpServer
 from mainstem.protocol.v1 import (
     admin_pb2,
+    admin_pb2_grpc,
     groups_pb2,
+    groups_pb2_grpc,
     log_pb2,
+    log_pb2_grpc,
 )
 
 log = structlog.get_logger()
@@ -86,36 +98,26 @@ class Gateway:
         self._draining = asyncio.Event()
         self._metrics = GatewayMetrics()
         self._store = store or open_warehouse(config.text("warehouse"), create=True)
+        self._metrics.watch_store(self._store)
         self._pool = ThreadPoolExecutor(
             config.number("append.threads"), thread_name_prefix="append"
         )
-        self._registry = TopicRegistry(self._store, config, self._metrics, self._pool)
-        self._door = RequestDoor(config)
-        self._fetches = FetchService(
-            self._store, self._registry, config, self._metrics, self._draining
+        self._reading_pool = ThreadPoolExecutor(
+            config.number("fetch.threads"), thread_name_prefix="fetch"
         )
-        self._changes = TopicChanges(self._store, self._registry, config)
-        self._groups = GroupCoordination(
-            self._registry,
-            self._store,
-            config,
-            self._metrics,
-            self._pool,
-            lambda: self.address,
-        )
-        self._metrics.registry.register(GroupMetrics(self._groups, self._registry))
-        self._background: list[SupervisedTask] = []
-        self._identity: GatewayIdentity | None = None
-        self._leases: Leases | None = None
-        self._producer_ids = ProducerIdSource(self._store, self._pool, self._registry.maintain)
-        self._telling: set[asyncio.Task[None]] = set()
+        self._condition = GatewayCondition(self._store)
         self._health = health.aio.HealthServicer()
+        self._serving: asyncio.Queue[bool] = asyncio.Queue()
         self._server = grpc.aio.server(
             interceptors=(RequestMetrics(self._metrics.registry),), options=_server_options(config)
         )
-        self._metrics.watch_store(self._store)
-        self._condition = GatewayCondition(self._store, self._registry.open_topics.led)
-        self._http: HttpServer | None = None
+        self._background: list[SupervisedTask] = []
+        #: What `_close` does, from the last to the first; each part is there once it is made.
+        self._closing = contextlib.AsyncExitStack()
+        self._closing.callback(self._store.close)
+        self._closing.callback(self._pool.shutdown, wait=False, cancel_futures=True)
+        self._closing.callback(self._reading_pool.shutdown, wait=False, cancel_futures=True)
+        self._leases: Leases | None = None
         #: host:port that clients are told.
         self.address = ""
         #: host:port of the HTTP endpoint; empty without one.
@@ -147,6 +149,7 @@ class Gateway:
             log.error("the disk is full: only reads and what frees space work", error=error.message)
         loop = asyncio.get_running_loop()
         self._in_background("pulse", self._condition.pulse)
+        loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._pool, self._store.fill_reserve)
         except StoreUnavailableError as error:
@@ -154,11 +157,8 @@ class Gateway:
         identity: GatewayIdentity = await loop.run_in_executor(
             self._pool, GatewayIdentity, self._config, self._store
         )
-        self._identity = identity
-        wal = identity.wal
-        self._registry.wal = wal
-        self._metrics.watch_wal(wal)
-        self._register_services(identity.gateway_id)
+        self._closing.push_async_callback(identity.close)
+        self._metrics.watch_wal(identity.wal)
         # First: a bound port of a gRPC server that never started stays bound.
         self._start_http(identity.gateway_id)
         _check_can_listen(host, wanted_port)
@@ -168,27 +168,15 @@ class Gateway:
             raise InvalidConfigError(
                 f"cannot listen on {listener}: {error}", name="listeners"
             ) from error
-        bound = f"{host}:{port}"
         self.address = advertised or f"{_reachable(host)}:{port}"
-        self._leases = Leases(
-            self._store,
-            self._config,
-            identity.gateway_id,
-            self.address,
-            self._metrics,
-            on_commit=self._registry.maintain,
-            on_health=self._store_works,
-        )
-        await self._leases.start()
-        self._registry.leases = self._leases
-        self._registry.producer_ids = await self._producer_ids.start()
-        await self._registry.recover()
-        self._in_background("recover", self._registry.go_on_recovering)
+        leases = await self._make(identity)
+        await self._recovery.recover()
+        self._in_background("recover", self._recovery.go_on)
         self._in_background("finish deletions", self._changes.finish_deletions, returns=True)
         await self._server.start()
-        for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
-            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
-        self._condition.ready(self._leases)
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        self._in_background("tell health", self._tell_health)
+        self._condition.ready(leases, self._topics.leaders)
         self._in_background(
             "watch groups", lambda: watch_groups(self._groups, self._store, self._pool)
         )
@@ -200,7 +188,81 @@ class Gateway:
             gateway_id=identity.gateway_id,
             version=version("mainstem"),
         )
-        return bound
+        return f"{host}:{port}"
+
+    async def _make(self, identity: GatewayIdentity) -> Leases:
+        """Makes the parts of the gateway, from those that need nothing to the services."""
+        config, metrics, wal = self._config, self._metrics, identity.wal
+        maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
+        self._maintainer = maintainer
+        producer_ids = ProducerIdSource(self._store, self._pool, maintainer.committed_own)
+        self._closing.push_async_callback(producer_ids.close)
+        leases = Leases(
+            self._store,
+            config,
+            identity.gateway_id,
+            self.address,
+            metrics,
+            on_commit=maintainer.committed_own,
+            on_health=self._serving.put_nowait,
+        )
+        self._closing.push_async_callback(leases.stop)
+        await leases.start()
+        self._leases = leases
+        arrivals = Arrivals(config.number("fetch.cache.bytes"))
+        operations = Operations(self._pool)
+        appenders = Appenders(
+            config,
+            metrics,
+            self._pool,
+            leases=leases,
+            maintainer=maintainer,
+            wal=wal,
+            producer_ids=await producer_ids.start(),
+            on_records=arrivals.committed,
+        )
+        topics = self._topics = GatewayTopics(
+            self._store,
+            config,
+            metrics,
+            reading_pool=self._reading_pool,
+            operations=operations,
+            appenders=appenders,
+            leases=leases,
+            wal=wal,
+            on_closed=arrivals.closed,
+        )
+        self._recovery = WalRecovery(self._store, wal, topics, operations, metrics)
+        self._changes = TopicChanges(self._store, topics, operations, config)
+        self._groups = GroupCoordination(
+            topics,
+            leases,
+            maintainer,
+            self._store,
+            config,
+            metrics,
+            self._pool,
+            lambda: self.address,
+        )
+        self._closing.push_async_callback(self._groups.close, 0.0)
+        metrics.registry.register(GroupMetrics(self._groups, topics))
+        self._fetches = FetchService(
+            topics, arrivals, config, metrics, self._reading_pool, self._draining
+        )
+        self._closing.push_async_callback(self._fetches.close)
+        self._log_service = LogService(
+            topics, leases, config, metrics, self._draining, self._fetches, producer_ids
+        )
+        self._register(
+            AdminService(
+                topics,
+                self._changes,
+                leases,
+                warehouse_uri=self._store.uri,
+                version=version("mainstem"),
+            )
+        )
+        return leases
 
     @property
     def fetches_waiting(self) -> int:
@@ -226,7 +288,7 @@ class Gateway:
         answers_s = min(grace_s * _ANSWERS_SHARE, _ANSWERS_S_MAX)
         clean = all(
             await asyncio.gather(
-                self._registry.drain(grace_s - answers_s), self._groups.close(grace_s - answers_s)
+                self._close_topics(grace_s - answers_s), self._groups.close(grace_s - answers_s)
             )
         )
         ends_at = min(ends_at, time.monotonic() + _ANSWERS_S_MAX)
@@ -250,62 +312,37 @@ class Gateway:
     ) -> None:
         self._background.append(SupervisedTask(name, work, self._metrics, returns=returns))
 
-    def _store_works(self, works: bool) -> None:
+    async def _close_topics(self, timeout_s: float) -> bool:
+        """Whether all of them are closed, and no checkpoint is being written, in that time."""
+        ends_at = time.monotonic() + timeout_s
+        clean = await self._topics.drain(timeout_s)
+        return await self._maintainer.close(max(ends_at - time.monotonic(), 0.1)) and clean
+
+    async def _tell_health(self) -> None:
         """Tells health checks: a gateway that cannot reach its store is not ready."""
         serving = health_pb2.HealthCheckResponse
-        status = serving.SERVING if works else serving.NOT_SERVING
-        log.warning("health changed", status=serving.ServingStatus.Name(status))
+        while True:
+            status = serving.SERVING if await self._serving.get() else serving.NOT_SERVING
+            log.warning("health changed", status=serving.ServingStatus.Name(status))
+            await self._set_health(status)
+
+    async def _set_health(self, status: int) -> None:
         for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
-            task = asyncio.get_running_loop().create_task(self._health.set(service, status))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            await self._health.set(service, status)
 
     async def _close(self) -> None:
-        if self._http is not None:
-            self._http.close()
-        await self._fetches.close()
         for task in self._background:
             await task.stop()
-        await self._groups.close(0.0)
-        if self._leases is not None:
-            await self._leases.stop()
-        await self._producer_ids.close()
-        if self._identity is not None:
-            await self._identity.close()
-        self._door.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._store.close()
+        await self._closing.aclose()
 
-    def _register_services(self, gateway_id: str) -> None:
-        self._log_service = LogService(
-            self._registry,
-            self._config,
-            self._metrics,
-            lambda: self.address,
-            self._draining,
-            self._fetches,
-            self._producer_ids,
-            self._door,
+    def _register(self, admin_service: AdminService) -> None:
+        log_pb2_grpc.add_LogServicer_to_server(self._log_service, self._server)
+        # In place of the generated handler, which would serialise the answer.
+        self._server.add_registered_method_handlers(LOG_SERVICE, fetch_handlers(self._fetches))
+        admin_pb2_grpc.add_AdminServicer_to_server(admin_service, self._server)
+        groups_pb2_grpc.add_GroupsServicer_to_server(
+            GroupService(self._groups, self._config), self._server
         )
-        admin_service = AdminService(
-            self._registry,
-            self._changes,
-            warehouse_uri=self._store.uri,
-            version=version("mainstem"),
-            gateway_id=gateway_id,
-            address=lambda: self.address,
-        )
-        for service, servicer in (
-            (log_pb2, self._log_service),
-            (admin_pb2, admin_service),
-            (groups_pb2, GroupService(self._groups, self._config)),
-        ):
-            for descriptor in service.DESCRIPTOR.services_by_name.values():
-                # In place of the generated handlers, which would parse requests of any size, and
-                # on the loop.
-                self._server.add_registered_method_handlers(
-                    descriptor.full_name, self._door.handlers(descriptor, servicer)
-                )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (
             LOG_SERVICE,
@@ -330,11 +367,13 @@ class Gateway:
                 ("version", version("mainstem")),
             ]
 
-        pages = gateway_pages(
-            self._metrics.registry, self._condition, facts, self._registry.gateways
-        )
-        self._http = HttpServer("metrics.listeners", listener, pages)
-        self.metrics_address = self._http.address
+        def gateways() -> list[GatewayRow]:
+            return [] if self._leases is None else self._leases.gateways()
+
+        pages = gateway_pages(self._metrics.registry, self._condition, facts, gateways)
+        http = HttpServer("metrics.listeners", listener, pages)
+        self._closing.callback(http.close)
+        self.metrics_address = http.address
 
 
 async def serve(
@@ -380,8 +419,6 @@ def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
         # Clients ping idle connections; the default would answer too_many_pings.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.max_allowed_incoming_connections", config.number("max.connections")),
-        ("grpc.max_concurrent_streams", config.number("connection.max.calls")),
     ]
 
 

@@ -28,9 +28,8 @@ from tests.unit.ingest_gateway.payloads import values_request
 from tests.unit.jobs.topic_tables import appends
 
 from mainstem.delta_log import LocalStore, Topics
-from mainstem.delta_log.topics import topics as topics_module
-from mainstem.ingest_gateway.topics import open_topics
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, groups_pb2_grpc, log_pb2
+from mainstem.ingest_gateway.topics import followed_topics
+from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -50,12 +49,8 @@ async def listed(client: Client) -> dict[str, tuple[str, int]]:
     return {topic.topic: (topic.topic_id, topic.partition_count) for topic in answer.topics}
 
 
-async def metadata(
-    client: Client, *topics: str, may_create: bool = False
-) -> dict[str, log_pb2.TopicMetadata]:
-    answer = await client.log.Metadata(
-        log_pb2.MetadataRequest(topics=topics, allow_auto_topic_creation=may_create)
-    )
+async def metadata(client: Client, *topics: str) -> dict[str, log_pb2.TopicMetadata]:
+    answer = await client.log.Metadata(log_pb2.MetadataRequest(topics=topics))
     return {topic.topic: topic for topic in answer.topics}
 
 
@@ -210,7 +205,7 @@ def test_auto_creation_is_off_unless_asked_for(tmp_path: Path) -> None:
     run(test())
 
 
-def test_auto_creation_makes_topics_for_produce_and_producers_metadata_but_not_for_bad_requests(
+def test_auto_creation_makes_topics_for_produce_and_metadata_but_not_for_bad_requests(
     tmp_path: Path,
 ) -> None:
     async def test() -> None:
@@ -218,8 +213,7 @@ def test_auto_creation_makes_topics_for_produce_and_producers_metadata_but_not_f
         async with running(tmp_path, **settings) as (_, client):
             calls = [client.produce(values_request(b"%d" % n)) for n in range(5)]
             await asyncio.gather(*calls)
-            found = await metadata(client, "u", may_create=True)
-            assert found["u"].partition_count == 3
+            assert (await metadata(client, "u"))["u"].partition_count == 3
             for request, reason in (
                 (log_pb2.ProduceRequest(topic="bad"), "INVALID_RECORD"),
                 (values_request(b"v", topic="bad", acks=9), "INVALID_RECORD"),
@@ -238,57 +232,6 @@ def test_auto_creation_makes_topics_for_produce_and_producers_metadata_but_not_f
     assert sorted(values(tmp_path, "t")[0], key=str) == [b"%d" % n for n in range(5)]
 
 
-def test_who_does_not_produce_creates_no_topic_however_it_names_it(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path, auto_create_topics_enable=True) as (_, client):
-            assert (await metadata(client, "typo"))["typo"].error.code == "UNKNOWN_TOPIC"
-            asks = client.log.ListOffsets(
-                log_pb2.ListOffsetsRequest(
-                    queries=[log_pb2.OffsetQuery(topic="typo", partition=0, latest=True)]
-                )
-            )
-            assert (await asks).answers[0].error.code == "UNKNOWN_TOPIC"
-            group = groups_pb2_grpc.GroupsStub(client.channel)
-            await group.Heartbeat(groups_pb2.HeartbeatRequest(group="g", topics=["typo"]))
-            async with refused(NOT_FOUND, "UNKNOWN_TOPIC"):
-                await alter(client, "typo", set={"retention.ms": "1000"})
-            async with refused(NOT_FOUND, "UNKNOWN_TOPIC"):
-                await client.admin.AddPartitions(
-                    admin_pb2.AddPartitionsRequest(topic="typo", partition_count=3)
-                )
-            async with refused(NOT_FOUND, "UNKNOWN_TOPIC"):
-                await client.admin.TrimPrefix(
-                    admin_pb2.TrimPrefixRequest(
-                        topic="typo", partitions=[admin_pb2.PartitionTrim(partition=0, offset=1)]
-                    )
-                )
-            assert await listed(client) == {}
-
-    run(test())
-
-
-def test_reserved_names_are_refused_with_the_reason_and_a_topic_that_has_one_stays_usable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def test() -> None:
-        async with running(tmp_path, auto_create_topics_enable=True) as (_, client):
-            for name in ("__consumer_offsets", "__transaction_state", "__mine", "system"):
-                async with refused(INVALID, "INVALID_TOPIC"):
-                    await client.create(name)
-                async with refused(INVALID, "INVALID_TOPIC"):
-                    await client.produce(values_request(b"v", topic=name))
-            for name in ("_mine", "systems", "System"):
-                await client.create(name)
-            with monkeypatch.context() as patched:
-                patched.setattr(topics_module, "check_new_topic_name", str)
-                await client.create("__old")
-            await client.produce(values_request(b"v", topic="__old"))
-            assert (await metadata(client, "__old"))["__old"].partition_count == 1
-            await client.delete("__old")
-
-    run(test())
-
-
 @pytest.mark.parametrize("listing", [metadata, listed])
 def test_a_listing_does_not_bring_back_a_topic_that_is_deleted_meanwhile(
     tmp_path: Path,
@@ -298,7 +241,7 @@ def test_a_listing_does_not_bring_back_a_topic_that_is_deleted_meanwhile(
     async def test() -> None:
         async with running(tmp_path, auto_create_topics_enable=True) as (gateway, client):
             await client.create("t")
-            names = gateway._registry.names
+            names = gateway._topics.names
             found_it, go_on = asyncio.Event(), asyncio.Event()
 
             async def slow_names() -> list[str]:
@@ -307,7 +250,7 @@ def test_a_listing_does_not_bring_back_a_topic_that_is_deleted_meanwhile(
                 await go_on.wait()
                 return found
 
-            monkeypatch.setattr(gateway._registry, "names", slow_names)
+            monkeypatch.setattr(gateway._topics, "names", slow_names)
             found = asyncio.ensure_future(listing(client))
             await soon(found_it.wait())
             await client.delete("t")
@@ -561,7 +504,7 @@ def test_a_change_that_the_store_delays_is_answered_and_loses_no_batch(tmp_path:
 def test_a_listing_keeps_a_bounded_number_of_topics_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_topics, "IDLE_OPEN_MAX", 3)
+    monkeypatch.setattr(followed_topics, "DESCRIBED_MAX", 3)
 
     async def test() -> None:
         async with running(tmp_path) as (gateway, client):
@@ -570,9 +513,9 @@ def test_a_listing_keeps_a_bounded_number_of_topics_open(
                 await client.create(name)
             await client.produce(values_request(b"v", topic="t0"))
             assert sorted(await listed(client)) == names
-            assert sorted(gateway._registry.open_topics._slots) == ["t0", "t5", "t6", "t7"]
+            assert sorted(gateway._topics._topics) == ["t0", "t5", "t6", "t7"]
             await asyncio.gather(*(client.describe(name) for name in names * 3))
-            assert len(gateway._registry.open_topics._slots) <= 1 + 3
+            assert len(gateway._topics._topics) <= 1 + 3
             await client.produce(values_request(b"v", topic="t3"))
 
     run(test())

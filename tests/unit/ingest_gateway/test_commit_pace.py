@@ -56,7 +56,7 @@ def test_a_topic_is_not_kept_past_the_maximum_by_those_in_front_of_it(tmp_path: 
             await client.create("t")
             # By the budget alone they would all have had their turns in a quarter of an hour.
             for _ in range(1_000):
-                gateway._registry._turns.ask(100, lambda: None)
+                gateway._topics._appenders._turns.ask(100, lambda: None)
             answer = await client.produce(values_request(b"x", acks=log_pb2.ACKS_ALL))
             assert answer.table_version > 0
 

@@ -23,7 +23,7 @@ from tests.unit.ingest_gateway.payloads import records_request, values_request
 from mainstem.delta_log.files import encode_data_file
 from mainstem.delta_log.format import Register, registers
 from mainstem.ingest_gateway.services import fetch as fetch_service
-from mainstem.ingest_gateway.topics import read_topics
+from mainstem.ingest_gateway.topics import gateway_topics
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import records_to_wire_batch
 
@@ -157,7 +157,7 @@ def test_a_topic_that_is_deleted_through_another_gateway_answers_who_waits_at_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_service, "LED_CATCH_UP_INTERVAL_S", 0.05)
-    monkeypatch.setattr(read_topics, "LED_CATCH_UP_INTERVAL_S", 0.02)
+    monkeypatch.setattr(gateway_topics, "LED_CATCH_UP_INTERVAL_S", 0.02)
 
     async def test() -> None:
         async with running(tmp_path) as (gateway, client), running(tmp_path) as (_, other):
@@ -263,7 +263,7 @@ def test_a_gateway_that_has_lost_the_lease_without_a_commit_gives_what_others_co
         ):
             await old.create("t")
             await old.produce(values_request(b"0"))
-            leases = gateway._registry.leases
+            leases = gateway._topics._leases
             assert leases is not None
             leases.release("t")  # as after a stall; its appender does not know
             async with asyncio.timeout(WAIT_S):

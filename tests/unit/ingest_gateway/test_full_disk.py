@@ -18,8 +18,7 @@ from tests.unit.ingest_gateway.harness import WAIT_S, Client, refused, run, runn
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.ingest_gateway.server import Gateway
-from mainstem.ingest_gateway.topics import read_topics
-from mainstem.ingest_gateway.topics import registry as topic_registry
+from mainstem.ingest_gateway.topics import gateway_topics
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -58,7 +57,7 @@ async def full(
 
 
 def _is_in_trouble(gateway: Gateway, topic: str) -> bool:
-    known = gateway._registry.leading(topic)
+    known = gateway._topics.leading(topic)
     return known is not None and known.appender is not None and known.appender.trouble is not None
 
 
@@ -66,8 +65,8 @@ def test_reads_are_served_at_once_while_an_append_waits_for_space(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A leader without trouble would look at the store first.
-    monkeypatch.setattr(read_topics, "LED_CATCH_UP_INTERVAL_S", 0.0)
-    monkeypatch.setattr(topic_registry, "DESCRIBED_AGE_S_MAX", 0.0)
+    monkeypatch.setattr(gateway_topics, "LED_CATCH_UP_INTERVAL_S", 0.0)
+    monkeypatch.setattr(gateway_topics, "DESCRIBED_AGE_S_MAX", 0.0)
 
     async def test() -> None:
         async with full(disk) as (_, client, ballast, (waiting,)):

@@ -348,7 +348,7 @@ def test_a_drain_answers_everything_that_was_accepted_and_ends_open_streams(
             await until(lambda: gate.calls > 0)
             for number in range(5):
                 await busy.send(values_request(b"%d" % number))
-            led = gateway._registry.leading("t")
+            led = gateway._topics.leading("t")
             assert led is not None
             assert led.appender is not None
             appender = led.appender
@@ -410,7 +410,7 @@ def test_a_drain_that_runs_out_of_time_says_so_and_answers_as_unknown(tmp_path: 
             calls = [asyncio.ensure_future(client.produce(values_request(b"v")))]
             await until(lambda: gate.calls > 0)
             calls.append(asyncio.ensure_future(client.produce(values_request(b"w"))))
-            known = gateway._registry.leading("t")
+            known = gateway._topics.leading("t")
             assert known is not None
             appender = known.appender
             assert appender is not None
@@ -437,7 +437,7 @@ def test_a_drain_does_not_wait_for_a_topic_that_is_hard_to_open(tmp_path: Path) 
             with pytest.raises(grpc.aio.AioRpcError):
                 await soon(call)
             gate.open()
-            await until(lambda: not gateway._registry.open_topics._operations)
+            await until(lambda: not gateway._topics._operations.under_way)
 
     run(test())
 
@@ -460,7 +460,7 @@ def test_a_checkpoint_that_is_being_written_is_waited_for(
             await client.produce(values_request(b"v"))
             await until(lambda: gate.calls > 0)
             draining = asyncio.ensure_future(gateway.drain())
-            await until(lambda: gateway._registry.leading("t") is None)
+            await until(lambda: gateway._topics.leading("t") is None)
             assert not draining.done()
             gate.open()
             assert await soon(draining) is True

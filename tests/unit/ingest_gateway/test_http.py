@@ -83,7 +83,7 @@ def test_a_gateway_on_a_full_disk_is_alive_and_not_ready_until_there_is_space(
             assert (code, "full" in why) == (503, True)
             assert await asked(gateway, "/healthz") == (200, "ok\n")
             waiting = asyncio.create_task(client.produce(values_request(b"w" * 50_000)))
-            leader = gateway._registry.leading("t")
+            leader = gateway._topics.leading("t")
             assert leader is not None
             appender = leader.appender
             assert appender is not None
@@ -113,7 +113,7 @@ def test_a_gateway_whose_event_loop_stands_still_is_not_alive(tmp_path: Path) ->
     now = 0.0
     store = LocalStore(tmp_path)
     try:
-        condition = GatewayCondition(store, lambda: (), lambda: now)
+        condition = GatewayCondition(store, lambda: now)
         assert condition.not_alive == ""
         now = STUCK_S + 1
         assert "has not turned for 61 s" in condition.not_alive

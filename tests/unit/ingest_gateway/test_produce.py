@@ -35,7 +35,7 @@ from tests.unit.ingest_gateway.payloads import (
 
 from mainstem.delta_log import LocalStore
 from mainstem.ingest_gateway.services import produce_stream as produce_stream_module
-from mainstem.ingest_gateway.topics import registry as topic_registry
+from mainstem.ingest_gateway.topics import gateway_topics
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -423,7 +423,7 @@ def test_a_stream_may_name_any_number_of_topics_and_keeps_none_of_them(
             answers = [await stream.answer() for _ in range(40)]
             assert sorted(set(error_codes(answers))) == ["", "UNKNOWN_TOPIC"]
             assert not streams[0]._lanes
-            assert list(gateway._registry.open_topics._slots) == ["t"]
+            assert list(gateway._topics._topics) == ["t"]
             await stream.end()
 
     run(test())
@@ -438,15 +438,13 @@ def test_a_refused_batch_is_not_kept_in_memory_by_the_stream_that_waits_for_the_
     class Sentinel:
         pass
 
-    async def noted(
-        self: produce_stream_module.ProduceStream, request: log_pb2.ProduceRequest, error: None
-    ) -> None:
+    def noted(self: produce_stream_module.ProduceStream, request: log_pb2.ProduceRequest) -> None:
         sentinel = Sentinel()
         held.append(weakref.ref(sentinel))
         monkeypatch.setattr(
             self._acceptor, "accept_led", lambda _: raise_with(sentinel), raising=True
         )
-        await take(self, request)
+        take(self, request)
 
     def raise_with(sentinel: Sentinel) -> None:
         kept = sentinel
@@ -487,7 +485,7 @@ def test_a_stream_reads_no_more_than_it_may_have_unanswered(tmp_path: Path) -> N
             await until(lambda: gate.calls > 0)
             for _ in range(20):
                 await client.serving()
-            appender = gateway._registry.leading("t")
+            appender = gateway._topics.leading("t")
             assert appender is not None
             assert appender.appender is not None
             assert appender.appender.log_end_offset(0) == 3
@@ -513,7 +511,7 @@ def test_a_client_that_never_reads_its_answers_is_not_read_from_for_ever(tmp_pat
 
             with pytest.raises(TimeoutError):
                 await send_on()
-            known = gateway._registry.leading("t")
+            known = gateway._topics.leading("t")
             assert known is not None
             assert known.appender is not None
             await until(lambda: known.appender is not None and known.appender.queued_bytes == 0)
@@ -537,7 +535,7 @@ def test_a_client_that_vanishes_harms_nobody_and_what_was_accepted_lands(tmp_pat
                     await stream.send(values_request(b"%d" % number))
                 unary = asyncio.ensure_future(vanishing.produce(values_request(b"unary")))
                 await until(lambda: gate.calls > 0)
-                led = gateway._registry.leading("t")
+                led = gateway._topics.leading("t")
                 assert led is not None
                 assert led.appender is not None
                 appender = led.appender
@@ -748,7 +746,7 @@ def test_a_gateway_that_is_not_heard_of_loses_its_topics_and_cannot_write_any_mo
             assert answer.results[0].base_offset == 1
             async with refused(grpc.StatusCode.FAILED_PRECONDITION, "NOT_LEADER"):
                 await first.produce(values_request(b"lost"))
-            assert one._registry.topics_led == 0
+            assert one._topics.led_count == 0
             assert (await second.produce(values_request(b"2"))).results[0].base_offset == 2
 
     run(test())
@@ -773,7 +771,7 @@ def test_a_topic_that_another_gateway_leads_can_be_changed_through_any(tmp_path:
 def test_two_gateways_that_fight_for_a_topic_lose_and_double_nothing_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_registry, "REOPEN_AFTER_S", 0.0)
+    monkeypatch.setattr(gateway_topics, "REOPEN_AFTER_S", 0.0)
 
     async def test() -> list[tuple[int, bytes]]:
         acknowledged: list[tuple[int, bytes]] = []

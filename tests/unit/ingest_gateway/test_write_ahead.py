@@ -21,7 +21,7 @@ from mainstem.delta_log.table import TableCommit, commit_beside_leader
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalRequest
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.server import Gateway
-from mainstem.ingest_gateway.topics import registry as topic_registry
+from mainstem.ingest_gateway.topics import recovery
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import records_to_wire_batch
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.fault
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_registry, "RECOVER_AGAIN_S", 0.02)
+    monkeypatch.setattr(recovery, "RECOVER_AGAIN_S", 0.02)
 
 
 class Site:
@@ -233,7 +233,7 @@ def test_records_of_a_topic_that_was_deleted_while_no_gateway_ran_are_given_up(
 def test_a_topic_that_is_deleted_while_it_is_led_takes_its_records_along(site: Site) -> None:
     async def test() -> None:
         async with site.running() as (gateway, client):
-            wal = gateway._registry.wal
+            wal = gateway._topics._wal
             assert wal is not None
             await client.create("t", commit_interval_ms="60000")
             await client.produce(values_request(b"a"))
@@ -254,7 +254,7 @@ def test_the_commit_that_marks_a_topic_as_deleted_is_proof_for_its_leader(site: 
 
     async def test() -> None:
         async with site.running() as (gateway, client):
-            wal = gateway._registry.wal
+            wal = gateway._topics._wal
             assert wal is not None
             await client.create("t", commit_interval_ms="300")
             await client.produce(values_request(b"a"))
@@ -278,7 +278,7 @@ def test_a_warehouse_that_vanishes_under_a_gateway_costs_no_acknowledged_record(
             await asyncio.sleep(0.6)
             assert site.logged() == 1
             site.mount(site.warehouse)
-            wal = gateway._registry.wal
+            wal = gateway._topics._wal
             assert wal is not None
             await until(lambda: wal.topics() == [])
         assert site.ends_at() == 2
@@ -310,7 +310,7 @@ def test_a_gateway_that_could_not_renew_its_lease_waits_for_the_commit_with_acks
 ) -> None:
     async def test() -> None:
         async with site.running() as (gateway, client):
-            leases = gateway._registry.leases
+            leases = gateway._topics._leases
             assert leases is not None
             await client.create("t", commit_interval_ms="60000")
             await client.produce(values_request(b"a"))
@@ -323,7 +323,7 @@ def test_a_gateway_that_could_not_renew_its_lease_waits_for_the_commit_with_acks
             again = asyncio.ensure_future(client.produce(_leader(values_request(b"d"))))
             await asyncio.sleep(0.1)
             assert not again.done()
-            await gateway._registry.drain(10)
+            await gateway._topics.drain(10)
             await asyncio.gather(waits, again)
         assert site.ends_at() == 4
 

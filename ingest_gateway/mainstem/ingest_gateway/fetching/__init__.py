@@ -5,6 +5,7 @@ Plans of fetches and their records in memory and in files. It knows nothing of c
 """
 
 from mainstem.ingest_gateway.fetching.answer import FetchAnswer, FetchPlan, build_answer
+from mainstem.ingest_gateway.fetching.arrivals import Arrivals
 from mainstem.ingest_gateway.fetching.columns import columns_asked
 from mainstem.ingest_gateway.fetching.history import History
 from mainstem.ingest_gateway.fetching.offset_answers import OffsetLookup, answer_query, look_up
@@ -13,6 +14,7 @@ from mainstem.ingest_gateway.fetching.tail_cache import TailCache
 from mainstem.ingest_gateway.fetching.waiters import FetchWaiters
 
 __all__ = [
+    "Arrivals",
     "FetchAnswer",
     "FetchPlan",
     "FetchWaiters",

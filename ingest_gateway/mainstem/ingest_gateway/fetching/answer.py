@@ -16,7 +16,7 @@ from mainstem.ingest_gateway.fetching.columns import batch_bytes, fitting, schem
 from mainstem.ingest_gateway.fetching.history import Cursor, History
 from mainstem.ingest_gateway.fetching.message import FetchMessage, plain_records
 from mainstem.ingest_gateway.fetching.tail_cache import CachedRun
-from mainstem.ingest_gateway.topics import ReadTopic
+from mainstem.ingest_gateway.topics import GatewayTopic
 from mainstem.limits import FETCHED_PARTITION_OVERHEAD_BYTES
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
@@ -47,7 +47,7 @@ class FetchPlan:
     files: tuple[DataFile, ...] = ()
     tail_offset: int = 0
     runs: tuple[CachedRun, ...] = ()
-    reader: ReadTopic | None = None
+    reader: GatewayTopic | None = None
     error: MainstemError | None = None
 
     def failed(self, error: MainstemError) -> FetchPlan:

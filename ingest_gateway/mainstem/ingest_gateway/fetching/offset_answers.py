@@ -10,7 +10,7 @@ from mainstem.delta_log.files import DataFileMissing, files_reaching, first_offs
 from mainstem.delta_log.format import DataFile
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.fetching.refusals import as_ours, partition_refusal
-from mainstem.ingest_gateway.topics import ReadTopic
+from mainstem.ingest_gateway.topics import GatewayTopic
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
 
@@ -25,7 +25,7 @@ class OffsetLookup:
     """
 
     answer: log_pb2.OffsetAnswer
-    reader: ReadTopic
+    reader: GatewayTopic
     files: list[DataFile]
     start_offset: int
     end_offset: int
@@ -36,7 +36,7 @@ def answer_query(
     query: log_pb2.OffsetQuery,
     answer: log_pb2.OffsetAnswer,
     state: TableState,
-    reader: ReadTopic,
+    reader: GatewayTopic,
 ) -> list[OffsetLookup]:
     """Fills the answer in as far as the state goes; returns what is left to do, in a thread."""
     partition = query.partition

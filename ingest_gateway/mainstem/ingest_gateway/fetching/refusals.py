@@ -14,14 +14,14 @@ from mainstem.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from mainstem.ingest_gateway.topics import ReadTopic
+from mainstem.ingest_gateway.topics import GatewayTopic
 from mainstem.limits import FETCH_PARTITIONS_MAX
 
 log = structlog.get_logger()
 
 
 def partition_refusal(
-    state: TableState, reader: ReadTopic, partition: int, topic_id: str
+    state: TableState, reader: GatewayTopic, partition: int, topic_id: str
 ) -> MainstemError | None:
     """Why nothing of this partition can be read."""
     topic = reader.topic

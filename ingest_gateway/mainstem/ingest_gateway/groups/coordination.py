@@ -27,8 +27,9 @@ from mainstem.errors import (
     ShuttingDownError,
     UnknownTopicError,
 )
+from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
-from mainstem.ingest_gateway.topics import TopicRegistry
+from mainstem.ingest_gateway.topics import GatewayTopics, Maintainer
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.records import check_topic_name
 
@@ -43,10 +44,6 @@ EPOCH_STEP = 1_000
 
 #: All who ask within this after a start that failed get its error: a start reads the whole table.
 RESTART_AFTER_S = 1.0
-
-#: For how long a group without members that has committed nothing is remembered: a member that was
-#: put out comes back within that, and finds which partitions came meanwhile.
-UNUSED_GROUP_KEPT_MS = 600_000
 
 #: How often sessions are looked at when nobody asks anything.
 TICK_S = 0.5
@@ -87,14 +84,18 @@ class GroupCoordination:
 
     def __init__(
         self,
-        registry: TopicRegistry,
+        topics: GatewayTopics,
+        leases: Leases,
+        maintainer: Maintainer,
         store: ObjectStore,
         config: GatewayConfig,
         metrics: GatewayMetrics,
         pool: ThreadPoolExecutor,
         address: Callable[[], str],
     ) -> None:
-        self._registry = registry
+        self._topics = topics
+        self._leases = leases
+        self._maintainer = maintainer
         self._store = store
         self._metrics = metrics
         self._pool = pool
@@ -125,8 +126,7 @@ class GroupCoordination:
         running = self._running
         if running is None or running.table.failure is not None or self._closing:
             return None
-        leases = self._registry.leases
-        if leases is not None and leases.holder(COORDINATOR_LEASE) != self._address():
+        if self._leases.holder(COORDINATOR_LEASE) != self._address():
             return None
         return running
 
@@ -170,7 +170,7 @@ class GroupCoordination:
         coordinator = running.coordinator
         new = beat.topics - coordinator.known_topics.keys() - running.missing
         if beat.topic_pattern and not running.all_topics_known:
-            new |= set(await self._registry.names()) - coordinator.known_topics.keys()
+            new |= set(await self._topics.names()) - coordinator.known_topics.keys()
             running.all_topics_known = True
         if new:
             await self._learn(running, new)
@@ -181,7 +181,7 @@ class GroupCoordination:
         return answer, interval_ms
 
     def note_changes(self, running: Running) -> None:
-        """Writes down which groups have got their first member, lost their last, or are no more."""
+        """Writes down which groups have got their first member, or lost their last."""
         for name in running.coordinator.take_changed():
             group = running.coordinator.groups.get(name)
             epoch = 0 if group is None else group.epoch
@@ -191,12 +191,6 @@ class GroupCoordination:
                 self._write_group(
                     running, name, epoch, running.table.now_ms() if is_empty else None
                 )
-
-        for name in running.coordinator.take_dropped():
-            log.info("group dropped: it had neither members nor offsets", group=name)
-            if running.rows.pop(name, None) is not None:
-                with contextlib.suppress(MainstemError):
-                    running.table.write([Row(name, None, None)])
 
     async def _keep(self, running: Running, name: str, epoch: int, interval_ms: int) -> None:
         """Makes durable what a coordinator after this one has to know of an answer."""
@@ -247,7 +241,7 @@ class GroupCoordination:
 
         try:
             check_topic_name(name)
-            return await self._registry.describe(name, view)
+            return await self._topics.describe(name, view)
         except UnknownTopicError:
             return None
 
@@ -270,7 +264,7 @@ class GroupCoordination:
         coordinator = running.coordinator
         wanted = coordinator.topic_names()
         if coordinator.has_patterns:
-            wanted |= set(await self._registry.names())
+            wanted |= set(await self._topics.names())
         else:
             running.all_topics_known = False
         unwanted = coordinator.known_topics.keys() - wanted
@@ -335,12 +329,11 @@ class GroupCoordination:
             gone = gone[:OFFSETS_PER_COMMIT_MAX]  # the others next time
             rows = [Row(name, offset_row(name, one).key, None) for one in gone]
             empty_since = row.empty_since_ms if row is not None else None
-            kept_ms = self._retention_ms if kept else min(self._retention_ms, UNUSED_GROUP_KEPT_MS)
             if (
                 len(gone) == len(kept)
                 and not has_members
                 and empty_since is not None
-                and empty_since + kept_ms <= now_ms
+                and empty_since + self._retention_ms <= now_ms
             ):
                 rows.append(Row(name, None, None))
                 running.coordinator.forget(name)
@@ -353,18 +346,16 @@ class GroupCoordination:
 
     async def _start(self) -> Running:
         await self._stop(0.0)
-        leases = self._registry.leases
-        if leases is not None:
-            try:
-                await leases.acquire(COORDINATOR_LEASE)
-            except NotLeaderError as error:
-                address = error.facts.get("leader", "")
-                raise NotLeaderError(
-                    f"another gateway coordinates the groups; send to {address}",
-                    topic=COORDINATOR_LEASE,
-                    leader=address,
-                    gateway_id=error.facts.get("gateway_id", ""),
-                ) from None
+        try:
+            await self._leases.acquire(COORDINATOR_LEASE)
+        except NotLeaderError as error:
+            address = error.facts.get("leader", "")
+            raise NotLeaderError(
+                f"another gateway coordinates the groups; send to {address}",
+                topic=COORDINATOR_LEASE,
+                leader=address,
+                gateway_id=error.facts.get("gateway_id", ""),
+            ) from None
         try:
             table = await OffsetsTable.lead(
                 self._store,
@@ -372,18 +363,13 @@ class GroupCoordination:
                 budget=ByteBudget(QUEUE_BYTES),
                 kept_ms=self._retention_ms,
                 metrics=self._metrics,
-                on_commit=self._registry.maintain,
+                on_commit=self._maintainer.committed_own,
                 on_failure=self._lost,
             )
         except MainstemError:
-            if leases is not None:
-                leases.release(COORDINATOR_LEASE)
+            self._leases.release(COORDINATOR_LEASE)
             raise
-        coordinator = Coordinator(
-            self._rules,
-            lambda: time.monotonic_ns() // 1_000_000,
-            has_offsets=lambda name: bool(table.offsets(name)),
-        )
+        coordinator = Coordinator(self._rules, lambda: time.monotonic_ns() // 1_000_000)
         running = Running(coordinator, table)
         now_ms = table.now_ms()
         alive: list[Row] = []
@@ -416,8 +402,7 @@ class GroupCoordination:
 
     def _lost(self, error: MainstemError) -> None:
         log.error("the offsets table is lost", code=error.code, error=error.message)
-        if self._registry.leases is not None:
-            self._registry.leases.release(COORDINATOR_LEASE)
+        self._leases.release(COORDINATOR_LEASE)
 
     def _abandon(self, running: Running) -> None:
         if self._running is running and self._starting is None and not self._closing:

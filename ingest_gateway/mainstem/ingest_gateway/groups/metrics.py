@@ -15,7 +15,7 @@ from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.store import wall_clock_ms
 from mainstem.errors import MainstemError
 from mainstem.ingest_gateway.groups.coordination import GroupCoordination
-from mainstem.ingest_gateway.topics import TopicRegistry
+from mainstem.ingest_gateway.topics import GatewayTopics
 
 #: Look-ups in one step of the event loop, some microseconds each.
 _AT_ONCE = 500
@@ -53,11 +53,11 @@ class GroupMetrics(Collector):
     def __init__(
         self,
         coordination: GroupCoordination,
-        registry: TopicRegistry,
+        topics: GatewayTopics,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._coordination = coordination
-        self._registry = registry
+        self._topics = topics
         self._clock_ms = clock_ms
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -128,7 +128,7 @@ class GroupMetrics(Collector):
     ) -> None:
         """On the event loop, where states change. Topics that are led here, which need no store,
         come first."""
-        for topic in sorted(wanted, key=lambda topic: self._registry.leading(topic) is None):
+        for topic in sorted(wanted, key=lambda topic: self._topics.leading(topic) is None):
             for start in range(0, len(wanted[topic]), _AT_ONCE):
                 some = wanted[topic][start : start + _AT_ONCE]
 
@@ -140,7 +140,7 @@ class GroupMetrics(Collector):
                     return _lags_in(state, some)
 
                 try:
-                    found += await self._registry.describe(topic, view)
+                    found += await self._topics.describe(topic, view)
                 except MainstemError:
                     break  # it is gone, or cannot be read now
                 await asyncio.sleep(0)

@@ -13,9 +13,10 @@ from mainstem.config import TOPIC_KEYS, format_value
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import InternalError, MainstemError, UnknownTopicError
-from mainstem.ingest_gateway.topics import TopicChanges, TopicRegistry, trim_prefix
+from mainstem.ingest_gateway.leases import Leases
+from mainstem.ingest_gateway.topics import GatewayTopics, TopicChanges, trim_prefix
 from mainstem.protocol import error_to_status
-from mainstem.protocol.v1 import admin_pb2
+from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
@@ -25,30 +26,27 @@ Context = grpc.aio.ServicerContext[Any, Any]
 R = TypeVar("R")
 
 
-class AdminService:
+class AdminService(admin_pb2_grpc.AdminServicer):
     """Serves `mainstem.v1.Admin`.
 
     Args:
-        warehouse_uri, version, gateway_id: For the cluster's description.
-        address: host:port that clients are told.
+        warehouse_uri, version: For the cluster's description.
     """
 
     def __init__(
         self,
-        registry: TopicRegistry,
+        topics: GatewayTopics,
         changes: TopicChanges,
+        leases: Leases,
         *,
         warehouse_uri: str,
         version: str,
-        gateway_id: str,
-        address: Callable[[], str],
     ) -> None:
-        self._registry = registry
+        self._topics = topics
         self._changes = changes
+        self._leases = leases
         self._warehouse_uri = warehouse_uri
         self._version = version
-        self._gateway_id = gateway_id
-        self._address = address
 
     async def CreateTopic(
         self, request: admin_pb2.CreateTopicRequest, context: Context
@@ -84,10 +82,10 @@ class AdminService:
     ) -> admin_pb2.ListTopicsResponse:
         async def call() -> admin_pb2.ListTopicsResponse:
             response = admin_pb2.ListTopicsResponse()
-            for name in await self._registry.names():
+            for name in await self._topics.names():
                 try:
                     response.topics.append(
-                        await self._registry.describe(name, partial(_listing, name))
+                        await self._topics.describe(name, partial(_listing, name))
                     )
                 except UnknownTopicError:
                     continue  # deleted meanwhile
@@ -103,7 +101,7 @@ class AdminService:
     ) -> admin_pb2.DescribeTopicResponse:
         async def call() -> admin_pb2.DescribeTopicResponse:
             check_topic_name(request.topic)
-            return await self._registry.describe(
+            return await self._topics.describe(
                 request.topic, partial(self._description, request.topic)
             )
 
@@ -144,7 +142,7 @@ class AdminService:
     ) -> admin_pb2.TrimPrefixResponse:
         async def call() -> admin_pb2.TrimPrefixResponse:
             check_topic_name(request.topic)
-            return await trim_prefix(self._registry, self._changes, request)
+            return await trim_prefix(self._topics, self._changes, request)
 
         return await _answer(context, call)
 
@@ -158,14 +156,7 @@ class AdminService:
                 admin_pb2.GatewayDescription(
                     gateway_id=row.gateway_id, address=row.address, topics_led=len(row.topics)
                 )
-                for row in self._registry.gateways()
-            ]
-            or [
-                admin_pb2.GatewayDescription(
-                    gateway_id=self._gateway_id,
-                    address=self._address(),
-                    topics_led=self._registry.topics_led,
-                )
+                for row in self._leases.gateways()
             ],
         )
 
@@ -175,10 +166,10 @@ class AdminService:
         response = admin_pb2.DescribeTopicResponse(
             topic=topic,
             topic_id=state.topic_id,
-            leader=self._registry.leader(topic) or self._address(),
+            leader=self._leases.holder(topic),
             leader_epoch=state.epoch,
             table_version=state.version,
-            table_uri=self._registry.uri(topic),
+            table_uri=self._topics.uri(topic),
         )
         for partition in range(state.partition_count):
             files = state.files(partition)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -13,8 +14,6 @@ import grpc
 import grpc.aio
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log import ObjectStore
-from mainstem.delta_log.append import CommittedRecords
 from mainstem.errors import (
     BackPressureError,
     InvalidRecordError,
@@ -23,12 +22,11 @@ from mainstem.errors import (
     ShuttingDownError,
 )
 from mainstem.ingest_gateway.fetching import (
+    Arrivals,
     FetchAnswer,
     FetchPlan,
-    FetchWaiters,
     History,
     OffsetLookup,
-    TailCache,
     answer_query,
     as_ours,
     build_answer,
@@ -38,11 +36,11 @@ from mainstem.ingest_gateway.fetching import (
     partition_refusal,
 )
 from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.ingest_gateway.topics import (
     FOLLOW_INTERVAL_S,
     LED_CATCH_UP_INTERVAL_S,
-    ReadTopics,
-    TopicRegistry,
+    GatewayTopics,
 )
 from mainstem.limits import FETCH_FILES_MAX, FETCH_WAIT_MS_MAX, KIB
 from mainstem.protocol import error_to_message, error_to_status
@@ -81,10 +79,11 @@ class FetchService:
 
     def __init__(
         self,
-        store: ObjectStore,
-        registry: TopicRegistry,
+        topics: GatewayTopics,
+        arrivals: Arrivals,
         config: GatewayConfig,
         metrics: GatewayMetrics,
+        pool: Executor,
         draining: asyncio.Event,
     ) -> None:
         self._metrics = metrics
@@ -92,18 +91,15 @@ class FetchService:
         self._bytes_max = config.number("fetch.max.bytes")
         self._requests_max = config.number("fetch.max.requests")
         self._unsent_bytes_max = config.number("fetch.queue.bytes")
-        threads = config.number("fetch.threads")
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
-        self._threads = asyncio.Semaphore(threads)
-        self._topics = ReadTopics(store, registry, self._pool)
-        self._cache = TailCache(config.number("fetch.cache.bytes"))
+        self._pool = pool
+        self._threads = asyncio.Semaphore(config.number("fetch.threads"))
+        self._topics = topics
+        self._cache = arrivals.cache
         self._history = History()
-        self._waiters = FetchWaiters()
+        self._waiters = arrivals.waiters
         self._requests = 0
         self._unsent_bytes = 0
-        self._following: dict[str, asyncio.Task[None]] = {}
-        registry.on_records = self._committed
-        registry.open_topics.on_closed = self._closed
+        self._followers: dict[str, _Follower] = {}
 
     @property
     def waiting(self) -> int:
@@ -115,10 +111,8 @@ class FetchService:
         self._waiters.wake_all()
 
     async def close(self) -> None:
-        for task in list(self._following.values()):
-            task.cancel()
-        await asyncio.gather(*self._following.values(), return_exceptions=True)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for follower in list(self._followers.values()):
+            await follower.task.stop()
         self._history.clear()
 
     async def fetch(self, request: log_pb2.FetchRequest, context: Context) -> bytes:
@@ -216,8 +210,7 @@ class FetchService:
     async def _wait(self, plans: Sequence[FetchPlan], bytes_missing: int, timeout_s: float) -> None:
         # No step of the loop lies between the plans and this: no commit is overlooked.
         for topic in {plan.topic for plan in plans}:
-            if topic not in self._following:
-                self._follow(topic)
+            self._follow(topic)
         await self._waiters.wait(
             ((plan.topic, plan.partition) for plan in plans), bytes_missing, timeout_s
         )
@@ -271,18 +264,18 @@ class FetchService:
                 for plan in plans
                 if isinstance(plan.error, OffsetOutOfRangeError)
                 and plan.offset > plan.high_watermark
-                and (plan.topic not in looked or self._topics.refreshing(plan.topic))
+                and (plan.topic not in looked or self._topics.looking(plan.topic))
             }
             if not beyond:
                 return plans
             looked |= beyond
             # What fails here is found out again above, or does not matter.
             await asyncio.gather(
-                *(self._topics.refresh(topic) for topic in beyond), return_exceptions=True
+                *(self._topics.look(topic) for topic in beyond), return_exceptions=True
             )
 
     async def _up_to_date(self, topics: Iterable[str]) -> dict[str, MainstemError]:
-        """Makes each topic's state ready for `ReadTopics.current`; returns why one's is not."""
+        """Makes each topic's state ready for `GatewayTopics.current`; returns why one's is not."""
         errors: dict[str, MainstemError] = {}
         any_age = False
         missing: list[str] = []
@@ -297,7 +290,7 @@ class FetchService:
             # The second look takes what the first has brought, however long the others took.
             any_age = True
             outcomes = await asyncio.gather(
-                *(self._topics.refresh(topic) for topic in missing), return_exceptions=True
+                *(self._topics.look(topic) for topic in missing), return_exceptions=True
             )
             for topic, outcome in zip(missing, outcomes, strict=True):
                 if isinstance(outcome, Exception):
@@ -373,13 +366,11 @@ class FetchService:
 
     async def _look_again(self, topics: Iterable[str]) -> None:
         """After a data file was gone: takes the newest states, whatever is known of the topics."""
-        led = [topic for topic in topics if self._topics.led(topic)]
+        led = [topic for topic in topics if self._topics.is_leader(topic)]
         for topic in set(topics).difference(led):
-            self._topics.forget(topic)
+            self._topics.unfollow(topic)
         # What fails here is found out again by the next look.
-        await asyncio.gather(
-            *(self._topics.refresh(topic) for topic in led), return_exceptions=True
-        )
+        await asyncio.gather(*(self._topics.look(topic) for topic in led), return_exceptions=True)
 
     # -- offsets by time -------------------------------------------------------------------------
 
@@ -417,56 +408,83 @@ class FetchService:
         finish = partial(look_up, lookups, last_attempt=last_attempt)
         return response, await self._in_thread(finish)
 
-    # -- what happens ----------------------------------------------------------------------------
-
-    def _committed(self, records: CommittedRecords) -> None:
-        self._waiters.appended(records.topic, self._cache.add(records))
-
-    def _closed(self, topic: str) -> None:
-        """The topic is not led here any more: deleted, lost, or given up."""
-        self._cache.forget(topic)
-        following = self._following.get(topic)
-        if following is not None:
-            following.cancel()  # it may look at it too rarely now
-        self._waiters.changed(topic)
+    # -- topics that somebody waits for ----------------------------------------------------------
 
     def _follow(self, topic: str) -> None:
         """Looks at the topic in the store while somebody waits for it."""
-        task = asyncio.get_running_loop().create_task(self._following_topic(topic))
-        self._following[topic] = task
+        follower = self._followers.get(topic)
+        if follower is None:
+            self._followers[topic] = _Follower(
+                topic, self._topics.is_leader(topic), self._look_at, self._metrics
+            )
+        elif follower.was_led and not self._topics.is_leader(topic):
+            follower.look_now.set()  # it looks too rarely for that
 
-    async def _following_topic(self, topic: str) -> None:
-        seen, was_led = -1, self._topics.led(topic)
+    async def _look_at(self, follower: _Follower) -> None:
+        topic, seen = follower.topic, -1
         try:
             while not self._draining.is_set():
-                interval_s = LED_CATCH_UP_INTERVAL_S if was_led else FOLLOW_INTERVAL_S
-                share_s = len(self._following) * _LOOK_S / _FOLLOW_SHARE
-                await asyncio.sleep(max(interval_s, share_s))
+                interval_s = LED_CATCH_UP_INTERVAL_S if follower.was_led else FOLLOW_INTERVAL_S
+                share_s = len(self._followers) * _LOOK_S / _FOLLOW_SHARE
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(interval_s, share_s)):
+                        await follower.look_now.wait()
+                follower.look_now.clear()
                 if not self._waiters.waits_for(topic):
-                    return
-                await self._topics.refresh(topic)
-                led = self._topics.led(topic)
-                if led != was_led:
-                    was_led = led
+                    break
+                await self._topics.look(topic)
+                led = self._topics.is_leader(topic)
+                if led != follower.was_led:
+                    follower.was_led = led
                     self._waiters.changed(topic)
                 if led:
-                    continue  # what was refreshed tells of itself
+                    continue  # what was looked at tells of itself
                 found = self._topics.current(topic, any_age=True)
                 if found is not None and found[0].version != seen:
                     seen = found[0].version
                     self._waiters.changed(topic)
         except MainstemError:
             pass  # the fetches that wait find out the same
-        finally:
-            # In the same step in which nothing follows any more: a fetch that waits from now on
-            # sees it.
-            del self._following[topic]
-            self._waiters.changed(topic)
+        # In the same step in which nothing follows any more: a fetch that waits from now on sees
+        # it.
+        del self._followers[topic]
+        self._waiters.changed(topic)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Runs a call that reads topics."""
         async with self._threads:
             return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+
+class _Follower:
+    """Looks at one topic again and again, for the fetches that wait for it.
+
+    Attributes:
+        was_led: Whether the topic was led here at the last look.
+        look_now: Set: it does not wait for the next time to look.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        was_led: bool,
+        look: Callable[[_Follower], Coroutine[Any, Any, None]],
+        metrics: GatewayMetrics,
+    ) -> None:
+        self.topic = topic
+        self.was_led = was_led
+        self.look_now = asyncio.Event()
+        self.task = SupervisedTask(
+            "follow topic", lambda: look(self), metrics, returns=True, topic=topic
+        )
+
+
+def fetch_handlers(fetches: FetchService) -> dict[str, Any]:
+    """The handler of `Fetch` by its name; its answers are serialised already."""
+    handler: Any = grpc.unary_unary_rpc_method_handler(
+        fetches.fetch, request_deserializer=log_pb2.FetchRequest.FromString
+    )
+    return {"Fetch": handler}
 
 
 def _answers_at_once(plan: FetchPlan) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
-from functools import partial
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -16,67 +15,56 @@ import structlog
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Appended, Appender, TableState
 from mainstem.errors import (
-    BackPressureError,
     InternalError,
     InvalidRecordError,
     MainstemError,
     UnknownTopicError,
 )
+from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
-from mainstem.ingest_gateway.payloads import NotInlineError, PayloadRules, read_payload
+from mainstem.ingest_gateway.payloads import PayloadRules, read_payload
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
-from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.fetch import FetchService
 from mainstem.ingest_gateway.services.produce_answer import answer, unacknowledged
-from mainstem.ingest_gateway.services.produce_stream import Accepted, AnswerRoom, ProduceStream
-from mainstem.ingest_gateway.topics import KnownTopic, TopicRegistry
+from mainstem.ingest_gateway.services.produce_stream import Accepted, ProduceStream
+from mainstem.ingest_gateway.topics import GatewayTopic, GatewayTopics
 from mainstem.protocol import error_to_message, error_to_status
-from mainstem.protocol.v1 import log_pb2
+from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
 from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-#: Topics that are described in one step of the event loop.
-_TOPICS_AT_ONCE = 100
-
 _ACKS = frozenset(log_pb2.Acks.values())
 
 
-class LogService:
+class LogService(log_pb2_grpc.LogServicer):
     """Serves `mainstem.v1.Log`.
 
     Args:
-        address: host:port that clients are told.
         draining: Set when the gateway shuts down.
     """
 
     def __init__(
         self,
-        registry: TopicRegistry,
+        topics: GatewayTopics,
+        leases: Leases,
         config: GatewayConfig,
         metrics: GatewayMetrics,
-        address: Callable[[], str],
         draining: asyncio.Event,
         fetches: FetchService,
         producer_ids: ProducerIdSource,
-        door: RequestDoor,
     ) -> None:
-        self._door = door
-        self._answers = AnswerRoom()
         self._fetches = fetches
         self._producer_ids = producer_ids
-        self._registry = registry
+        self._topics = topics
+        self._leases = leases
         self._metrics = metrics
-        self._address = address
         self._draining = draining
         self._message_bytes_max = config.number("message.max.bytes")
         self._request_bytes_max = config.number("socket.request.max.bytes")
         self._stream_requests_max = config.number("stream.max.requests")
-        self._polls_max = config.number("fetch.connection.max.requests")
-        #: Fetches under way, by connection.
-        self._polls: dict[str, int] = {}
         self._streams_open = 0
         self._ended_a_stream = False
         self._no_stream = asyncio.Event()
@@ -98,14 +86,12 @@ class LogService:
 
     async def ProduceStream(
         self,
-        request_iterator: AsyncIterator[bytes],
+        request_iterator: AsyncIterator[log_pb2.ProduceRequest],
         context: Context,
     ) -> None:
         stream = ProduceStream(
             context,
             self,
-            self._door,
-            self._answers,
             requests_max=self._stream_requests_max,
             waiting_bytes_max=self._request_bytes_max,
             draining=self._draining,
@@ -130,25 +116,7 @@ class LogService:
             await asyncio.wait_for(self._no_stream.wait(), timeout_s)
         return self._ended_a_stream
 
-    async def Fetch(self, request: log_pb2.FetchRequest, context: Context) -> bytes:
-        connection = context.peer()
-        count = self._polls.get(connection, 0)
-        if count >= self._polls_max:
-            error = BackPressureError(
-                f"{count} fetches of this connection wait for their answers already, the limit of "
-                "fetch.connection.max.requests; ask for more partitions in one fetch, or try again "
-                "later",
-                retry_delay_ms=100,
-                limit_requests=self._polls_max,
-            )
-            await context.abort_with_status(error_to_status(error))
-        self._polls[connection] = count + 1
-        try:
-            return await self._fetches.fetch(request, context)
-        finally:
-            self._polls[connection] -= 1
-            if not self._polls[connection]:
-                del self._polls[connection]
+    # Fetch has a handler of its own, which gives serialised answers: `fetch_handlers`.
 
     async def ListOffsets(
         self, request: log_pb2.ListOffsetsRequest, context: Context
@@ -168,20 +136,11 @@ class LogService:
     async def Metadata(
         self, request: log_pb2.MetadataRequest, context: Context
     ) -> log_pb2.MetadataResponse:
-        address = self._address()
-        gateways = [row.address for row in self._registry.gateways()]
-        response = log_pb2.MetadataResponse(gateways=gateways or [address])
+        gateways = [row.address for row in self._leases.gateways()]
+        response = log_pb2.MetadataResponse(gateways=gateways)
         try:
-            names = dict.fromkeys(request.topics) or await self._registry.names()
-            for number, name in enumerate(names):
-                if number % _TOPICS_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # what is known of a topic is told without a pause
-                found = await self._topic_metadata(
-                    name,
-                    address,
-                    asked=bool(request.topics),
-                    may_create=bool(request.topics) and request.allow_auto_topic_creation,
-                )
+            for name in dict.fromkeys(request.topics) or await self._topics.names():
+                found = await self._topic_metadata(name, asked=bool(request.topics))
                 if found is not None:
                     response.topics.append(found)
         except Exception as failure:
@@ -189,14 +148,11 @@ class LogService:
             raise
         return response
 
-    async def _topic_metadata(
-        self, topic: str, address: str, *, asked: bool, may_create: bool
-    ) -> log_pb2.TopicMetadata | None:
+    async def _topic_metadata(self, topic: str, *, asked: bool) -> log_pb2.TopicMetadata | None:
         """The topic, or why there is none; None for one that was listed and deleted meanwhile.
 
-        Only a topic that a producer asks for by name is created where the gateway may: a listing
-        must not bring back what is being deleted, and a reader's slip of the pen must not make a
-        topic.
+        Only a topic that is asked for by name is created where the gateway may: a listing must not
+        bring back what is being deleted.
         """
 
         def found(state: TableState, _: Appender | None) -> log_pb2.TopicMetadata:
@@ -204,12 +160,12 @@ class LogService:
                 topic=topic,
                 topic_id=state.topic_id,
                 partition_count=state.partition_count,
-                leader=self._registry.leader(topic) or address,
+                leader=self._leases.holder(topic),
             )
 
         try:
             check_topic_name(topic)
-            return await self._registry.describe(topic, found, may_create=may_create)
+            return await self._topics.describe(topic, found, may_create=asked)
         except MainstemError as error:
             if not asked and isinstance(error, UnknownTopicError):
                 return None
@@ -221,25 +177,21 @@ class LogService:
         Raises:
             MainstemError: Nothing of it was taken.
         """
-        accepted = await self.accept_led(request)
+        accepted = self.accept_led(request)
         if accepted is None:
-            known = await self._registry.lead_or_create(request.topic)
-            accepted = await self._queue(request, known)
+            accepted = self._queue(request, await self._topics.lead_or_create(request.topic))
         return accepted
 
-    async def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
-        """`accept` without waiting for anything but the processor; None when the topic is not led.
-
-        Requests of one topic that come one after the other are queued in this order.
-        """
-        known = self._registry.leading(request.topic)
+    def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
+        """`accept` without waiting; None when the topic is not led."""
+        known = self._topics.leading(request.topic)
         if known is not None:
-            return await self._queue(request, known)
+            return self._queue(request, known)
         check_topic_name(request.topic)
         _check_shape(request)  # a request that cannot be taken creates no topic
         return None
 
-    async def _queue(self, request: log_pb2.ProduceRequest, known: KnownTopic) -> Accepted:
+    def _queue(self, request: log_pb2.ProduceRequest, known: GatewayTopic) -> Accepted:
         _check_shape(request)
         appender = known.appender
         assert appender is not None
@@ -251,11 +203,7 @@ class LogService:
             message_bytes_max=self._message_bytes_max,
             request_bytes_max=self._request_bytes_max,
         )
-        read = partial(read_payload, request, rules, known.sticky, _now_ms())
-        try:
-            payload = read(inline=True)
-        except NotInlineError:
-            payload = await self._door.in_thread(read)
+        payload = read_payload(request, rules, known.sticky, _now_ms())
         future = appender.submit(
             payload.slices,
             payload.queue_bytes,

@@ -4,26 +4,29 @@ The one room that opens tables of topics. Services and groups ask it for a topic
 lead, or for a change.
 """
 
+from mainstem.ingest_gateway.topics.appenders import Appenders
 from mainstem.ingest_gateway.topics.changes import TopicChanges
-from mainstem.ingest_gateway.topics.maintainer import Maintainer
-from mainstem.ingest_gateway.topics.open_topics import KnownTopic
-from mainstem.ingest_gateway.topics.read_topics import (
+from mainstem.ingest_gateway.topics.gateway_topic import GatewayTopic, TopicState
+from mainstem.ingest_gateway.topics.gateway_topics import (
     FOLLOW_INTERVAL_S,
     LED_CATCH_UP_INTERVAL_S,
-    ReadTopic,
-    ReadTopics,
+    GatewayTopics,
 )
-from mainstem.ingest_gateway.topics.registry import TopicRegistry
+from mainstem.ingest_gateway.topics.maintainer import Maintainer
+from mainstem.ingest_gateway.topics.operations import Operations
+from mainstem.ingest_gateway.topics.recovery import WalRecovery
 from mainstem.ingest_gateway.topics.trim_prefix import trim_prefix
 
 __all__ = [
     "FOLLOW_INTERVAL_S",
     "LED_CATCH_UP_INTERVAL_S",
-    "KnownTopic",
+    "Appenders",
+    "GatewayTopic",
+    "GatewayTopics",
     "Maintainer",
-    "ReadTopic",
-    "ReadTopics",
+    "Operations",
     "TopicChanges",
-    "TopicRegistry",
+    "TopicState",
+    "WalRecovery",
     "trim_prefix",
 ]

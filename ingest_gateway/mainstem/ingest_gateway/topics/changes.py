@@ -19,7 +19,8 @@ from mainstem.errors import (
     NotLeaderError,
     StoreUnavailableError,
 )
-from mainstem.ingest_gateway.topics.registry import TopicRegistry
+from mainstem.ingest_gateway.topics.gateway_topics import GatewayTopics
+from mainstem.ingest_gateway.topics.operations import Operations
 
 log = structlog.get_logger()
 
@@ -27,22 +28,28 @@ log = structlog.get_logger()
 class TopicChanges:
     """Changes topics of the warehouse, whichever gateway leads them."""
 
-    def __init__(self, store: Warehouse, registry: TopicRegistry, config: GatewayConfig) -> None:
+    def __init__(
+        self,
+        store: Warehouse,
+        topics: GatewayTopics,
+        operations: Operations,
+        config: GatewayConfig,
+    ) -> None:
         self._store = store
-        self._topics = Topics(store)
-        self._registry = registry
-        self._open_topics = registry.open_topics
+        self._tables = Topics(store)
+        self._topics = topics
+        self._operations = operations
         self._config = config
 
     async def create(
         self, topic: str, partition_count: int, config: Mapping[str, str], *, validate_only: bool
     ) -> Metadata:
         """Creates a topic; see `Topics.create`."""
-        self._open_topics.check_running()
+        self._operations.check_running()
         self._check_message_bytes(TopicConfig.parse(config))
-        return await self._open_topics.run(
+        return await self._operations.run(
             partial(
-                self._topics.create,
+                self._tables.create,
                 topic,
                 partition_count or self._config.number("num.partitions"),
                 config,
@@ -55,28 +62,27 @@ class TopicChanges:
 
         What waits for a store that does not take it, as a full one, is not waited for.
         """
-        self._open_topics.check_running()
-        return await self._open_topics.finish(self._delete(topic))
+        self._operations.check_running()
+        return await self._operations.finish(self._delete(topic))
 
     async def finish_deletions(self) -> None:
         """Removes what is left of topics whose deletion was interrupted, as when a gateway was
         killed in the middle of it."""
         try:
-            for topic in await self._open_topics.run(self._topics.half_deleted):
-                await self._open_topics.run(self._topics.finish_deletion, topic)
+            for topic in await self._operations.run(self._tables.half_deleted):
+                await self._operations.run(self._tables.finish_deletion, topic)
                 log.info("interrupted deletion finished", topic=topic)
         except MainstemError as error:
             log.warning("interrupted deletions wait for the next start", error=error.message)
 
     async def _delete(self, topic: str) -> str:
-        async with self._open_topics.holding(topic) as slot:
-            self._open_topics.check_running()
-            appender = None if slot.known is None else slot.known.appender
-            if appender is None or appender.trouble is None:
-                await self._open_topics.close(slot)
-            topic_id = await self._open_topics.run(self._topics.delete, topic)
-            await self._open_topics.close(slot, 0.0)
-            self._registry.forget(topic, topic_id)
+        async with self._topics.holding(topic) as held:
+            self._operations.check_running()
+            if held.appender is None or held.appender.trouble is None:
+                await self._topics.close(held)
+            topic_id = await self._operations.run(self._tables.delete, topic)
+            await self._topics.close(held, 0.0)
+            self._topics.forget(topic, topic_id)
         await self._fill_reserve()
         log.info("topic deleted", topic=topic, topic_id=topic_id)
         return topic_id
@@ -101,9 +107,9 @@ class TopicChanges:
             return state.version
 
         if validate_only:
-            return await self._registry.describe(topic, validated)
+            return await self._topics.describe(topic, validated)
         with contextlib.suppress(NotLeaderError):
-            await self._registry.lead(topic)
+            await self._topics.lead(topic)
         return await self.commit(topic, operation, lambda state: [checked(state)])
 
     async def commit(
@@ -130,17 +136,17 @@ class TopicChanges:
             UnknownTopicError: There is none.
             MainstemError: `build` refused, or the store failed.
         """
-        self._open_topics.check_running()
-        known = self._registry.leading(topic)
-        if known is not None and known.appender is not None:
-            if known.appender.trouble is not None:
+        self._operations.check_running()
+        led = self._topics.leading(topic)
+        if led is not None and led.leader is not None:
+            if led.leader.trouble is not None:
                 # Its appends are tried until they are stored, which a change must not wait for.
                 work = self._commit_apart(topic, operation, build, frees_space)
             else:
-                work = known.appender.change(operation, build, frees_space=frees_space)
+                work = led.leader.change(operation, build, frees_space=frees_space)
         else:
             work = self._commit_beside(topic, operation, build, frees_space)
-        version = await self._open_topics.finish(work)
+        version = await self._operations.finish(work)
         if frees_space:
             await self._fill_reserve()
         return version
@@ -149,7 +155,7 @@ class TopicChanges:
         """Makes good what a change has used of the reserve. Where there is still too little space,
         the next change tries again."""
         with contextlib.suppress(StoreUnavailableError):
-            await self._open_topics.run(self._store.fill_reserve)
+            await self._operations.run(self._store.fill_reserve)
 
     async def _commit_apart(
         self,
@@ -161,11 +167,11 @@ class TopicChanges:
         """Commits beside our own leader, which takes it as another's."""
 
         def work() -> int:
-            opened = self._topics.open(topic)
+            opened = self._tables.open(topic)
             landed = commit_beside_leader(opened, _commit(operation, build, frees_space))
             return opened.state.version if landed is None else landed.version
 
-        return await self._open_topics.run(work)
+        return await self._operations.run(work)
 
     async def _commit_beside(
         self,
@@ -174,17 +180,18 @@ class TopicChanges:
         build: Callable[[TableState], Sequence[Action]],
         frees_space: bool,
     ) -> int:
-        async with self._open_topics.holding(topic) as slot:
-            self._open_topics.check_running()
-            known = await self._open_topics.open(topic, slot)
-            appender = known.appender
-            if appender is not None and appender.failure is None:
+        async with self._topics.holding(topic) as held:
+            self._operations.check_running()
+            if held.leader is not None:
                 # Led here meanwhile.
-                return await appender.change(operation, build, frees_space=frees_space)
-            landed = await self._open_topics.run(
-                commit_beside_leader, known.opened, _commit(operation, build, frees_space)
+                return await held.leader.change(operation, build, frees_space=frees_space)
+            table = await self._topics.table_of(held)
+            landed = await self._operations.run(
+                commit_beside_leader, table, _commit(operation, build, frees_space)
             )
-            return known.opened.state.version if landed is None else landed.version
+            version = table.state.version if landed is None else landed.version
+            self._topics.give_back(held, table)
+            return version
 
     def _check_message_bytes(self, config: TopicConfig) -> None:
         limit = self._config.number("message.max.bytes")

@@ -13,6 +13,7 @@ from mainstem.delta_log import ObjectStore, OpenTopic
 from mainstem.delta_log.format import LAST_CHECKPOINT
 from mainstem.delta_log.upkeep import LiveTable, freeze_heap, repair_log, write_checkpoint
 from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS
 
 log = structlog.get_logger()
 
@@ -59,6 +60,10 @@ class Maintainer:
         task = asyncio.get_running_loop().create_task(self._maintain(opened, is_new, is_due))
         self._running[uri] = task
         task.add_done_callback(lambda _: self._running.pop(uri, None))
+
+    def committed_own(self, opened: OpenTopic) -> None:
+        """`committed`, for the platform's own tables."""
+        self.committed(opened, CHECKPOINT_INTERVAL_COMMITS)
 
     async def close(self, timeout_s: float) -> bool:
         """Waits for the checkpoints that run; returns whether they ended in time."""

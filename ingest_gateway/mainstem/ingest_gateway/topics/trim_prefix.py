@@ -12,14 +12,14 @@ from mainstem.delta_log.store import wall_clock_ms
 from mainstem.delta_log.table import trim_step, trim_targets
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.topics.changes import TopicChanges
-from mainstem.ingest_gateway.topics.registry import TopicRegistry
+from mainstem.ingest_gateway.topics.gateway_topics import GatewayTopics
 from mainstem.protocol.v1 import admin_pb2
 
 log = structlog.get_logger()
 
 
 async def trim_prefix(
-    registry: TopicRegistry, changes: TopicChanges, request: admin_pb2.TrimPrefixRequest
+    topics: GatewayTopics, changes: TopicChanges, request: admin_pb2.TrimPrefixRequest
 ) -> admin_pb2.TrimPrefixResponse:
     """Answers a TrimPrefix.
 
@@ -31,7 +31,7 @@ async def trim_prefix(
     topic = request.topic
     trim = _Trim(topic, _offsets(request))
     if request.validate_only:
-        return await registry.describe(topic, trim.answer)
+        return await topics.describe(topic, trim.answer)
     version = await changes.commit(topic, "TRIM PREFIX", trim.step, frees_space=True)
     # A commit removes so many files; each round moves the start over some more.
     while trim.moved:
