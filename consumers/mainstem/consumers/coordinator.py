@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from mainstem.consumers.heartbeat import (
     Heartbeat,
     check_group_name,
     check_heartbeat,
+    check_member_id,
 )
 from mainstem.consumers.known_topics import KnownTopics
 from mainstem.errors import (
@@ -35,6 +37,10 @@ from mainstem.errors import (
 
 #: An offset commit from outside the group has this epoch.
 NO_MEMBER_EPOCH: Final = -1
+
+#: Ids of members that left which are remembered, so that a join which was overtaken by its leave
+#: makes no member. That is a matter of seconds.
+_LEFT_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,9 @@ class Coordinator:
 
     Args:
         clock_ms: Monotonic.
-        new_member_id: Makes ids that were never given before.
+        new_member_id: Makes ids that were never given before, for clients that make none.
+        has_offsets: Whether anything is kept of a group. One without members of which nothing is
+            makes room for another when there are `groups_max`.
     """
 
     def __init__(
@@ -60,10 +68,12 @@ class Coordinator:
         rules: CoordinatorRules,
         clock_ms: Callable[[], int],
         new_member_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        has_offsets: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._rules = rules
         self._clock_ms = clock_ms
         self._new_member_id = new_member_id
+        self._has_offsets = has_offsets
         self._groups: dict[str, Group] = {}
         self._topics = KnownTopics()
         #: (when it may be evicted, group, member); may be early, never late.
@@ -72,14 +82,24 @@ class Coordinator:
         self._held: dict[str, int] = {}
         #: Groups that have got their first member or lost their last since `take_changed`.
         self._changed: dict[str, None] = {}
+        #: Groups without members, since `empty_since_ms`: who is empty for longest comes first.
+        self._empty: dict[str, int] = {}
+        #: Groups that made room, since `take_dropped`.
+        self._dropped: list[str] = []
+        #: (group, member) that left, the latest last.
+        self._left: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     # -- what members ask for ----------------------------------------------------------------------
 
     def heartbeat(self, beat: Heartbeat) -> Beat:
         """Joins, renews, and answers what the member may own.
 
+        A join with the id of a member is that member's, whose answer was lost. A client that makes
+        its id itself, a UUID, so leaves nothing behind when the answer to its first join is lost.
+
         Raises:
-            UnknownMemberError: It was evicted or never joined: join with epoch 0, owning nothing.
+            UnknownMemberError: It left, was evicted or never joined: join with epoch 0 and a new
+                id, owning nothing.
             StaleMemberEpochError: The same, for an epoch that is older than the last but one.
             InstanceFencedError: Another process has its instance id.
             GroupFullError, InvalidConfigError: The join, or what it asks for, is refused.
@@ -88,6 +108,13 @@ class Coordinator:
         check_heartbeat(beat)
         now_ms = self._clock_ms()
         if beat.member_epoch == JOIN_EPOCH:
+            if (beat.group, beat.member_id) in self._left:
+                raise UnknownMemberError(
+                    f"member {beat.member_id} has left group {beat.group!r}; "
+                    "join with a new member id",
+                    group=beat.group,
+                    member_id=beat.member_id,
+                )
             group = self._groups.get(beat.group) or self._new_group(beat.group)
             member = self._join(group, beat)
         else:
@@ -121,7 +148,8 @@ class Coordinator:
         *,
         keep_place: bool = False,
     ) -> None:
-        """The member owns nothing any more.
+        """The member owns nothing any more, and its id is used up: a join that was sent before
+        and comes later is refused.
 
         Args:
             member_epoch: 0: whatever it is.
@@ -132,9 +160,14 @@ class Coordinator:
             StaleMemberEpochError: It joined again since this was sent.
         """
         self.tick()
+        check_group_name(group_name)
+        check_member_id(member_id)
+        if member_epoch == JOIN_EPOCH and member_id:
+            self._note_left(group_name, member_id)  # also if its join has not come yet
         group, member = self._find(group_name, member_id, instance_id)
         if member_epoch != JOIN_EPOCH and not (member.joined_epoch <= member_epoch <= member.epoch):
             raise _stale(group, member, member_epoch)
+        self._note_left(group_name, member_id)
         if keep_place and member.instance_id:
             group.leave_place(member)
             member.renew(self._clock_ms())
@@ -226,6 +259,7 @@ class Coordinator:
         """
         if group_name not in self._groups:
             group = self._groups[group_name] = Group(group_name, epoch)
+            self._empty[group_name] = self._clock_ms()
             if hold_ms:
                 group.held = True
                 self._held[group_name] = self._clock_ms() + hold_ms
@@ -235,6 +269,7 @@ class Coordinator:
         group = self._groups.get(group_name)
         if group is not None and not group.members:
             del self._groups[group_name]
+            self._empty.pop(group_name, None)
             self._held.pop(group_name, None)
             self._changed.pop(group_name, None)
 
@@ -309,16 +344,45 @@ class Coordinator:
         self._changed.clear()
         return changed
 
+    def take_dropped(self) -> list[str]:
+        """Groups without members or offsets that made room for others since the last call."""
+        dropped, self._dropped = self._dropped, []
+        return [name for name in dropped if name not in self._groups]
+
+    def empty_for_ms(self, group_name: str) -> int | None:
+        """For how long the group has had no member; None: it has some, or is not known."""
+        since_ms = self._empty.get(group_name)
+        return None if since_ms is None else self._clock_ms() - since_ms
+
     # -- helpers -----------------------------------------------------------------------------------
 
     def _new_group(self, name: str) -> Group:
-        if len(self._groups) >= self._rules.groups_max:
+        if len(self._groups) >= self._rules.groups_max and not self._made_room():
             raise GroupFullError(
-                f"the gateway has {len(self._groups)} groups, its limit; delete some",
+                f"there are {len(self._groups)} groups with members or committed offsets, as many "
+                f"as group.max.count allows, so that {name!r} cannot be one more: delete groups "
+                "that are not needed, or raise it",
+                group=name,
                 limit_groups=self._rules.groups_max,
             )
         group = self._groups[name] = Group(name)
+        self._empty[name] = self._clock_ms()
         return group
+
+    def _made_room(self) -> bool:
+        """Drops the group that has been without members for longest and has no offsets."""
+        for name in self._empty:
+            # Members of one that is held are about to come back.
+            if name not in self._held and not self._has_offsets(name):
+                self.forget(name)
+                self._dropped.append(name)
+                return True
+        return False
+
+    def _note_left(self, group_name: str, member_id: str) -> None:
+        self._left[group_name, member_id] = None
+        while len(self._left) > _LEFT_MAX:
+            self._left.popitem(last=False)
 
     def _join(self, group: Group, beat: Heartbeat) -> Member:
         known = group.members.get(beat.member_id) if beat.member_id else None
@@ -355,6 +419,7 @@ class Coordinator:
         else:
             if not group.members:
                 self._changed[group.name] = None
+                self._empty.pop(group.name, None)
             group.add(member)
         return member
 
@@ -399,6 +464,7 @@ class Coordinator:
         group.retarget(self._topics.infos)
         if not group.members:
             self._changed[group.name] = None
+            self._empty[group.name] = self._clock_ms()
 
     def _watch(self, group: Group, member: Member) -> None:
         """Looks at the member when its session may end: one entry, however often it beats."""

@@ -69,6 +69,11 @@ def check_group_name(group_name: str) -> None:
         )
 
 
+def check_member_id(member_id: str) -> None:
+    """Raises InvalidConfigError if no member may be called that."""
+    _check_text("member id", member_id)
+
+
 def check_heartbeat(beat: Heartbeat) -> None:
     """Raises InvalidConfigError, naming what the member asks for and may not."""
     check_group_name(beat.group)
@@ -79,13 +84,7 @@ def check_heartbeat(beat: Heartbeat) -> None:
         ("client.rack", beat.rack),
         ("topic pattern", beat.topic_pattern),
     ):
-        if len(text.encode()) > GROUP_TEXT_BYTES_MAX:
-            raise InvalidConfigError(
-                f"the {name} has {len(text.encode())} bytes; "
-                f"it may have {GROUP_TEXT_BYTES_MAX} at most",
-                name=name,
-                limit_bytes=GROUP_TEXT_BYTES_MAX,
-            )
+        _check_text(name, text)
     if len(beat.topics) > SUBSCRIBED_TOPICS_MAX:
         raise InvalidConfigError(
             f"a member subscribes to {len(beat.topics)} topics; "
@@ -119,3 +118,13 @@ def check_heartbeat(beat: Heartbeat) -> None:
                 name="topic pattern",
                 value=beat.topic_pattern,
             ) from None
+
+
+def _check_text(name: str, text: str) -> None:
+    if len(text.encode()) > GROUP_TEXT_BYTES_MAX:
+        raise InvalidConfigError(
+            f"the {name} has {len(text.encode())} bytes; "
+            f"it may have {GROUP_TEXT_BYTES_MAX} at most",
+            name=name,
+            limit_bytes=GROUP_TEXT_BYTES_MAX,
+        )

@@ -36,12 +36,12 @@ from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.request_metrics import RequestMetrics
+from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services import (
     AdminService,
     FetchService,
     GroupService,
     LogService,
-    fetch_handlers,
 )
 from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.ingest_gateway.topics import (
@@ -56,11 +56,8 @@ from mainstem.limits import MESSAGE_OVERHEAD_BYTES
 from mainstem.metrics import HttpServer
 from mainstem.protocol.v1 import (
     admin_pb2,
-    admin_pb2_grpc,
     groups_pb2,
-    groups_pb2_grpc,
     log_pb2,
-    log_pb2_grpc,
 )
 
 log = structlog.get_logger()
@@ -105,6 +102,7 @@ class Gateway:
         self._reading_pool = ThreadPoolExecutor(
             config.number("fetch.threads"), thread_name_prefix="fetch"
         )
+        self._door = RequestDoor(config)
         self._condition = GatewayCondition(self._store)
         self._health = health.aio.HealthServicer()
         self._serving: asyncio.Queue[bool] = asyncio.Queue()
@@ -117,6 +115,7 @@ class Gateway:
         self._closing.callback(self._store.close)
         self._closing.callback(self._pool.shutdown, wait=False, cancel_futures=True)
         self._closing.callback(self._reading_pool.shutdown, wait=False, cancel_futures=True)
+        self._closing.callback(self._door.close)
         self._leases: Leases | None = None
         #: host:port that clients are told.
         self.address = ""
@@ -251,7 +250,7 @@ class Gateway:
         )
         self._closing.push_async_callback(self._fetches.close)
         self._log_service = LogService(
-            topics, leases, config, metrics, self._draining, self._fetches, producer_ids
+            topics, leases, config, metrics, self._draining, self._fetches, producer_ids, self._door
         )
         self._register(
             AdminService(
@@ -336,13 +335,17 @@ class Gateway:
         await self._closing.aclose()
 
     def _register(self, admin_service: AdminService) -> None:
-        log_pb2_grpc.add_LogServicer_to_server(self._log_service, self._server)
-        # In place of the generated handler, which would serialise the answer.
-        self._server.add_registered_method_handlers(LOG_SERVICE, fetch_handlers(self._fetches))
-        admin_pb2_grpc.add_AdminServicer_to_server(admin_service, self._server)
-        groups_pb2_grpc.add_GroupsServicer_to_server(
-            GroupService(self._groups, self._config), self._server
-        )
+        for service, servicer in (
+            (log_pb2, self._log_service),
+            (admin_pb2, admin_service),
+            (groups_pb2, GroupService(self._groups, self._config)),
+        ):
+            for descriptor in service.DESCRIPTOR.services_by_name.values():
+                # In place of the generated handlers, which would parse requests of any size, and
+                # on the loop.
+                self._server.add_registered_method_handlers(
+                    descriptor.full_name, self._door.handlers(descriptor, servicer)
+                )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (
             LOG_SERVICE,
@@ -419,6 +422,8 @@ def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
         # Clients ping idle connections; the default would answer too_many_pings.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.max_allowed_incoming_connections", config.number("max.connections")),
+        ("grpc.max_concurrent_streams", config.number("connection.max.calls")),
     ]
 
 

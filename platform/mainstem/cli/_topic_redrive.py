@@ -84,7 +84,9 @@ def redrive(
     Each record gets its original key, value, timestamp and headers, and the header
     dlt-redrive-count; the other headers of the dead letter go. It goes to its original partition,
     or where its key belongs if the topic has no such partition (any more), with --to or with
-    --by-key. A record that is older than its topic keeps (retention.ms) is refused: say --now.
+    --by-key. A record that is older than its topic keeps (retention.ms) is refused: say --now. A
+    dead letter whose record was too large for TOPIC.dlt does not have all of it, and is not put
+    back; that is told, and the exit code is 1.
 
     Every 500 records, when all are acknowledged, the place is committed. Ctrl-C ends after those
     that are on their way. After a crash the next run puts those up to 500 back once more; none is
@@ -127,9 +129,17 @@ def redrive(
                 run.run(num, interrupted)
             finally:
                 run.summarise()
+        if machine.incomplete_count:
+            say(
+                f"{machine.incomplete_count} dead letters do not have their records' values, which "
+                "were too large, and were not put back; see their headers dlt-topic, dlt-partition "
+                "and dlt-offset"
+            )
         if interrupted():
             say("interrupted; the next run goes on here")
             raise SystemExit(EXIT_INTERRUPTED)
+        if machine.incomplete_count:
+            raise SystemExit(1)
 
 
 class _Retention:
@@ -282,6 +292,8 @@ def _show(
             left = None if left is None else left - 1
             try:
                 topic, status = redrive.target(letter)[0], "OK"
+                if letter.left_out:
+                    status = "NOT_PUT_BACK: the dead letter does not have its record's value"
             except MainstemError as error:
                 topic, status = letter.topic or "-", f"{error.code}: {error.message}"
             key = (topic, letter.exception, status if status == "OK" else status.split(":")[0])

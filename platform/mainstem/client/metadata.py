@@ -32,14 +32,22 @@ class MetadataClient:
         servers: bootstrap.servers.
         channels: Where its connections come from.
         clock: Monotonic seconds.
+        may_create: What is asked for by name and does not exist is created if the gateway may. A
+            producer's; a consumer creates nothing.
     """
 
     def __init__(
-        self, servers: Sequence[str], channels: Channels, clock: Callable[[], float]
+        self,
+        servers: Sequence[str],
+        channels: Channels,
+        clock: Callable[[], float],
+        *,
+        may_create: bool,
     ) -> None:
         self._servers = tuple(servers)
         self._channels = channels
         self._clock = clock
+        self._may_create = may_create
         self._first = 0
 
     def fetch(self, topics: Sequence[str], timeout_s: float) -> dict[str, TopicAnswer]:
@@ -55,7 +63,7 @@ class MetadataClient:
             server = self._servers[index]
             stub = log_pb2_grpc.LogStub(self._channels.get(server))
             try:
-                answer = stub.Metadata(log_pb2.MetadataRequest(topics=topics), timeout=timeout_s)
+                answer = stub.Metadata(self._request(topics), timeout=timeout_s)
             except grpc.RpcError as error:
                 failure = error_from_rpc(error)
                 if not failure.retriable:
@@ -130,7 +138,7 @@ class MetadataClient:
         index = self._first
         server = self._servers[index]
         stub = log_pb2_grpc.LogStub(self._channels.get(server))
-        call = stub.Metadata.future(log_pb2.MetadataRequest(topics=topics), timeout=timeout_s)
+        call = stub.Metadata.future(self._request(topics), timeout=timeout_s)
 
         def ended(call: grpc.Future[log_pb2.MetadataResponse]) -> None:
             answers: dict[str, TopicAnswer] = {}
@@ -144,6 +152,9 @@ class MetadataClient:
             done(answers)
 
         call.add_done_callback(ended)
+
+    def _request(self, topics: Sequence[str]) -> log_pb2.MetadataRequest:
+        return log_pb2.MetadataRequest(topics=topics, allow_auto_topic_creation=self._may_create)
 
     def init_producer(
         self, timeout_s: float, done: Callable[[ProducerIdentity | MainstemError], None]

@@ -161,7 +161,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "group.max.count",
             "int",
             10_000,
-            "Consumer groups that have members, or had some that are not forgotten.",
+            "Consumer groups that have members or committed offsets. One that has neither makes "
+            "room for another.",
             minimum=1,
             maximum=100_000,
         ),
@@ -206,7 +207,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "auto.create.topics.enable",
             "bool",
             False,
-            "A topic that is produced to and does not exist is created with num.partitions. "
+            "A topic that is produced to and does not exist is created with num.partitions. A "
+            "consumer never creates one. "
             "Kafka: auto.create.topics.enable (there the default is true).",
         ),
         ConfigKey(
@@ -255,6 +257,39 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             minimum=1,
         ),
         ConfigKey(
+            "max.connections",
+            "int",
+            10_000,
+            "Connections of clients at a time; more are closed as soon as they come. "
+            "Kafka: max.connections.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "connection.max.calls",
+            "int",
+            2_000,
+            "Calls that one connection may have under way; a client's gRPC holds more back until "
+            "one of them ends.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "max.calls",
+            "int",
+            20_000,
+            "Calls of all connections that may be under way, fetches that wait and open streams "
+            "included; more are refused with BACK_PRESSURE.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "request.queue.bytes",
+            "int",
+            256 * MIB,
+            "Bytes of the requests of all calls that are under way, those of ProduceStream apart; "
+            "above that, calls are refused with BACK_PRESSURE.",
+            unit="bytes",
+            minimum=1,
+        ),
+        ConfigKey(
             "stream.max.requests",
             "int",
             10_000,
@@ -295,6 +330,14 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             10_000,
             "Fetches that may be unanswered at a time, waiting for records or for a thread; more "
             "are refused with BACK_PRESSURE.",
+            minimum=1,
+        ),
+        ConfigKey(
+            "fetch.connection.max.requests",
+            "int",
+            1_000,
+            "The same of one connection. Below connection.max.calls, so that fetches that wait "
+            "leave room for other calls.",
             minimum=1,
         ),
         ConfigKey(

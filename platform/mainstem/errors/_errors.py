@@ -82,6 +82,12 @@ class InvalidRecordError(MainstemError):
     record_indexes: Sequence[int] = ()
 
 
+class InvalidRequestError(MainstemError):
+    """The bytes of a request are not the message that the call takes. Nothing was done."""
+
+    code = "INVALID_REQUEST"
+
+
 class RecordTooLargeError(InvalidRecordError):
     """A record is larger than `message.max.bytes`; as InvalidRecordError."""
 

@@ -42,6 +42,38 @@ MESSAGE_OVERHEAD_BYTES: Final = 64 * KIB
 #: answer) is not in the size of the message, and records may be empty.
 REQUEST_RECORDS_MAX: Final = 1_000_000
 
+#: Records of one produce request that the gateway places: plain ones, and an Arrow batch without
+#: ranges. Each plain one becomes a dozen objects, 10 us in all, before it is a row, and each of
+#: both has a position in the answer, 100 bytes. The Arrow form with ranges is for many records.
+REQUEST_PLACED_RECORDS_MAX: Final = 10_000
+
+#: Headers of all plain records of one request: two a record.
+REQUEST_HEADERS_MAX: Final = 20_000
+
+#: Answers of one ProduceStream that its client has not read yet, with those that are still to come:
+#: 50,000 of the usual ones, or a few to batches that the gateway placed. No more is read then.
+STREAM_ANSWERS_BYTES_MAX: Final = MIB
+
+#: The same over all streams; a stream has the second of these at least.
+STREAMS_ANSWERS_BYTES_MAX: Final = 64 * MIB
+STREAM_ANSWERS_BYTES_MIN: Final = 16 * KIB
+
+#: Fields of one request, of all kinds and in all its messages: what parsing it takes, about 50 ns
+#: each. Every limit on what repeats, with all fields of each, is below it.
+REQUEST_FIELDS_MAX: Final = 200_000
+
+#: Bytes of a request other than a produce request: ten thousand names of topics, with their ids.
+REQUEST_BYTES_MAX: Final = 8 * MIB
+
+#: Facts of the errors in one request. Errors are for answers; requests have messages with them.
+REQUEST_FACTS_MAX: Final = 100
+
+#: Topics that one request for metadata names: all that one subscription may.
+METADATA_TOPICS_MAX: Final = 10_000
+
+#: Settings of a topic in one request: several times as many as there are.
+TOPIC_SETTINGS_MAX: Final = 200
+
 #: Arrow record batches of one produce request: each costs about 0.1 ms, however few rows it has.
 #: One is enough.
 REQUEST_BATCHES_MAX: Final = 4_096
@@ -69,6 +101,9 @@ ANSWER_UNPACKED_BYTES_MAX: Final = 512 * MIB
 
 #: Partitions of one fetch: each costs about 200 bytes in the answer even without records.
 FETCH_PARTITIONS_MAX: Final = 10_000
+
+#: Columns that a fetch names: all that there are, with room for those to come.
+FETCH_COLUMNS_MAX: Final = 32
 
 #: The longest that a fetch waits for records: proxies close calls that are silent for minutes.
 FETCH_WAIT_MS_MAX: Final = 60_000
@@ -102,6 +137,9 @@ GROUP_TEXT_BYTES_MAX: Final = 1_000
 
 #: Topics that one member names; more are for a pattern.
 SUBSCRIBED_TOPICS_MAX: Final = 10_000
+
+#: Partitions that one member owns or asks the offsets of: two topics of the most partitions.
+GROUP_PARTITIONS_MAX: Final = 20_000
 
 #: A session has to hold a few heartbeats; the same bounds are for max.poll.interval.ms, and some
 #: work on one batch takes hours.

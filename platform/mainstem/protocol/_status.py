@@ -31,6 +31,7 @@ _CODES: Final[dict[str, grpc.StatusCode]] = {
     "TOPIC_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
     "INVALID_TOPIC": grpc.StatusCode.INVALID_ARGUMENT,
     "INVALID_CONFIG": grpc.StatusCode.INVALID_ARGUMENT,
+    "INVALID_REQUEST": grpc.StatusCode.INVALID_ARGUMENT,
     "INVALID_RECORD": grpc.StatusCode.INVALID_ARGUMENT,
     "RECORD_TOO_LARGE": grpc.StatusCode.INVALID_ARGUMENT,
     "REQUEST_TOO_LARGE": grpc.StatusCode.INVALID_ARGUMENT,

@@ -26,7 +26,7 @@ from mainstem.records._timestamps import (
     timestamps_ms_column,
     timestamps_out_of_range,
 )
-from mainstem.records._topics import check_topic_name
+from mainstem.records._topics import check_new_topic_name, check_topic_name
 
 __all__ = [
     "FILE_SCHEMA",
@@ -34,6 +34,7 @@ __all__ = [
     "TABLE_SCHEMA",
     "WIRE_SCHEMA",
     "bytes_column",
+    "check_new_topic_name",
     "check_topic_name",
     "empty_wire_batch",
     "format_timestamp_ms",

@@ -15,6 +15,32 @@ RULE = (
 )
 
 
+#: What Kafka's tools and clients believe to be internal, or could be taken for the folder of the
+#: platform's own tables.
+_RESERVED_PREFIX = "__"
+_RESERVED = ("system",)
+
+
+def check_new_topic_name(name: str) -> str:
+    """Returns `name` if a topic may be created under it.
+
+    Raises:
+        InvalidTopicError: It breaks Kafka's rule for names, or is reserved. A topic that has such a
+            name already stays usable.
+    """
+    check_topic_name(name)
+    if name.startswith(_RESERVED_PREFIX):
+        reason = f"names that begin with {_RESERVED_PREFIX!r} are those of Kafka's internal topics"
+    elif name in _RESERVED:
+        reason = "it is the name of the folder of the platform's own tables"
+    else:
+        return name
+    shown = name if len(name) <= 60 else name[:57] + "..."
+    raise InvalidTopicError(
+        f"topic name {shown!r} is reserved: {reason}; choose another one", topic=shown
+    )
+
+
 def check_topic_name(name: str) -> str:
     """Returns `name` if it keeps Kafka's rule.
 

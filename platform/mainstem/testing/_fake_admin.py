@@ -10,7 +10,7 @@ from mainstem.config import TOPIC_KEYS, TopicConfig, format_value
 from mainstem.errors import InvalidConfigError, MainstemError, TopicExistsError
 from mainstem.protocol import error_to_status
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
-from mainstem.records import check_topic_name
+from mainstem.records import check_new_topic_name
 from mainstem.testing._fake_topic import FakeTopic
 from mainstem.testing._fake_topics import FakeTopics
 
@@ -30,7 +30,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.CreateTopicRequest, context: Any
     ) -> admin_pb2.CreateTopicResponse:
         with _statuses(context):
-            check_topic_name(request.topic)
+            check_new_topic_name(request.topic)
             if request.topic in self._topics:
                 raise TopicExistsError(f"topic {request.topic} exists", topic=request.topic)
             config = TopicConfig.parse(dict(request.config))

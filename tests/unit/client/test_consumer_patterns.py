@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,14 @@ from mainstem.client import (
     Producer,
     RetryPolicy,
 )
-from mainstem.errors import ConfigError, InstanceFencedError, UnknownTopicError
+from mainstem.errors import (
+    ConfigError,
+    InstanceFencedError,
+    InvalidRecordError,
+    InvalidTopicError,
+    RecordTooLargeError,
+    UnknownTopicError,
+)
 from mainstem.testing import FakeGateway
 from mainstem.testing._fake_fetch import FakeLogGateway
 
@@ -109,17 +117,154 @@ def test_what_works_at_the_second_try_is_no_dead_letter(
 def test_a_dead_letter_that_is_not_acknowledged_is_not_committed(
     gateway: FakeLogGateway, letters: FakeGateway, consumer: Consumer
 ) -> None:
-    gateway.append("t", 0, [b"a"])
-    del letters.topics["t.dlt"]
+    gateway.append("t", 0, [b"a", b"b"])
+    calls: list[bytes | None] = []
 
-    def process(_: ConsumerRecord) -> None:
-        raise ValueError("never")
+    def process(record: ConsumerRecord) -> None:
+        calls.append(record.value)
+        if record.value == b"a":
+            raise ValueError("never")
 
     with Producer({"bootstrap.servers": letters.address}) as producer:
         handler = DeadLetterHandler(consumer, producer, process, RetryPolicy(attempts=1))
-        with pytest.raises(UnknownTopicError):
+        there = letters.topics.pop("t.dlt")
+        for _ in range(2):
+            with pytest.raises(UnknownTopicError):
+                handler.run_once(DEADLINE_S)
+        assert gateway.groups.offsets == {}
+        # The application has caught the error, and mends what was wrong: nothing was passed.
+        letters.topics["t.dlt"] = there
+        assert handler.run_once(DEADLINE_S)
+        assert handler.run_once(DEADLINE_S)
+    assert calls == [b"a", b"a", b"a", b"b"]
+    assert gateway.groups.offsets == {("g", "t", 0): 2}
+    (letter,) = letters.records("t.dlt")[0]
+    assert letter.value == b"a"
+
+
+def test_an_interruption_in_the_work_passes_no_record(
+    gateway: FakeLogGateway, letters: FakeGateway, consumer: Consumer
+) -> None:
+    gateway.append("t", 0, [b"a", b"b"])
+    interruptions: list[BaseException] = [KeyboardInterrupt()]
+    calls: list[bytes | None] = []
+
+    def process(record: ConsumerRecord) -> None:
+        calls.append(record.value)
+        if interruptions:
+            raise interruptions.pop()
+
+    with Producer({"bootstrap.servers": letters.address}) as producer:
+        handler = DeadLetterHandler(consumer, producer, process)
+        with pytest.raises(KeyboardInterrupt):
             handler.run_once(DEADLINE_S)
-    assert gateway.groups.offsets == {}
+        assert handler.run_once(DEADLINE_S)
+    assert calls == [b"a", b"a"]
+
+
+class BadText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("bad str")
+
+
+def fails(_: ConsumerRecord) -> None:
+    raise BadText
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"values": [b"v" * 9_000]}, (b"k", b"", ("h",), b"value")),
+        (
+            {"values": [b"v"], "headers": (("h", b"x" * 9_000),)},
+            (b"k", b"", (), b"value,headers"),
+        ),
+        ({"values": [b"v"], "key": b"k" * 9_000}, (b"t-0@0", b"", (), b"value,headers,key")),
+    ],
+)
+def test_a_dead_letter_that_is_too_large_has_what_fits_and_says_what_is_missing(
+    gateway: FakeLogGateway,
+    letters: FakeGateway,
+    consumer: Consumer,
+    record: dict[str, Any],
+    expected: tuple[object, ...],
+) -> None:
+    gateway.append("t", 0, **{"key": b"k", "headers": (("h", b"v"),), **record})
+    letters.on_produce = lambda request: (
+        RecordTooLargeError("too large") if request.ByteSize() > 8_000 else None
+    )
+    with Producer({"bootstrap.servers": letters.address}) as producer:
+        handler = DeadLetterHandler(consumer, producer, fails, RetryPolicy(attempts=1))
+        assert handler.run_once(DEADLINE_S)
+    assert gateway.groups.offsets == {("g", "t", 0): 1}
+    (letter,) = letters.records("t.dlt")[0]
+    headers = dict(letter.headers)
+    own = tuple(name for name, _ in letter.headers if not name.startswith("dlt-"))
+    assert (letter.key, letter.value, own, headers["dlt-left-out"]) == expected
+    assert (headers["dlt-topic"], headers["dlt-partition"], headers["dlt-offset"]) == (
+        *(b"t", b"0", b"0"),
+    )
+    assert headers["dlt-reason"] == b"its text cannot be had"
+
+
+def test_a_compacted_topic_gets_a_key_for_a_record_without_one(
+    gateway: FakeLogGateway, letters: FakeGateway, consumer: Consumer
+) -> None:
+    gateway.append("t", 0, [b"v"])
+    errors = [InvalidRecordError("record 0 has no key")]
+    letters.on_produce = lambda _: errors.pop() if errors else None
+    with Producer({"bootstrap.servers": letters.address}) as producer:
+        handler = DeadLetterHandler(consumer, producer, fails, RetryPolicy(attempts=1))
+        assert handler.run_once(DEADLINE_S)
+    (letter,) = letters.records("t.dlt")[0]
+    assert (letter.key, letter.value) == (b"t-0@0", b"v")
+    assert dict(letter.headers)["dlt-null-key"] == b"1"
+
+
+def test_a_pattern_does_not_process_the_dead_letters(
+    gateway: FakeLogGateway, letters: FakeGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway.recreate("t.dlt", 1)
+    gateway.append("t", 0, [b"a"])
+    gateway.append("t.dlt", 0, [b"a dead letter"] * 3)
+    config = {
+        "bootstrap.servers": gateway.address, "group.id": "p", "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }  # fmt: skip
+    calls: list[str] = []
+
+    def process(record: ConsumerRecord) -> None:
+        calls.append(record.topic)
+        raise ValueError
+
+    with Consumer(config) as consumer, Producer({"bootstrap.servers": letters.address}) as producer:
+        consumer.subscribe("^t")
+        handler = DeadLetterHandler(consumer, producer, process, RetryPolicy(attempts=1))
+        for _ in range(4):
+            assert handler.run_once(DEADLINE_S)
+    assert calls == ["t"]
+    assert len(letters.records("t.dlt")[0]) == 1
+    assert caplog.text.count("are passed over") == 1
+
+
+@pytest.mark.parametrize(
+    ("topics", "error"),
+    [
+        (["missing"], UnknownTopicError),
+        (["t" * 247], InvalidTopicError),
+        (["t", "t.dlt"], ValueError),
+    ],
+)
+def test_a_topic_of_dead_letters_that_cannot_be_is_told_at_once(
+    gateway: FakeLogGateway, letters: FakeGateway, topics: list[str], error: type[Exception]
+) -> None:
+    config = {"bootstrap.servers": gateway.address, "group.id": "g", "enable.auto.commit": False}
+    with Consumer(config) as consumer, Producer({"bootstrap.servers": letters.address}) as producer:
+        consumer.subscribe(topics)
+        with pytest.raises(error):
+            DeadLetterHandler(consumer, producer, fails)
+        consumer.unsubscribe()
+        assert consumer.subscription() == []
 
 
 def test_a_consumer_that_commits_by_itself_is_refused(gateway: FakeLogGateway) -> None:

@@ -110,6 +110,27 @@ def test_a_record_goes_back_as_it_was_with_a_count_and_is_committed_then(
     assert redrive.run_once(0.05) == 0
 
 
+def test_what_does_not_have_its_records_value_is_passed_over_and_committed(
+    letters: FakeLogGateway, targets: FakeGateway, consumer: Consumer, producer: Producer
+) -> None:
+    whole = dead("t", 1, 5)
+    letters.append("t.dlt", 0, [b"a"], headers=whole)
+    letters.append("t.dlt", 0, [b""], headers=(*whole, ("dlt-left-out", b"value,headers")))
+    redrive = Redrive(consumer, producer)
+    assert redrive.run_once(DEADLINE_S) == 1
+    assert redrive.incomplete_count == 1
+    assert [record.value for record in targets.records("t")[1]] == [b"a"]
+    assert committed(letters) == {0: 2}
+
+
+def test_what_the_dead_letter_of_a_dead_letter_left_out_is_its_own() -> None:
+    inner = (*dead("t"), ("dlt-left-out", b"value"), ("dlt-null-key", b"1"))
+    again = letter((*inner, *dead("t.dlt")))
+    assert (again.topic, again.left_out, again.key, again.headers) == ("t.dlt", (), b"k", inner)
+    first = letter(inner)
+    assert (first.topic, first.left_out, first.key, first.headers) == ("t", ("value",), None, ())
+
+
 def test_where_the_topic_has_no_such_partition_the_key_decides(
     letters: FakeLogGateway, targets: FakeGateway, consumer: Consumer, producer: Producer
 ) -> None:

@@ -34,8 +34,13 @@ class World:
     def __init__(self, partition_count: int = 6, **rules: int) -> None:
         self.now_ms = 0
         numbers = itertools.count()
+        #: Groups with offsets.
+        self.kept: set[str] = set()
         self.coordinator = Coordinator(
-            CoordinatorRules(**rules), lambda: self.now_ms, lambda: f"m{next(numbers)}"
+            CoordinatorRules(**rules),
+            lambda: self.now_ms,
+            lambda: f"m{next(numbers)}",
+            lambda name: name in self.kept,
         )
         self.members: dict[str, Obedient] = {}
         self.moves: dict[Partition, int] = {}
@@ -84,7 +89,7 @@ class Obedient:
         }
         if "topic_pattern" in self.asked:
             facts["topics"] = frozenset()
-        return Heartbeat("g", **{**facts, **self.asked, **changes})
+        return Heartbeat(**{"group": "g", **facts, **self.asked, **changes})
 
     def beat(self, **changes: Any) -> Beat:
         answer = self.world.coordinator.heartbeat(self.heartbeat(**changes))
@@ -92,11 +97,11 @@ class Obedient:
         self.owned = answer.assignment
         return answer
 
-    def leave(self, **how: Any) -> None:
+    def leave(self, group: str = "g", **how: Any) -> None:
         name = next(name for name, one in self.world.members.items() if one is self)
         del self.world.members[name]
         self.world.coordinator.leave(
-            "g", self.member_id, self.asked.get("instance_id", ""), self.epoch, **how
+            group, self.member_id, self.asked.get("instance_id", ""), self.epoch, **how
         )
 
 
@@ -354,16 +359,60 @@ def test_extra_members_idle_and_take_over() -> None:
     assert world.loads() == [1]
 
 
-def test_a_leave_from_before_a_rejoin_takes_nothing() -> None:
-    world = World()
-    member = world.join("m", member_id="mine")
-    old = member.epoch
-    member.leave()
+def test_a_member_whose_first_answer_was_lost_is_the_same_when_it_joins_again() -> None:
+    world = World(4)
+    world.coordinator.heartbeat(Heartbeat("g", "mine", topics=frozenset({"t"})))  # answer lost
     again = Obedient(world, {"member_id": "mine"})
-    again.beat(member_epoch=0)
-    with pytest.raises(StaleMemberEpochError):
-        world.coordinator.leave("g", "mine", "", old)
-    assert len(again.beat().assignment) == 6
+    assert len(again.beat(member_epoch=0).assignment) == 4
+    assert list(world.coordinator.groups["g"].members) == ["mine"]
+
+
+def test_a_member_that_left_stays_away_when_a_join_of_its_arrives_later() -> None:
+    world = World()
+    world.join("m", member_id="mine").leave()
+    with pytest.raises(UnknownMemberError, match="has left"):
+        world.coordinator.heartbeat(Heartbeat("g", "mine", topics=frozenset({"t"})))
+    assert not world.coordinator.groups["g"].members
+
+
+def test_a_leave_that_overtakes_its_join_makes_no_member() -> None:
+    world = World()
+    with pytest.raises(UnknownMemberError):
+        world.coordinator.leave("g", "mine")
+    with pytest.raises(UnknownMemberError, match="has left"):
+        world.coordinator.heartbeat(Heartbeat("g", "mine", topics=frozenset({"t"})))
+    assert "g" not in world.coordinator.groups
+    assert len(world.join("another").owned) == 6
+
+
+def test_leaves_of_what_no_member_can_be_called_are_refused_and_not_remembered() -> None:
+    world = World()
+    for group, member in (("", "m"), ("x" * 256, "m"), ("g", "m" * 1_001)):
+        with pytest.raises(InvalidConfigError):
+            world.coordinator.leave(group, member)
+
+
+def test_groups_without_members_and_offsets_make_room_the_longest_empty_first() -> None:
+    world = World(groups_max=3)
+    world.kept = {"g1"}
+    for number in range(5):
+        name = f"g{number}"
+        world.join(name, group=name).leave(group=name)
+        world.now_ms += 1
+    assert list(world.coordinator.groups) == ["g1", "g3", "g4"]
+    assert world.coordinator.take_dropped() == ["g0", "g2"]
+    world.kept = {"g1", "g3", "g4"}
+    with pytest.raises(GroupFullError, match=r"group\.max\.count"):
+        world.join("one more", group="one more")
+
+
+def test_a_group_whose_members_may_still_come_back_makes_no_room() -> None:
+    world = World(groups_max=1)
+    world.coordinator.restore("g", 5, hold_ms=500)
+    with pytest.raises(GroupFullError):
+        world.join("other", group="other")
+    world.now_ms += 500
+    world.join("other", group="other")
 
 
 def test_epochs_begin_above_what_is_restored() -> None:

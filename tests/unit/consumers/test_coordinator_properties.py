@@ -94,6 +94,7 @@ class Groups(RuleBasedStateMachine):
             CoordinatorRules(), lambda: self.now_ms, lambda: f"new-{next(self.numbers)}"
         )
         self.alive: dict[str, Process] = {}
+        self.left: list[Process] = []
         #: Every epoch that was ever answered, and to whom; dead or alive.
         self.answered: dict[int, str] = {}
         self.topics: dict[str, TopicInfo] = {}
@@ -180,8 +181,27 @@ class Groups(RuleBasedStateMachine):
     def leave(self, data: st.DataObject, keep_place: bool) -> None:
         process = data.draw(self.members())
         del self.alive[process.member_id]
+        self.left.append(process)
         with contextlib.suppress(UnknownMemberError):
             self.coordinator.leave("g", process.member_id, "", process.epoch, keep_place=keep_place)
+
+    @rule(topics=subscriptions)
+    def leave_before_the_join_arrives(self, topics: frozenset[str]) -> None:
+        process = Process(f"m-{next(self.numbers)}", topics, "")
+        process.late.append(process.beat())
+        self.left.append(process)
+        with contextlib.suppress(UnknownMemberError):
+            self.coordinator.leave("g", process.member_id)
+
+    @precondition(lambda self: any(process.late for process in self.left))
+    @rule(data=st.data())
+    def late_heartbeat_of_one_that_left(self, data: st.DataObject) -> None:
+        process = data.draw(st.sampled_from([one for one in self.left if one.late]))
+        try:
+            self.coordinator.heartbeat(data.draw(st.sampled_from(process.late)))
+        except (UnknownMemberError, InstanceFencedError):
+            return
+        raise AssertionError("one that left is a member again")
 
     @rule(ms=st.integers(1, SESSION_MS))
     def time_passes(self, ms: int) -> None:

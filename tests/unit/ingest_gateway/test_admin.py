@@ -28,8 +28,9 @@ from tests.unit.ingest_gateway.payloads import values_request
 from tests.unit.jobs.topic_tables import appends
 
 from mainstem.delta_log import LocalStore, Topics
+from mainstem.delta_log.topics import topics as topics_module
 from mainstem.ingest_gateway.topics import followed_topics
-from mainstem.protocol.v1 import admin_pb2, log_pb2
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, groups_pb2_grpc, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -49,8 +50,12 @@ async def listed(client: Client) -> dict[str, tuple[str, int]]:
     return {topic.topic: (topic.topic_id, topic.partition_count) for topic in answer.topics}
 
 
-async def metadata(client: Client, *topics: str) -> dict[str, log_pb2.TopicMetadata]:
-    answer = await client.log.Metadata(log_pb2.MetadataRequest(topics=topics))
+async def metadata(
+    client: Client, *topics: str, may_create: bool = False
+) -> dict[str, log_pb2.TopicMetadata]:
+    answer = await client.log.Metadata(
+        log_pb2.MetadataRequest(topics=topics, allow_auto_topic_creation=may_create)
+    )
     return {topic.topic: topic for topic in answer.topics}
 
 
@@ -205,7 +210,7 @@ def test_auto_creation_is_off_unless_asked_for(tmp_path: Path) -> None:
     run(test())
 
 
-def test_auto_creation_makes_topics_for_produce_and_metadata_but_not_for_bad_requests(
+def test_auto_creation_makes_topics_for_produce_and_producers_metadata_but_not_for_bad_requests(
     tmp_path: Path,
 ) -> None:
     async def test() -> None:
@@ -213,7 +218,8 @@ def test_auto_creation_makes_topics_for_produce_and_metadata_but_not_for_bad_req
         async with running(tmp_path, **settings) as (_, client):
             calls = [client.produce(values_request(b"%d" % n)) for n in range(5)]
             await asyncio.gather(*calls)
-            assert (await metadata(client, "u"))["u"].partition_count == 3
+            found = await metadata(client, "u", may_create=True)
+            assert found["u"].partition_count == 3
             for request, reason in (
                 (log_pb2.ProduceRequest(topic="bad"), "INVALID_RECORD"),
                 (values_request(b"v", topic="bad", acks=9), "INVALID_RECORD"),
@@ -230,6 +236,57 @@ def test_auto_creation_makes_topics_for_produce_and_metadata_but_not_for_bad_req
 
     run(test())
     assert sorted(values(tmp_path, "t")[0], key=str) == [b"%d" % n for n in range(5)]
+
+
+def test_who_does_not_produce_creates_no_topic_however_it_names_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, auto_create_topics_enable=True) as (_, client):
+            assert (await metadata(client, "typo"))["typo"].error.code == "UNKNOWN_TOPIC"
+            asks = client.log.ListOffsets(
+                log_pb2.ListOffsetsRequest(
+                    queries=[log_pb2.OffsetQuery(topic="typo", partition=0, latest=True)]
+                )
+            )
+            assert (await asks).answers[0].error.code == "UNKNOWN_TOPIC"
+            group = groups_pb2_grpc.GroupsStub(client.channel)
+            await group.Heartbeat(groups_pb2.HeartbeatRequest(group="g", topics=["typo"]))
+            async with refused(NOT_FOUND, "UNKNOWN_TOPIC"):
+                await alter(client, "typo", set={"retention.ms": "1000"})
+            async with refused(NOT_FOUND, "UNKNOWN_TOPIC"):
+                await client.admin.AddPartitions(
+                    admin_pb2.AddPartitionsRequest(topic="typo", partition_count=3)
+                )
+            async with refused(NOT_FOUND, "UNKNOWN_TOPIC"):
+                await client.admin.TrimPrefix(
+                    admin_pb2.TrimPrefixRequest(
+                        topic="typo", partitions=[admin_pb2.PartitionTrim(partition=0, offset=1)]
+                    )
+                )
+            assert await listed(client) == {}
+
+    run(test())
+
+
+def test_reserved_names_are_refused_with_the_reason_and_a_topic_that_has_one_stays_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path, auto_create_topics_enable=True) as (_, client):
+            for name in ("__consumer_offsets", "__transaction_state", "__mine", "system"):
+                async with refused(INVALID, "INVALID_TOPIC"):
+                    await client.create(name)
+                async with refused(INVALID, "INVALID_TOPIC"):
+                    await client.produce(values_request(b"v", topic=name))
+            for name in ("_mine", "systems", "System"):
+                await client.create(name)
+            with monkeypatch.context() as patched:
+                patched.setattr(topics_module, "check_new_topic_name", str)
+                await client.create("__old")
+            await client.produce(values_request(b"v", topic="__old"))
+            assert (await metadata(client, "__old"))["__old"].partition_count == 1
+            await client.delete("__old")
+
+    run(test())
 
 
 @pytest.mark.parametrize("listing", [metadata, listed])

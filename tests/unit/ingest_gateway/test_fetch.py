@@ -37,7 +37,12 @@ from tests.unit.ingest_gateway.harness import (
     table,
     until,
 )
-from tests.unit.ingest_gateway.payloads import records_request, values_request
+from tests.unit.ingest_gateway.payloads import (
+    arrow_request,
+    batch_of,
+    records_request,
+    values_request,
+)
 
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.format import Register, registers
@@ -295,7 +300,8 @@ def test_a_record_behind_a_long_hole_comes_at_once(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as (_, client):
             await client.create("t")
-            await client.produce(values_request(*[b"v"] * 20_000))
+            batch = batch_of(value=[b"v"] * 20_000)
+            await client.produce(arrow_request(batch, ranges=[(0, 0, 20_000)]))
         commit(tmp_path, "t", *compacted(tmp_path, "t", table(tmp_path, "t"), [0, 19_999]))
         async with running(tmp_path) as (_, client):
             (file,) = table(tmp_path, "t").files(0).sorted()

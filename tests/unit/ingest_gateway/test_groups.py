@@ -638,6 +638,53 @@ def test_offsets_are_forgotten_when_the_group_was_empty_for_long_enough_and_neve
     assert stored(tmp_path) == {}
 
 
+def test_dead_groups_without_offsets_make_room_for_living_ones(tmp_path: Path) -> None:
+    config: Any = {"group.max.count": 2}
+
+    async def test() -> None:
+        async with running(tmp_path, **config) as (_, client):
+            await client.create("t", 1)
+            with_offsets = Member(client, "kept")
+            await with_offsets.beat()
+            await with_offsets.commit((0, 5))
+            await with_offsets.leave()
+            for number in range(3):
+                dead = Member(client, f"dead-{number}")
+                await dead.beat()
+                await dead.leave()
+            assert await Member(client, "alive").beat() == {0}
+            async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "GROUP_FULL"):
+                await Member(client, "one more").beat()
+            listed = await groups(client).ListGroups(groups_pb2.ListGroupsRequest())
+            assert {one.group for one in listed.groups} == {"alive", "kept"}
+            assert await fetch(with_offsets.stub, "kept") == {("t", 0): 5}
+
+    run(test())
+
+
+def test_a_group_that_never_committed_is_forgotten_soon_after_its_last_member_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", 1)
+            member = Member(client)
+            await member.beat()
+            await member.leave()
+            coordination = coordination_of(gateway)
+            running_now = await coordination.started()
+            table = running_now.table
+            now_ms = table.now_ms()
+            for after_ms, there in ((300_000, True), (600_000 + WAIT_S * 1_000, False)):
+                monkeypatch.setattr(table, "now_ms", lambda ms=now_ms + after_ms: int(ms))
+                await coordination.expire(running_now)
+                assert ("g" in running_now.coordinator.groups) is there
+            await table.flushed("g")
+            assert table.groups == set()
+
+    run(test())
+
+
 def coordination_of(gateway: Gateway) -> Any:
     return gateway._groups
 

@@ -454,8 +454,39 @@ def test_a_request_without_records_is_refused(request_: log_pb2.ProduceRequest) 
 
 def test_more_records_than_a_request_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payload_module, "REQUEST_RECORDS_MAX", 3)
+    with pytest.raises(RequestTooLargeError, match="more than 3 records"):
+        read(arrow_request(batch_of(value=[b"v"] * 2), batch_of(value=[b"v"] * 2)))
+
+
+def test_more_records_than_a_gateway_places_are_refused_and_need_ranges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(payload_module, "REQUEST_PLACED_RECORDS_MAX", 3)
     plain = records_request(*(log_pb2.Record() for _ in range(4)))
-    arrow = arrow_request(batch_of(value=[b"v"] * 2), batch_of(value=[b"v"] * 2))
+    arrow = arrow_request(batch_of(value=[b"v"] * 4))
     for request in (plain, arrow):
-        with pytest.raises(RequestTooLargeError, match="more than 3 records"):
+        with pytest.raises(RequestTooLargeError, match="4 records for the gateway to place, and 3"):
             read(request)
+    assert read(arrow_request(batch_of(value=[b"v"] * 4), ranges=[(0, 0, 4)])).record_count == 4
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        records_request(*(log_pb2.Record() for _ in range(101))),
+        arrow_request(batch_of(value=[b"v" * 1000] * 100)),
+        arrow_request(batch_of(value=[b"0" * 1000] * 100), compression="zstd"),
+        arrow_request(*[batch_of(value=[b"v"])] * 101),
+        arrow_request(batch_of(value=[b"v"] * 501), ranges=[(0, row, 1) for row in range(501)]),
+    ],
+    ids=["records", "bytes", "unpacked bytes", "batches", "ranges"],
+)
+def test_a_payload_that_takes_long_is_not_read_on_the_loop(
+    request_: log_pb2.ProduceRequest,
+) -> None:
+    placement = StickyPlacement(random.Random(1))
+    with pytest.raises(payload_module.NotInlineError):
+        read_payload(request_, rules(), placement, NOW_MS, inline=True)
+    assert read(request_).record_count > 0
+    small = records_request(*(log_pb2.Record() for _ in range(100)))
+    assert read_payload(small, rules(), placement, NOW_MS, inline=True).record_count == 100

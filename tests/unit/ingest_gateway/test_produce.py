@@ -438,13 +438,15 @@ def test_a_refused_batch_is_not_kept_in_memory_by_the_stream_that_waits_for_the_
     class Sentinel:
         pass
 
-    def noted(self: produce_stream_module.ProduceStream, request: log_pb2.ProduceRequest) -> None:
+    async def noted(
+        self: produce_stream_module.ProduceStream, request: log_pb2.ProduceRequest, error: None
+    ) -> None:
         sentinel = Sentinel()
         held.append(weakref.ref(sentinel))
         monkeypatch.setattr(
             self._acceptor, "accept_led", lambda _: raise_with(sentinel), raising=True
         )
-        take(self, request)
+        await take(self, request)
 
     def raise_with(sentinel: Sentinel) -> None:
         kept = sentinel

@@ -8,13 +8,23 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import numpy as np
 import pytest
 from tests.unit.ingest_gateway.harness import run, soon, until
 
+from mainstem.config import load_gateway_config
 from mainstem.delta_log import Appended
 from mainstem.delta_log.format import Batch
-from mainstem.errors import InternalError, MainstemError, UnknownTopicError
-from mainstem.ingest_gateway.services.produce_stream import Accepted, ProduceStream
+from mainstem.errors import (
+    InternalError,
+    InvalidRequestError,
+    MainstemError,
+    UnknownTopicError,
+)
+from mainstem.ingest_gateway.requests import RequestDoor
+from mainstem.ingest_gateway.services import produce_stream as produce_stream_module
+from mainstem.ingest_gateway.services.produce_stream import Accepted, AnswerRoom, ProduceStream
+from mainstem.limits import REQUEST_PLACED_RECORDS_MAX
 from mainstem.protocol.v1 import log_pb2
 
 
@@ -27,7 +37,8 @@ class Caller:
         self.trailing: tuple[tuple[str, str], ...] = ()
 
     def send(self, number: int, topic: str = "t") -> None:
-        self.sent.put_nowait(log_pb2.ProduceRequest(correlation_id=number, topic=topic))
+        request = log_pb2.ProduceRequest(correlation_id=number, topic=topic)
+        self.sent.put_nowait(request.SerializeToString())
 
     def end(self) -> None:
         self.sent.put_nowait(grpc.aio.EOF)
@@ -35,8 +46,8 @@ class Caller:
     async def read(self) -> Any:
         return await self.sent.get()
 
-    async def write(self, response: log_pb2.ProduceResponse) -> None:
-        self.answers.append(response)
+    async def write(self, response: bytes) -> None:
+        self.answers.append(log_pb2.ProduceResponse.FromString(response))
 
     def set_trailing_metadata(self, metadata: tuple[tuple[str, str], ...]) -> None:
         self.trailing = metadata
@@ -53,8 +64,13 @@ class Service:
         self.accepted: list[int] = []
         self.futures: list[asyncio.Future[Appended]] = []
         self.refusal: Callable[[log_pb2.ProduceRequest], Exception | None] = lambda _: None
+        self.placed_count = 0
+        self.commits_at_once = False
+        self.looks: asyncio.Event | None = None
 
-    def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
+    async def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
+        if self.looks is not None:
+            await self.looks.wait()
         return self._accepted(request) if self.led.is_set() else None
 
     async def accept(self, request: log_pb2.ProduceRequest) -> Accepted:
@@ -67,7 +83,7 @@ class Service:
         return failure if isinstance(failure, MainstemError) else InternalError(repr(failure))
 
     def commit(self, index: int) -> None:
-        self.futures[index].set_result(Appended(1, (Batch(0, index, 1),)))
+        self.futures[index].set_result(Appended(1, (Batch(0, max(index, 0), 1),)))
 
     def _accepted(self, request: log_pb2.ProduceRequest) -> Accepted:
         failure = self.refusal(request)
@@ -75,7 +91,10 @@ class Service:
             raise failure
         self.accepted.append(request.correlation_id)
         self.futures.append(asyncio.get_running_loop().create_future())
-        return Accepted(self.futures[-1], ((0, 1),), None)
+        if self.commits_at_once:
+            self.commit(-1)
+        placed = np.zeros(self.placed_count, dtype=np.int32) if self.placed_count else None
+        return Accepted(self.futures[-1], ((0, 1),), placed)
 
 
 def stream(
@@ -83,11 +102,15 @@ def stream(
     service: Service,
     draining: asyncio.Event | None = None,
     requests_max: int = 100,
+    room: AnswerRoom | None = None,
+    door: Any = None,
 ) -> Any:
     context: Any = caller
     return ProduceStream(
         context,
         service,
+        door or RequestDoor(load_gateway_config(environment={}, flags={})),
+        room or AnswerRoom(),
         requests_max=requests_max,
         waiting_bytes_max=1_000_000,
         draining=draining or asyncio.Event(),
@@ -206,16 +229,148 @@ def test_the_stream_keeps_nothing_of_a_request_while_it_waits_for_the_next(
         def __del__(self) -> None:
             freed.append(True)
 
+    class Door:
+        """Parses whatever comes as one of these."""
+
+        produce = None
+
+        async def decode(self, kind: object, data: bytes) -> Any:
+            return Tracked()
+
     freed: list[bool] = []
 
     async def test() -> None:
         caller, service = Caller(), Service()
         service.led.set()
-        serving = asyncio.ensure_future(stream(caller, service, requests_max=requests_max).serve())
-        caller.sent.put_nowait(Tracked())
+        served = stream(caller, service, requests_max=requests_max, door=Door())
+        serving = asyncio.ensure_future(served.serve())
+        caller.send(1)
         await until(lambda: bool(freed))
         caller.end()
         service.commit(0)
         await soon(serving)
+
+    run(test())
+
+
+async def _until_read(caller: Caller) -> int:
+    """How many requests are not read once no more are."""
+    left = -1
+    while left != caller.sent.qsize():
+        left = caller.sent.qsize()
+        for _ in range(50):
+            await asyncio.sleep(0)
+    return left
+
+
+def test_a_stream_whose_answers_are_large_or_unread_is_not_read_until_they_are_fewer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Reader(Caller):
+        def __init__(self) -> None:
+            super().__init__()
+            self.reads = asyncio.Event()
+
+        async def write(self, response: bytes) -> None:
+            await self.reads.wait()
+            await super().write(response)
+
+    monkeypatch.setattr(produce_stream_module, "STREAM_ANSWERS_BYTES_MAX", 100_000)
+
+    async def test() -> None:
+        caller, service, room = Reader(), Service(), AnswerRoom()
+        service.led.set()
+        service.placed_count = 3_000
+        serving = asyncio.ensure_future(stream(caller, service, room=room).serve())
+        for number in range(20):
+            caller.send(number)
+        caller.end()
+        assert await _until_read(caller) == 21 - 3, "answers of 48 kB are to come of each"
+        for index in range(3):
+            service.commit(index)
+        unread = await _until_read(caller)
+        assert 0 < unread < 18, "they are smaller than they might have been, and nobody reads them"
+        assert room.used_bytes < 150_000
+        service.commits_at_once = True
+        for index in range(3, len(service.futures)):
+            service.commit(index)
+        caller.reads.set()
+        await soon(serving)
+        assert caller.answered() == list(range(20))
+        assert room.used_bytes == 0
+
+    run(test())
+
+
+def test_where_all_streams_have_too_much_unread_each_goes_on_with_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(produce_stream_module, "STREAMS_ANSWERS_BYTES_MAX", 50_000)
+    monkeypatch.setattr(produce_stream_module, "STREAM_ANSWERS_BYTES_MIN", 1_000)
+
+    async def test() -> None:
+        room = AnswerRoom()
+        room.used_bytes = 60_000
+        caller, service = Caller(), Service()
+        service.led.set()
+        serving = asyncio.ensure_future(stream(caller, service, room=room).serve())
+        for number in range(20):
+            caller.send(number)
+        caller.end()
+        assert await _until_read(caller) == 21 - 8
+        service.commits_at_once = True
+        for index in range(8):
+            service.commit(index)
+        await soon(serving)
+        assert caller.answered() == list(range(20))
+        assert room.used_bytes == 60_000
+
+    run(test())
+
+
+def test_a_request_with_too_much_in_it_is_answered_with_an_error_and_the_stream_goes_on() -> None:
+    async def test() -> None:
+        caller, service = Caller(), Service()
+        service.led.set()
+        serving = asyncio.ensure_future(stream(caller, service).serve())
+        records = log_pb2.Records(records=[log_pb2.Record()] * (REQUEST_PLACED_RECORDS_MAX + 1))
+        request = log_pb2.ProduceRequest(correlation_id=1, topic="t", records=records)
+        caller.sent.put_nowait(request.SerializeToString())
+        caller.send(2)
+        caller.end()
+        await until(lambda: len(service.futures) == 1)
+        service.commit(0)
+        await soon(serving)
+        assert caller.answered() == [1, 2]
+        assert caller.answers[0].error.code == "REQUEST_TOO_LARGE"
+        assert caller.answers[0].error.facts["field"] == "Records.records"
+        assert not caller.answers[1].HasField("error")
+
+    run(test())
+
+
+def test_a_request_that_is_none_ends_the_stream() -> None:
+    async def test() -> None:
+        caller, service = Caller(), Service()
+        serving = asyncio.ensure_future(stream(caller, service).serve())
+        caller.sent.put_nowait(b"\xff\xff")
+        with pytest.raises(InvalidRequestError, match="no ProduceRequest message"):
+            await soon(serving)
+
+    run(test())
+
+
+def test_a_drain_while_records_are_looked_at_in_a_thread_takes_none_of_them() -> None:
+    async def test() -> None:
+        caller, service, draining = Caller(), Service(), asyncio.Event()
+        service.led.set()
+        service.looks = asyncio.Event()
+        serving = asyncio.ensure_future(stream(caller, service, draining).serve())
+        caller.send(1)
+        assert await _until_read(caller) == 0
+        draining.set()
+        await soon(serving)
+        assert [answer.error.code for answer in caller.answers] == ["SHUTTING_DOWN"]
+        assert service.accepted == []
 
     run(test())

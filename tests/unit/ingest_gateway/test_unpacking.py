@@ -146,7 +146,9 @@ def test_thousands_of_columns_and_megabytes_of_metadata_are_refused_by_their_siz
 
 def test_every_cell_of_every_column_counts_also_those_without_bytes() -> None:
     rows = 600_000  # 2.4 MB of offsets a column, of 4 MiB
-    assert read(stream_of(batch_of(value=pa.nulls(rows)))).record_count == rows
+    one = stream_request(stream_of(batch_of(value=pa.nulls(rows))), [(0, 0, rows)])
+    placement = StickyPlacement(random.Random(1))
+    assert read_payload(one, RULES, placement, NOW_MS).record_count == rows
     with at_most(MIB), pytest.raises(RequestTooLargeError):
         read(stream_of(batch_of(value=pa.nulls(rows), key=pa.nulls(rows))))
 

@@ -7,7 +7,7 @@ import string
 import pytest
 
 from mainstem.errors import InvalidTopicError
-from mainstem.records import check_topic_name
+from mainstem.records import check_new_topic_name, check_topic_name
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,15 @@ def test_the_message_for_a_very_long_name_stays_short() -> None:
         check_topic_name("é" * 1_000_000)
     assert len(caught.value.message) < 300
     assert len(caught.value.facts["topic"]) <= 60
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__", "__mine", "system"])
+def test_a_reserved_name_is_no_name_for_a_new_topic_and_stays_one_for_an_old(name: str) -> None:
+    assert check_topic_name(name) == name
+    with pytest.raises(InvalidTopicError, match="is reserved"):
+        check_new_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["_", "_mine", "a__b", "systems", "System"])
+def test_a_name_that_only_looks_like_a_reserved_one_is_taken(name: str) -> None:
+    assert check_new_topic_name(name) == name

@@ -40,7 +40,7 @@ from mainstem.errors import (
     UnknownTopicError,
 )
 from mainstem.limits import PARTITION_COUNT_MAX, PRODUCER_EXPIRATION_MS_MAX
-from mainstem.records import check_topic_name
+from mainstem.records import check_new_topic_name, check_topic_name
 
 log = logging.getLogger(__name__)
 
@@ -138,10 +138,11 @@ class Topics:
             validate_only: Check everything, write nothing.
 
         Raises:
-            InvalidTopicError, InvalidConfigError: Bad name, count or setting.
+            InvalidTopicError, InvalidConfigError: Bad or reserved name, bad count or setting.
             TopicExistsError: It is there.
         """
-        check_topic_name(topic)
+        check_name = check_new_topic_name if self._folder == TOPICS else check_topic_name
+        check_name(topic)
         _check_partition_count(partition_count)
         settings = TopicConfig.parse(config or {})
         configuration = {

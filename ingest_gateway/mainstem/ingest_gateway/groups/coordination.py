@@ -45,6 +45,10 @@ EPOCH_STEP = 1_000
 #: All who ask within this after a start that failed get its error: a start reads the whole table.
 RESTART_AFTER_S = 1.0
 
+#: For how long a group without members that has committed nothing is remembered: a member that was
+#: put out comes back within that, and finds which partitions came meanwhile.
+UNUSED_GROUP_KEPT_MS = 600_000
+
 #: How often sessions are looked at when nobody asks anything.
 TICK_S = 0.5
 
@@ -181,7 +185,7 @@ class GroupCoordination:
         return answer, interval_ms
 
     def note_changes(self, running: Running) -> None:
-        """Writes down which groups have got their first member, or lost their last."""
+        """Writes down which groups have got their first member, lost their last, or are no more."""
         for name in running.coordinator.take_changed():
             group = running.coordinator.groups.get(name)
             epoch = 0 if group is None else group.epoch
@@ -191,6 +195,12 @@ class GroupCoordination:
                 self._write_group(
                     running, name, epoch, running.table.now_ms() if is_empty else None
                 )
+
+        for name in running.coordinator.take_dropped():
+            log.info("group dropped: it had neither members nor offsets", group=name)
+            if running.rows.pop(name, None) is not None:
+                with contextlib.suppress(MainstemError):
+                    running.table.write([Row(name, None, None)])
 
     async def _keep(self, running: Running, name: str, epoch: int, interval_ms: int) -> None:
         """Makes durable what a coordinator after this one has to know of an answer."""
@@ -329,11 +339,12 @@ class GroupCoordination:
             gone = gone[:OFFSETS_PER_COMMIT_MAX]  # the others next time
             rows = [Row(name, offset_row(name, one).key, None) for one in gone]
             empty_since = row.empty_since_ms if row is not None else None
+            kept_ms = self._retention_ms if kept else min(self._retention_ms, UNUSED_GROUP_KEPT_MS)
             if (
                 len(gone) == len(kept)
                 and not has_members
                 and empty_since is not None
-                and empty_since + self._retention_ms <= now_ms
+                and empty_since + kept_ms <= now_ms
             ):
                 rows.append(Row(name, None, None))
                 running.coordinator.forget(name)
@@ -369,7 +380,11 @@ class GroupCoordination:
         except MainstemError:
             self._leases.release(COORDINATOR_LEASE)
             raise
-        coordinator = Coordinator(self._rules, lambda: time.monotonic_ns() // 1_000_000)
+        coordinator = Coordinator(
+            self._rules,
+            lambda: time.monotonic_ns() // 1_000_000,
+            has_offsets=lambda name: bool(table.offsets(name)),
+        )
         running = Running(coordinator, table)
         now_ms = table.now_ms()
         alive: list[Row] = []

@@ -2,7 +2,7 @@
 what is in a request is believed only after `read_payload`.
 """
 
-from mainstem.ingest_gateway.payloads.payload import PayloadRules, read_payload
+from mainstem.ingest_gateway.payloads.payload import NotInlineError, PayloadRules, read_payload
 from mainstem.ingest_gateway.payloads.placement import StickyPlacement
 
-__all__ = ["PayloadRules", "StickyPlacement", "read_payload"]
+__all__ = ["NotInlineError", "PayloadRules", "StickyPlacement", "read_payload"]

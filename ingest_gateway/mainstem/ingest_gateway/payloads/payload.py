@@ -19,7 +19,12 @@ from mainstem.errors import (
     UnknownPartitionError,
 )
 from mainstem.ingest_gateway.payloads.placement import StickyPlacement
-from mainstem.limits import REQUEST_BATCHES_MAX, REQUEST_RECORDS_MAX
+from mainstem.limits import (
+    KIB,
+    REQUEST_BATCHES_MAX,
+    REQUEST_PLACED_RECORDS_MAX,
+    REQUEST_RECORDS_MAX,
+)
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import (
     WIRE_SCHEMA,
@@ -33,6 +38,11 @@ from mainstem.records import (
 
 #: What a record costs in memory beside its bytes: offsets, timestamp, header list.
 _RECORD_OVERHEAD_BYTES = 24
+
+#: What is read on the loop, in about a millisecond; a thread takes more.
+_INLINE_BYTES_MAX = 64 * KIB
+_INLINE_RECORDS_MAX = 100
+_INLINE_RANGES_MAX = 500
 
 #: More record batches or slices than this are copied together: each costs far more than its bytes.
 _PIECES_MAX = 256
@@ -75,20 +85,35 @@ class Payload:
         return max(needed, self.buffer_bytes)
 
 
+class NotInlineError(Exception):
+    """Reading the payload takes too long for the event loop: read it in a thread."""
+
+
 def read_payload(
-    request: log_pb2.ProduceRequest, rules: PayloadRules, sticky: StickyPlacement, now_ms: int
+    request: log_pb2.ProduceRequest,
+    rules: PayloadRules,
+    sticky: StickyPlacement,
+    now_ms: int,
+    *,
+    inline: bool = False,
 ) -> Payload:
     """Checks a request's records and sorts them to their partitions. Large buffers are not copied.
 
+    Args:
+        inline: Only if that takes a millisecond at most.
+
     Raises:
+        NotInlineError: It would take longer; only with `inline`.
         InvalidRecordError: Malformed Arrow, a wrong schema, ranges that do not fit, a timestamp out
             of range, a record without key where the topic is compacted by keys.
         RecordTooLargeError, RequestTooLargeError: A record or the whole is too large.
         UnknownPartitionError: A partition that the topic does not have.
     """
+    if inline:
+        _check_inline(request)
     if request.WhichOneof("payload") == "arrow":
         stream = request.arrow.ipc_stream
-        batches = _read_ipc(stream, rules, now_ms)
+        batches = _read_ipc(stream, rules, now_ms, inline=inline)
         # Columns that are not compressed refer to the stream, and keep all of it.
         buffer_bytes = max(len(stream), _buffer_bytes(batches))
         ranges = request.arrow.ranges
@@ -111,18 +136,30 @@ def read_payload(
         slices = _slices_of_ranges(batches, ranges, rules, _Numbering.of(request, rules))
         placed = None
     else:
+        _check_placed_count(len(sizes), rules)
         batch = _joined(batches)
         placed = sticky.place(batch.column("key"), sizes, given, rules.partition_count)
         slices = _slices_of_places(batch, placed)
     return Payload(slices, len(sizes), int(sizes.sum()), buffer_bytes, placed)
 
 
-def _read_ipc(stream: bytes, rules: PayloadRules, now_ms: int) -> list[pa.RecordBatch]:
+def _check_inline(request: log_pb2.ProduceRequest) -> None:
+    if (
+        len(request.records.records) > _INLINE_RECORDS_MAX
+        or len(request.arrow.ipc_stream) > _INLINE_BYTES_MAX
+        or len(request.arrow.ranges) > _INLINE_RANGES_MAX
+    ):
+        raise NotInlineError
+
+
+def _read_ipc(
+    stream: bytes, rules: PayloadRules, now_ms: int, *, inline: bool
+) -> list[pa.RecordBatch]:
     data = pa.py_buffer(stream)
     batches = []
     read_bytes = 0
     try:
-        _check_unpacked_size(data, rules)
+        _check_unpacked_size(data, rules, inline=inline)
         with pa.ipc.open_stream(data) as reader:
             for batch in reader:
                 # Should Arrow ever unpack what `unpacked_sizes` does not know of, it ends here.
@@ -172,7 +209,7 @@ def _check_no_views(column: str, type_: pa.DataType) -> None:
         _check_no_views(column, type_.field(number).type)
 
 
-def _check_unpacked_size(data: pa.Buffer, rules: PayloadRules) -> None:
+def _check_unpacked_size(data: pa.Buffer, rules: PayloadRules, *, inline: bool) -> None:
     record_count = 0
     size_bytes = 0
     for number, (batch_rows, batch_bytes) in enumerate(unpacked_sizes(data, _check_schema)):
@@ -180,6 +217,8 @@ def _check_unpacked_size(data: pa.Buffer, rules: PayloadRules) -> None:
         size_bytes += batch_bytes
         _check_record_count(record_count, rules)
         _check_size(size_bytes, rules)
+        if inline and (size_bytes > _INLINE_BYTES_MAX or number >= _INLINE_RECORDS_MAX):
+            raise NotInlineError
         if number >= REQUEST_BATCHES_MAX:
             raise RequestTooLargeError(
                 f"the payload has more than {REQUEST_BATCHES_MAX} Arrow record batches; join them",
@@ -207,12 +246,23 @@ def _check_record_count(record_count: int, rules: PayloadRules) -> None:
         )
 
 
+def _check_placed_count(record_count: int, rules: PayloadRules) -> None:
+    if record_count > REQUEST_PLACED_RECORDS_MAX:
+        raise RequestTooLargeError(
+            f"the request has {record_count} records for the gateway to place, and "
+            f"{REQUEST_PLACED_RECORDS_MAX} are the most: send fewer at a time, or an Arrow payload "
+            f"with ranges, which may have {REQUEST_RECORDS_MAX}",
+            topic=rules.topic,
+            limit_records=REQUEST_PLACED_RECORDS_MAX,
+        )
+
+
 def _read_records(
     records: Sequence[log_pb2.Record], rules: PayloadRules, now_ms: int
 ) -> tuple[list[pa.RecordBatch], npt.NDArray[np.int32]]:
     if not records:
         raise _no_records(rules)
-    _check_record_count(len(records), rules)
+    _check_placed_count(len(records), rules)
     given = np.full(len(records), -1, dtype=np.int32)
     for index, record in enumerate(records):
         if record.HasField("partition"):

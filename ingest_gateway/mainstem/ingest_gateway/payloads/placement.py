@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ STICKY_BYTES = 16 * 1024
 
 
 class StickyPlacement:
-    """Places the records of one topic.
+    """Places the records of one topic, in any thread.
 
     Args:
         dice: Chooses the next sticky partition.
@@ -25,6 +26,7 @@ class StickyPlacement:
         self._dice = dice
         self._partition = -1
         self._bytes_left = 0
+        self._lock = threading.Lock()
 
     def place(
         self,
@@ -51,9 +53,10 @@ class StickyPlacement:
         return placed
 
     def _next(self, size_bytes: int, partition_count: int) -> int:
-        if self._bytes_left <= 0 or self._partition >= partition_count:
-            others = [number for number in range(partition_count) if number != self._partition]
-            self._partition = self._dice.choice(others) if others else 0
-            self._bytes_left = STICKY_BYTES
-        self._bytes_left -= size_bytes
-        return self._partition
+        with self._lock:
+            if self._bytes_left <= 0 or self._partition >= partition_count:
+                others = [number for number in range(partition_count) if number != self._partition]
+                self._partition = self._dice.choice(others) if others else 0
+                self._bytes_left = STICKY_BYTES
+            self._bytes_left -= size_bytes
+            return self._partition

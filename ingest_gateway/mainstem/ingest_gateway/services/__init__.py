@@ -4,8 +4,8 @@ Only the process (`server`) makes them; nothing below may import them.
 """
 
 from mainstem.ingest_gateway.services.admin import AdminService
-from mainstem.ingest_gateway.services.fetch import FetchService, fetch_handlers
+from mainstem.ingest_gateway.services.fetch import FetchService
 from mainstem.ingest_gateway.services.groups import GroupService
 from mainstem.ingest_gateway.services.produce import LogService
 
-__all__ = ["AdminService", "FetchService", "GroupService", "LogService", "fetch_handlers"]
+__all__ = ["AdminService", "FetchService", "GroupService", "LogService"]

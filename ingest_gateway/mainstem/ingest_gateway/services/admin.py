@@ -16,7 +16,7 @@ from mainstem.errors import InternalError, MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.topics import GatewayTopics, TopicChanges, trim_prefix
 from mainstem.protocol import error_to_status
-from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
+from mainstem.protocol.v1 import admin_pb2
 from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
@@ -26,7 +26,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 R = TypeVar("R")
 
 
-class AdminService(admin_pb2_grpc.AdminServicer):
+class AdminService:
     """Serves `mainstem.v1.Admin`.
 
     Args:

@@ -479,14 +479,6 @@ class _Follower:
         )
 
 
-def fetch_handlers(fetches: FetchService) -> dict[str, Any]:
-    """The handler of `Fetch` by its name; its answers are serialised already."""
-    handler: Any = grpc.unary_unary_rpc_method_handler(
-        fetches.fetch, request_deserializer=log_pb2.FetchRequest.FromString
-    )
-    return {"Fetch": handler}
-
-
 def _answers_at_once(plan: FetchPlan) -> bool:
     """Whether waiting is of no use: there is an error, or more than one answer has, or the next
     offset moves on although there is no record."""

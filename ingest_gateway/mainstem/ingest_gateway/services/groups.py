@@ -24,7 +24,7 @@ from mainstem.errors import (
 from mainstem.ingest_gateway.groups import GroupCoordination, Running
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_to_message, error_to_status
-from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
+from mainstem.protocol.v1 import groups_pb2
 
 log = structlog.get_logger()
 
@@ -39,7 +39,7 @@ _AT_ONCE = 1_000
 NO_OFFSET = -1
 
 
-class GroupService(groups_pb2_grpc.GroupsServicer):
+class GroupService:
     """Serves `mainstem.v1.Groups`."""
 
     def __init__(self, coordination: GroupCoordination, config: GatewayConfig) -> None:

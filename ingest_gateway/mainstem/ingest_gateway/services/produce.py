@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ import structlog
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Appended, Appender, TableState
 from mainstem.errors import (
+    BackPressureError,
     InternalError,
     InvalidRecordError,
     MainstemError,
@@ -22,24 +24,28 @@ from mainstem.errors import (
 )
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
-from mainstem.ingest_gateway.payloads import PayloadRules, read_payload
+from mainstem.ingest_gateway.payloads import NotInlineError, PayloadRules, read_payload
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
+from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.fetch import FetchService
 from mainstem.ingest_gateway.services.produce_answer import answer, unacknowledged
-from mainstem.ingest_gateway.services.produce_stream import Accepted, ProduceStream
+from mainstem.ingest_gateway.services.produce_stream import Accepted, AnswerRoom, ProduceStream
 from mainstem.ingest_gateway.topics import GatewayTopic, GatewayTopics
 from mainstem.protocol import error_to_message, error_to_status
-from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
+from mainstem.protocol.v1 import log_pb2
 from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+#: Topics that are described in one step of the event loop.
+_TOPICS_AT_ONCE = 100
+
 _ACKS = frozenset(log_pb2.Acks.values())
 
 
-class LogService(log_pb2_grpc.LogServicer):
+class LogService:
     """Serves `mainstem.v1.Log`.
 
     Args:
@@ -55,7 +61,10 @@ class LogService(log_pb2_grpc.LogServicer):
         draining: asyncio.Event,
         fetches: FetchService,
         producer_ids: ProducerIdSource,
+        door: RequestDoor,
     ) -> None:
+        self._door = door
+        self._answers = AnswerRoom()
         self._fetches = fetches
         self._producer_ids = producer_ids
         self._topics = topics
@@ -65,6 +74,9 @@ class LogService(log_pb2_grpc.LogServicer):
         self._message_bytes_max = config.number("message.max.bytes")
         self._request_bytes_max = config.number("socket.request.max.bytes")
         self._stream_requests_max = config.number("stream.max.requests")
+        self._polls_max = config.number("fetch.connection.max.requests")
+        #: Fetches under way, by connection.
+        self._polls: dict[str, int] = {}
         self._streams_open = 0
         self._ended_a_stream = False
         self._no_stream = asyncio.Event()
@@ -86,12 +98,14 @@ class LogService(log_pb2_grpc.LogServicer):
 
     async def ProduceStream(
         self,
-        request_iterator: AsyncIterator[log_pb2.ProduceRequest],
+        request_iterator: AsyncIterator[bytes],
         context: Context,
     ) -> None:
         stream = ProduceStream(
             context,
             self,
+            self._door,
+            self._answers,
             requests_max=self._stream_requests_max,
             waiting_bytes_max=self._request_bytes_max,
             draining=self._draining,
@@ -116,7 +130,25 @@ class LogService(log_pb2_grpc.LogServicer):
             await asyncio.wait_for(self._no_stream.wait(), timeout_s)
         return self._ended_a_stream
 
-    # Fetch has a handler of its own, which gives serialised answers: `fetch_handlers`.
+    async def Fetch(self, request: log_pb2.FetchRequest, context: Context) -> bytes:
+        connection = context.peer()
+        count = self._polls.get(connection, 0)
+        if count >= self._polls_max:
+            error = BackPressureError(
+                f"{count} fetches of this connection wait for their answers already, the limit of "
+                "fetch.connection.max.requests; ask for more partitions in one fetch, or try again "
+                "later",
+                retry_delay_ms=100,
+                limit_requests=self._polls_max,
+            )
+            await context.abort_with_status(error_to_status(error))
+        self._polls[connection] = count + 1
+        try:
+            return await self._fetches.fetch(request, context)
+        finally:
+            self._polls[connection] -= 1
+            if not self._polls[connection]:
+                del self._polls[connection]
 
     async def ListOffsets(
         self, request: log_pb2.ListOffsetsRequest, context: Context
@@ -139,8 +171,15 @@ class LogService(log_pb2_grpc.LogServicer):
         gateways = [row.address for row in self._leases.gateways()]
         response = log_pb2.MetadataResponse(gateways=gateways)
         try:
-            for name in dict.fromkeys(request.topics) or await self._topics.names():
-                found = await self._topic_metadata(name, asked=bool(request.topics))
+            names = dict.fromkeys(request.topics) or await self._topics.names()
+            for number, name in enumerate(names):
+                if number % _TOPICS_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # what is known of a topic is told without a pause
+                found = await self._topic_metadata(
+                    name,
+                    asked=bool(request.topics),
+                    may_create=bool(request.topics) and request.allow_auto_topic_creation,
+                )
                 if found is not None:
                     response.topics.append(found)
         except Exception as failure:
@@ -148,11 +187,14 @@ class LogService(log_pb2_grpc.LogServicer):
             raise
         return response
 
-    async def _topic_metadata(self, topic: str, *, asked: bool) -> log_pb2.TopicMetadata | None:
+    async def _topic_metadata(
+        self, topic: str, *, asked: bool, may_create: bool
+    ) -> log_pb2.TopicMetadata | None:
         """The topic, or why there is none; None for one that was listed and deleted meanwhile.
 
-        Only a topic that is asked for by name is created where the gateway may: a listing must not
-        bring back what is being deleted.
+        Only a topic that a producer asks for by name is created where the gateway may: a listing
+        must not bring back what is being deleted, and a reader's slip of the pen must not make a
+        topic.
         """
 
         def found(state: TableState, _: Appender | None) -> log_pb2.TopicMetadata:
@@ -165,7 +207,7 @@ class LogService(log_pb2_grpc.LogServicer):
 
         try:
             check_topic_name(topic)
-            return await self._topics.describe(topic, found, may_create=asked)
+            return await self._topics.describe(topic, found, may_create=may_create)
         except MainstemError as error:
             if not asked and isinstance(error, UnknownTopicError):
                 return None
@@ -177,21 +219,25 @@ class LogService(log_pb2_grpc.LogServicer):
         Raises:
             MainstemError: Nothing of it was taken.
         """
-        accepted = self.accept_led(request)
+        accepted = await self.accept_led(request)
         if accepted is None:
-            accepted = self._queue(request, await self._topics.lead_or_create(request.topic))
+            topic = await self._topics.lead_or_create(request.topic)
+            accepted = await self._queue(request, topic)
         return accepted
 
-    def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
-        """`accept` without waiting; None when the topic is not led."""
+    async def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
+        """`accept` without waiting for anything but the processor; None when the topic is not led.
+
+        Requests of one topic that come one after the other are queued in this order.
+        """
         known = self._topics.leading(request.topic)
         if known is not None:
-            return self._queue(request, known)
+            return await self._queue(request, known)
         check_topic_name(request.topic)
         _check_shape(request)  # a request that cannot be taken creates no topic
         return None
 
-    def _queue(self, request: log_pb2.ProduceRequest, known: GatewayTopic) -> Accepted:
+    async def _queue(self, request: log_pb2.ProduceRequest, known: GatewayTopic) -> Accepted:
         _check_shape(request)
         appender = known.appender
         assert appender is not None
@@ -203,7 +249,11 @@ class LogService(log_pb2_grpc.LogServicer):
             message_bytes_max=self._message_bytes_max,
             request_bytes_max=self._request_bytes_max,
         )
-        payload = read_payload(request, rules, known.sticky, _now_ms())
+        read = partial(read_payload, request, rules, known.sticky, _now_ms())
+        try:
+            payload = read(inline=True)
+        except NotInlineError:
+            payload = await self._door.in_thread(read)
         future = appender.submit(
             payload.slices,
             payload.queue_bytes,

@@ -26,11 +26,17 @@ from mainstem.errors import (
     RequestTooLargeError,
     ShuttingDownError,
 )
+from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.produce_answer import (
     answer,
     refusal,
     refused_records,
     unacknowledged,
+)
+from mainstem.limits import (
+    STREAM_ANSWERS_BYTES_MAX,
+    STREAM_ANSWERS_BYTES_MIN,
+    STREAMS_ANSWERS_BYTES_MAX,
 )
 from mainstem.protocol.v1 import log_pb2
 
@@ -39,6 +45,14 @@ Placed = npt.NDArray[np.int32] | None
 
 #: In the trailing metadata of a stream that the gateway ended, with the reason.
 END_KEY = "mainstem-end"
+
+#: What an answer takes in memory beside its bytes, and what each partition and position of it adds.
+_ANSWER_BYTES = 100
+_RESULT_BYTES = 32
+_POSITION_BYTES = 16
+
+#: Topics of one stream of which something is unanswered or held.
+_TOPICS_MAX = 10_000
 
 #: Advice to a producer whose topic is still being opened: about the time that it takes.
 _OPENING_RETRY_MS = 100
@@ -62,8 +76,8 @@ class Accepted:
 class Acceptor(Protocol):
     """What a stream asks of the service."""
 
-    def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
-        """Queues a request at once; None when its topic is not led. Raises as `accept`."""
+    def accept_led(self, request: log_pb2.ProduceRequest) -> Awaitable[Accepted | None]:
+        """Queues a request; None when its topic is not led. Raises as `accept`."""
         ...
 
     def accept(self, request: log_pb2.ProduceRequest) -> Awaitable[Accepted]:
@@ -77,11 +91,16 @@ class Acceptor(Protocol):
 
 @dataclass(slots=True)
 class _Open:
-    """A request that is not answered yet: only what the answer needs, for it may be large."""
+    """A request that is not answered yet: only what the answer needs, for it may be large.
+
+    Attributes:
+        answer_bytes: What its answer takes, or will take at most.
+    """
 
     correlation_id: int
     resends_rest: bool = False
-    response: log_pb2.ProduceResponse | None = None
+    response: bytes | None = None
+    answer_bytes: int = _ANSWER_BYTES
 
 
 @dataclass(slots=True)
@@ -103,10 +122,25 @@ class _Lane:
     task: asyncio.Task[None] | None = None
 
 
+class AnswerRoom:
+    """Bytes of answers that the clients of all streams have not read yet or that are to come."""
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+
+    def has_room(self, own_bytes: int) -> bool:
+        """Whether a stream that has so many bytes of them may read another request."""
+        if self.used_bytes < STREAMS_ANSWERS_BYTES_MAX:
+            return own_bytes < STREAM_ANSWERS_BYTES_MAX
+        return own_bytes < STREAM_ANSWERS_BYTES_MIN
+
+
 class ProduceStream:
     """Serves one call.
 
     Args:
+        door: Parses the requests.
+        room: What all streams share.
         requests_max: Requests that may be read and not yet answered; more are not read until then.
         waiting_bytes_max: Bytes of requests that may wait for their topics to be led.
         draining: Set when the gateway shuts down: then nothing more is read, and the call ends as
@@ -117,6 +151,8 @@ class ProduceStream:
         self,
         context: Context,
         acceptor: Acceptor,
+        door: RequestDoor,
+        room: AnswerRoom,
         *,
         requests_max: int,
         waiting_bytes_max: int,
@@ -124,13 +160,16 @@ class ProduceStream:
     ) -> None:
         self._context = context
         self._acceptor = acceptor
+        self._door = door
+        self._room = room
         self._requests_max = requests_max
         self._waiting_bytes_max = waiting_bytes_max
         self._waiting_bytes = 0
         self._draining = draining
         self._lanes: dict[str, _Lane] = {}
-        self._answers: asyncio.Queue[log_pb2.ProduceResponse | None] = asyncio.Queue()
+        self._answers: asyncio.Queue[_Open | None] = asyncio.Queue()
         self._unwritten_count = 0
+        self._unwritten_bytes = 0
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._unanswered_count = 0
@@ -146,11 +185,10 @@ class ProduceStream:
         """
         reader = asyncio.create_task(self._read())
         try:
-            while (response := await self._answers.get()) is not None:
-                await self._context.write(response)
+            while (answered := await self._answers.get()) is not None:
+                await self._context.write(answered.response)
                 self._unwritten_count -= 1
-                if self._unwritten_count < self._requests_max:
-                    self._may_read.set()
+                self._count_bytes(-answered.answer_bytes)
             ended_by_caller = await reader
         finally:
             self._gone = True
@@ -159,6 +197,7 @@ class ProduceStream:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(reader, *tasks, return_exceptions=True)
+            self._count_bytes(-self._unwritten_bytes)
         if not ended_by_caller:
             # Not an error status: with one, a client's gRPC may throw away answers that have come
             # and that its program has not read yet.
@@ -187,28 +226,53 @@ class ProduceStream:
         """Takes requests until the caller has no more of them."""
         while True:
             await self._may_read.wait()
-            request = await self._context.read()
-            if request is grpc.aio.EOF:
+            data = await self._context.read()
+            if data is grpc.aio.EOF:
                 return
-            self._take(request)
-            # They have the request, and the next read may be a while off.
-            request = None
+            await self._take(*await self._parsed(data))
+            # The next read may be a while off.
+            data = None
 
-    def _take(self, request: log_pb2.ProduceRequest) -> None:
+    async def _parsed(self, data: bytes) -> tuple[log_pb2.ProduceRequest, MainstemError | None]:
+        """The request, and why it is refused already if so; then it has no records.
+
+        Raises:
+            InvalidRequestError: It cannot be read.
+        """
+        try:
+            return await self._door.decode(self._door.produce, data), None
+        except RequestTooLargeError as error:
+            return self._door.without_records(data), error
+
+    async def _take(
+        self, request: log_pb2.ProduceRequest, error: MainstemError | None = None
+    ) -> None:
+        """Accepts or refuses a request, or lets it wait for its topic.
+
+        Args:
+            error: Why it is refused already.
+        """
         lane = self._lanes.get(request.topic)
         if lane is None:
+            if len(self._lanes) >= _TOPICS_MAX:
+                raise BackPressureError(
+                    f"batches of {_TOPICS_MAX} topics of this stream are unanswered or held; "
+                    "send to fewer topics at a time",
+                    limit_topics=_TOPICS_MAX,
+                )
             lane = self._lanes[request.topic] = _Lane(request.topic)
         entry = _Open(request.correlation_id, request.resends_rest)
         lane.open.append(entry)
         self._unanswered_count += 1
         self._all_answered.clear()
         self._unwritten_count += 1
-        if self._unwritten_count >= self._requests_max:
-            self._may_read.clear()
-        if lane.task is None and self._accept_led(lane, entry, request):
+        self._count_bytes(entry.answer_bytes)
+        if lane.task is None and await self._accept_led(lane, entry, request, error):
             return
         size_bytes = request.ByteSize()
-        if self._waiting_bytes and self._waiting_bytes + size_bytes > self._waiting_bytes_max:
+        if error is not None:
+            lane.waiting.append((entry, error))
+        elif self._waiting_bytes and self._waiting_bytes + size_bytes > self._waiting_bytes_max:
             error = BackPressureError(
                 f"topic {lane.topic!r} is still being opened, and {self._waiting_bytes} bytes of "
                 f"this stream wait for such topics, of at most {self._waiting_bytes_max}; "
@@ -225,11 +289,35 @@ class ProduceStream:
         if lane.task is None:
             lane.task = asyncio.create_task(self._work(lane))
 
-    def _accept_led(self, lane: _Lane, entry: _Open, request: log_pb2.ProduceRequest) -> bool:
+    def _count_bytes(self, more: int) -> None:
+        """Counts bytes of answers, and lets no more requests in while there are too many."""
+        self._unwritten_bytes += more
+        self._room.used_bytes += more
+        if self._unwritten_count < self._requests_max and self._room.has_room(
+            self._unwritten_bytes
+        ):
+            self._may_read.set()
+        else:
+            self._may_read.clear()
+
+    async def _accept_led(
+        self,
+        lane: _Lane,
+        entry: _Open,
+        request: log_pb2.ProduceRequest,
+        error: MainstemError | None,
+    ) -> bool:
         """Whether the request is done with: accepted or refused. False: its topic is not led."""
         try:
             self._check_order(lane, request)
-            accepted = self._acceptor.accept_led(request)
+            if error is not None:
+                raise error
+            accepted = await self._acceptor.accept_led(request)
+        except asyncio.CancelledError:
+            # The gateway shuts down while the records are looked at: none of them is taken.
+            failure = ShuttingDownError("the gateway is shutting down; send the batch again")
+            self._refuse(lane, entry, failure)
+            raise
         except Exception as failure:
             self._refuse(lane, entry, failure)
             return True
@@ -268,6 +356,13 @@ class ProduceStream:
     def _follow(
         self, lane: _Lane, entry: _Open, request: log_pb2.ProduceRequest, accepted: Accepted
     ) -> None:
+        placed_count = 0 if accepted.placed is None else len(accepted.placed)
+        self._count_answer(
+            entry,
+            _ANSWER_BYTES
+            + _RESULT_BYTES * len(accepted.partitions)
+            + _POSITION_BYTES * placed_count,
+        )
         if request.acks == log_pb2.ACKS_NONE:
             self._answer(
                 lane,
@@ -305,14 +400,20 @@ class ProduceStream:
         """Sends the answer as soon as all earlier requests of the lane have theirs."""
         if self._gone:
             return
-        entry.response = response
-        while lane.open and (first := lane.open[0].response) is not None:
-            lane.open.popleft()
-            self._answers.put_nowait(first)
+        entry.response = response.SerializeToString()
+        self._count_answer(entry, _ANSWER_BYTES + len(entry.response))
+        while lane.open and lane.open[0].response is not None:
+            self._answers.put_nowait(lane.open.popleft())
             self._unanswered_count -= 1
         self._drop_if_idle(lane)
         if self._unanswered_count == 0:
             self._all_answered.set()
+
+    def _count_answer(self, entry: _Open, size_bytes: int) -> None:
+        """What the answer takes is known better now."""
+        if not self._gone:
+            self._count_bytes(size_bytes - entry.answer_bytes)
+            entry.answer_bytes = size_bytes
 
     def _drop_if_idle(self, lane: _Lane) -> None:
         """A stream may name any number of topics, one after the other: it keeps none of them."""

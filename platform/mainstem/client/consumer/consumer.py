@@ -61,6 +61,7 @@ class Consumer:
         self._engine = ConsumerEngine(config)
         self._partitions = self._engine.partitions
         self._reader = self._engine.reader
+        self._subscription: list[str] = []
         # The owner may enter again: callbacks call back into the consumer.
         self._busy = threading.RLock()
 
@@ -285,11 +286,17 @@ class Consumer:
                 patterns[0] if patterns else "",
                 (on_assign, on_revoke, on_lost),
             )
+            self._subscription = names
 
     def unsubscribe(self) -> None:
         """Commits as close() does, gives everything up and leaves the group."""
         with self._alone():
+            self._subscription = []
             self._engine.unsubscribe(self)
+
+    def subscription(self) -> list[str]:
+        """What `subscribe` was given: topics, or one pattern that begins with `^`."""
+        return list(self._subscription)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads exactly these partitions, without a group's coordinator.

@@ -74,7 +74,9 @@ class ConsumerWorker:
         self._on_reset = on_reset
         self._on_round = on_round
         self._subscribed = subscribed
-        self.metadata = MetadataClient(settings.bootstrap_servers, channels, time.monotonic)
+        self.metadata = MetadataClient(
+            settings.bootstrap_servers, channels, time.monotonic, may_create=False
+        )
         self.topics: dict[str, TopicMetadata] = {}
         self._asked_at: dict[str, float] = {}
         self._stale: set[str] = set()

@@ -81,7 +81,9 @@ class Engine:
         )
         self._linger_ns = settings.linger_ms * 1_000_000
         channels = Channels(settings.max_request_size, settings.client_id)
-        self._metadata = MetadataClient(settings.bootstrap_servers, channels, clock)
+        self._metadata = MetadataClient(
+            settings.bootstrap_servers, channels, clock, may_create=True
+        )
         self._fatal: MainstemError | None = None
         self._closing = threading.Event()
         self._close_lock = threading.Lock()

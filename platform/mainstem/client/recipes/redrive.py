@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -10,14 +11,27 @@ from typing import Final
 from mainstem.client.consumer.consumer import Consumer
 from mainstem.client.consumer.records import ConsumerRecord, TopicPartition
 from mainstem.client.producer.producer import Producer
-from mainstem.client.recipes.dead_letters import DEAD_LETTER_FACTS, HEADER_PREFIX
+from mainstem.client.recipes.dead_letters import (
+    DEAD_LETTER_FACTS,
+    HEADER_PREFIX,
+    LEFT_OUT_HEADER,
+    NULL_KEY_HEADER,
+)
 from mainstem.client.results import RecordMetadata
 from mainstem.errors import InvalidRecordError, MainstemError
 
 #: How often a record was put back; it is one of the record's own headers from then on.
 REDRIVE_COUNT_HEADER: Final = "dlt-redrive-count"
 
-_FACT_HEADERS: Final = frozenset(HEADER_PREFIX + name for name in DEAD_LETTER_FACTS)
+_FACT_HEADERS: Final = frozenset(
+    {
+        *(HEADER_PREFIX + name for name in DEAD_LETTER_FACTS),
+        LEFT_OUT_HEADER,
+        NULL_KEY_HEADER,
+    }
+)
+
+_log = logging.getLogger("mainstem.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,8 @@ class DeadLetter:
         exception, reason: Why it failed.
         headers: The record's own, with the redrive count of before.
         redrive_count: How often it was put back before.
+        key: The record's own.
+        left_out: What of the record is not here, for lack of room: `value`, `headers`, `key`.
     """
 
     record: ConsumerRecord
@@ -41,11 +57,18 @@ class DeadLetter:
     reason: str
     headers: tuple[tuple[str, bytes | None], ...]
     redrive_count: int
+    key: bytes | None
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, record: ConsumerRecord) -> DeadLetter:
-        """Only the last of each header counts: a dead letter's dead letter has two sets."""
+        """Only the last of each header counts: a dead letter's dead letter has two sets. What is
+        left out, or not the record's, is said after the set that it belongs to.
+        """
         last = {name: index for index, (name, _) in enumerate(record.headers)}
+        for name in (LEFT_OUT_HEADER, NULL_KEY_HEADER):
+            if last.get(name, -1) < last.get(f"{HEADER_PREFIX}topic", -1):
+                last.pop(name, None)
         facts = {
             name: (record.headers[index][1] or b"").decode(errors="replace")
             for name, index in last.items()
@@ -54,7 +77,7 @@ class DeadLetter:
         own = tuple(
             header
             for index, header in enumerate(record.headers)
-            if header[0] not in _FACT_HEADERS or last[header[0]] != index
+            if header[0] not in _FACT_HEADERS or last.get(header[0]) != index
         )
         return cls(
             record,
@@ -66,6 +89,8 @@ class DeadLetter:
             facts.get("dlt-reason", ""),
             own,
             _number(facts.get(REDRIVE_COUNT_HEADER)) or 0,
+            None if NULL_KEY_HEADER in facts else record.key,
+            tuple(filter(None, facts.get(LEFT_OUT_HEADER, "").split(","))),
         )
 
 
@@ -76,6 +101,10 @@ class Redrive:
     `dlt-redrive-count` is added, the other `dlt-` headers go. Where the topic does not have that
     partition, the key decides. The offsets of a batch are committed when all its records are
     acknowledged: a crash before that puts that batch back once more; none is lost.
+
+    A dead letter that does not have all of its record (see `DeadLetterHandler`) is not put back: it
+    is passed over with a warning, counted in `incomplete_count`, and stays where it is. The record
+    itself is in its topic for as long as that keeps it.
 
     Args:
         consumer: Subscribed to the topic of dead letters, with enable.auto.commit=false.
@@ -108,6 +137,7 @@ class Redrive:
         self._by_key = by_key
         self._now = now
         self._kept_since_ms = kept_since_ms
+        self.incomplete_count = 0
 
     def run_once(
         self,
@@ -140,18 +170,18 @@ class Redrive:
         if len(letters) < len(records):
             self._stop_at_ends(records, ends or {})
         failure: MainstemError | None = None
-        sent: list[tuple[DeadLetter, Future[RecordMetadata]]] = []
+        sent: list[tuple[DeadLetter, Future[RecordMetadata] | None]] = []
         for letter in letters:
             try:
-                sent.append((letter, self._send(letter)))
+                sent.append((letter, None if letter.left_out else self._send(letter)))
             except MainstemError as error:
                 failure = error
                 break
-        ended: list[tuple[DeadLetter, RecordMetadata]] = []
+        ended: list[tuple[DeadLetter, RecordMetadata | None]] = []
         blocked: set[int] = set()
         for letter, future in sent:
             try:
-                metadata = future.result()
+                metadata = None if future is None else future.result()
             except MainstemError as error:
                 failure = failure or error
                 blocked.add(letter.record.partition)
@@ -161,11 +191,16 @@ class Redrive:
         if failure is not None:
             self._go_back(letters, {_place(letter.record) for letter, _ in ended})
         self._commit([letter for letter, _ in ended])
+        put_back = 0
         for letter, metadata in ended:
-            done(letter, metadata)
+            if metadata is None:
+                self._pass_over(letter)
+            else:
+                put_back += 1
+                done(letter, metadata)
         if failure is not None:
             raise failure
-        return len(ended)
+        return put_back
 
     def target(self, letter: DeadLetter) -> tuple[str, int]:
         """The topic and partition that a dead letter goes to; partition -1: the key decides.
@@ -199,6 +234,21 @@ class Redrive:
             partition = -1
         return topic, partition
 
+    def _pass_over(self, letter: DeadLetter) -> None:
+        self.incomplete_count += 1
+        record = letter.record
+        _log.warning(
+            "dead letter %s-%d@%d is not put back: it does not have the %s of its record, which is "
+            "%s-%s@%s",
+            record.topic,
+            record.partition,
+            record.offset,
+            " and ".join(letter.left_out),
+            letter.topic,
+            letter.partition,
+            letter.offset,
+        )
+
     def _send(self, letter: DeadLetter) -> Future[RecordMetadata]:
         topic, partition = self.target(letter)
         count = b"%d" % (letter.redrive_count + 1)
@@ -206,7 +256,7 @@ class Redrive:
         return self._producer.send(
             topic,
             letter.record.value,
-            letter.record.key,
+            letter.key,
             partition,
             self._timestamp(letter),
             [*headers, (REDRIVE_COUNT_HEADER, count)],

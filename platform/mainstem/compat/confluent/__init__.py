@@ -1,0 +1,85 @@
+"""confluent-kafka-python's names: change the import, keep the program.
+
+Call shapes, defaults and callbacks are those of confluent-kafka 2.16. Transactions, share groups,
+access control lists and SASL are refused with a sentence.
+"""
+
+from mainstem.compat.confluent.consumer import Consumer
+from mainstem.compat.confluent.error import KafkaError, KafkaException
+from mainstem.compat.confluent.model import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    IsolationLevel,
+    Message,
+    Node,
+    ThrottleEvent,
+    TopicCollection,
+    TopicPartition,
+    TopicPartitionInfo,
+    libversion,
+    version,
+)
+from mainstem.compat.confluent.producer import Producer
+from mainstem.compat.confluent.serializing import DeserializingConsumer, SerializingProducer
+
+# The names of confluent_kafka.admin may be imported from here too.
+from mainstem.compat.confluent.admin import (  # isort: skip
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    PartitionMetadata,
+    ResourceType,
+    TopicMetadata,
+)
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "AdminClient",
+    "AlterConfigOpType",
+    "ClusterMetadata",
+    "ConfigEntry",
+    "ConfigResource",
+    "Consumer",
+    "ConsumerGroupState",
+    "ConsumerGroupTopicPartitions",
+    "ConsumerGroupType",
+    "DeserializingConsumer",
+    "IsolationLevel",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "NewPartitions",
+    "NewTopic",
+    "Node",
+    "OffsetSpec",
+    "PartitionMetadata",
+    "Producer",
+    "ResourceType",
+    "SerializingProducer",
+    "ThrottleEvent",
+    "TopicCollection",
+    "TopicMetadata",
+    "TopicPartition",
+    "TopicPartitionInfo",
+    "libversion",
+    "version",
+]

@@ -1,0 +1,409 @@
+"""confluent-kafka's Consumer, over `mainstem.client.Consumer`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import TracebackType
+from typing import Any, Final, Self
+
+from mainstem import client
+from mainstem.compat.confluent.configuration import Configuration, in_kafkas_words
+from mainstem.compat.confluent.error import (
+    KafkaException,
+    from_mainstem,
+    kafka_error,
+    refused,
+)
+from mainstem.compat.confluent.metadata import ClusterMetadata, cluster_metadata
+from mainstem.compat.confluent.model import Message, TopicPartition, to_ours, to_theirs
+from mainstem.errors import (
+    ConfigError,
+    ConsumerClosedError,
+    GatewayUnavailableError,
+    MainstemError,
+)
+
+#: Called as `on_assign(consumer, partitions)`.
+OnPartitions = Callable[[Any, list[TopicPartition]], object]
+
+_OWN: Final = ("enable.partition.eof",)
+
+#: How long one wait lasts where ends of partitions or statistics are to be told in between.
+_LOOK_S: Final = 0.1
+
+
+class Consumer:
+    """Reads messages, alone or as a member of a group. Look at `message.error()` first.
+
+    Rebalances are incremental, as with librdkafka's `cooperative-sticky`: callbacks get the
+    partitions that move. Inside them assign() and incremental_assign() may say where to begin, and
+    need not be called.
+
+    Args:
+        config: Settings by librdkafka's names, with `on_commit`, `error_cb`, `stats_cb`, `logger`.
+
+    Raises:
+        ValueError: There is no group.id.
+        KafkaException: Settings are wrong; all of them are told.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        self._configuration = Configuration(config, keywords, own=_OWN)
+        settings = self._configuration.settings
+        if not settings.get("group.id"):
+            raise ValueError("Failed to create consumer: group.id must be set")
+        if self._configuration.on_commit is not None:
+            settings["on_commit"] = self._committed_in_background
+        self._tells_ends = self._configuration.own_bool("enable.partition.eof", False)
+        try:
+            self._servers = client.ConsumerSettings.parse(settings).bootstrap_servers
+            self._consumer = client.Consumer(settings)
+        except ConfigError as error:
+            raise in_kafkas_words(error) from error
+        self._stores_by_itself = not _is_false(settings.get("enable.auto.offset.store"))
+        #: The high watermark at which each partition's end was told last.
+        self._ends_told: dict[TopicPartition, int] = {}
+        self._consumed_count = 0
+
+    # ------------------------------------------------------------------------------- messages
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """The next message or event; None when the time is over.
+
+        Args:
+            timeout: Seconds; None or negative: until there is one.
+
+        Raises:
+            RuntimeError: The consumer is closed.
+        """
+        found = self._gather(1, timeout)
+        return found[0] if found else None
+
+    def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
+        """Up to `num_messages` messages and events; waits for all until the time is over."""
+        if not 0 <= num_messages <= 1_000_000:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        return self._gather(num_messages, timeout)
+
+    def _gather(self, count: int, timeout: float | None) -> list[Message]:
+        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        found: list[Message] = []
+        statistics = self._configuration.statistics
+        while True:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            wait_s = statistics.due_in_s(left_s)
+            if self._tells_ends:
+                wait_s = _LOOK_S if wait_s is None else min(wait_s, _LOOK_S)
+            if count:
+                found += self._read(count - len(found), wait_s)
+            statistics.report("consumer", self._collect)
+            if self._tells_ends and len(found) < count:
+                found += islice(self._ends(), count - len(found))
+            if len(found) >= count or (left_s is not None and left_s <= (wait_s or 0)):
+                return found
+
+    def _read(self, count: int, wait_s: float | None) -> list[Message]:
+        try:
+            if count == 1:
+                record = self._consumer.poll(wait_s)
+                records = [] if record is None else [record]
+            else:
+                records = self._consumer.consume(count, wait_s)
+        except ConsumerClosedError:
+            raise _closed() from None
+        except MainstemError as error:
+            if isinstance(error, GatewayUnavailableError):
+                self._configuration.tell_error(error)
+            partition = error.facts.get("partition")
+            return [
+                Message(
+                    error.facts.get("topic"),
+                    int(partition) if partition is not None else None,
+                    error=from_mainstem(error),
+                )
+            ]
+        self._consumed_count += len(records)
+        return [Message.of_record(record) for record in records]
+
+    def _ends(self) -> Iterator[Message]:
+        """An event for each partition whose end was reached since it was told last."""
+        for tp in self._consumer.position(self._consumer.assignment()):
+            _, high = self._consumer.get_watermark_offsets(tp, cached=True)
+            known = TopicPartition(tp.topic, tp.partition)
+            if 0 <= tp.offset == high and self._ends_told.get(known) != high:
+                self._ends_told[known] = high
+                error = kafka_error("_PARTITION_EOF", "no more messages in this partition now")
+                yield Message(tp.topic, tp.partition, tp.offset, error=error)
+
+    # ----------------------------------------------------------------------------- membership
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        on_assign: OnPartitions | None = None,
+        on_revoke: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Joins the group for these topics; a name that begins with ^ is a regular expression."""
+        if isinstance(topics, str) or not isinstance(topics, Sequence):
+            raise TypeError("expected list of topic unicode strings")
+        for name, callback in (
+            ("on_assign", on_assign),
+            ("on_revoke", on_revoke),
+            ("on_lost", on_lost),
+        ):
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{name} expects a callable")
+        with self._calls():
+            self._consumer.subscribe(
+                _one_subscription(topics),
+                self._wrapped(on_assign),
+                self._wrapped(on_revoke),
+                self._wrapped(on_lost),
+            )
+
+    def unsubscribe(self) -> None:
+        """Leaves the group."""
+        with self._calls():
+            self._consumer.unsubscribe()
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads exactly these partitions; inside on_assign, says where they begin."""
+        with self._calls():
+            self._consumer.assign(to_ours(partitions))
+
+    def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads these partitions too; inside on_assign, says where they begin."""
+        with self._calls():
+            held = self._consumer.assignment()
+            new = to_ours(partitions)
+            self._consumer.assign([*(tp for tp in held if tp not in new), *new])
+
+    def unassign(self) -> None:
+        """Reads nothing; inside on_revoke the partitions are given up without it."""
+        with self._calls():
+            self._consumer.unassign()
+
+    def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads these partitions no more; inside on_revoke they are given up without it."""
+        with self._calls():
+            gone = to_ours(partitions)
+            self._consumer.assign([tp for tp in self._consumer.assignment() if tp not in gone])
+
+    def assignment(self) -> list[TopicPartition]:
+        """What is read now."""
+        with self._calls():
+            return to_theirs(self._consumer.assignment())
+
+    def memberid(self) -> str | None:
+        """The name that this member has in its group; None before it has joined."""
+        with self._calls():
+            return self._consumer.consumer_group_metadata().member_id or None
+
+    def consumer_group_metadata(self) -> client.ConsumerGroupMetadata:
+        """This member's name and epoch."""
+        with self._calls():
+            return self._consumer.consumer_group_metadata()
+
+    # -------------------------------------------------------------------------------- offsets
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: Sequence[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[TopicPartition] | None:
+        """Commits a message, offsets, or everything that was handed out (or stored).
+
+        Returns:
+            What was committed, with asynchronous=False; else None, and on_commit is told.
+
+        Raises:
+            KafkaException: With asynchronous=False: _NO_OFFSET when there was nothing to commit;
+                else what the group's coordinator said.
+        """
+        given = self._given(message, offsets)
+        with self._calls():
+            done = self._consumer.commit(offsets=given, asynchronous=asynchronous)
+        if asynchronous:
+            return None
+        if not done:
+            raise refused("_NO_OFFSET", "Commit failed: no offset stored")
+        return to_theirs(done)
+
+    def store_offsets(
+        self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None
+    ) -> None:
+        """Says what the next commit takes; needs enable.auto.offset.store=False."""
+        given = self._given(message, offsets)
+        if given is None:
+            raise ValueError("expected either message or offsets")
+        if self._stores_by_itself:
+            raise refused(
+                "_INVALID_ARG",
+                "StoreOffsets failed: set enable.auto.offset.store to False, or it is done already",
+            )
+        with self._calls():
+            self._consumer.store_offsets(offsets=given)
+
+    def committed(
+        self, partitions: Sequence[TopicPartition], timeout: float | None = None
+    ) -> list[TopicPartition]:
+        """What the group has committed; OFFSET_INVALID where nothing is."""
+        with self._calls():
+            return to_theirs(self._consumer.committed(to_ours(partitions), _seconds(timeout)))
+
+    def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """The offset after the last message; OFFSET_INVALID where none was handed out."""
+        with self._calls():
+            return to_theirs(self._consumer.position(to_ours(partitions)))
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Goes on at `partition.offset`."""
+        with self._calls():
+            self._consumer.seek(to_ours([partition])[0])
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """Hands out nothing of them until resume()."""
+        with self._calls():
+            self._consumer.pause(to_ours(partitions))
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """Goes on with them."""
+        with self._calls():
+            self._consumer.resume(to_ours(partitions))
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
+    ) -> tuple[int, int]:
+        """The first offset, and the one after the last; OFFSET_INVALID where nothing is cached."""
+        with self._calls():
+            return self._consumer.get_watermark_offsets(
+                to_ours([partition])[0], _seconds(timeout), cached
+            )
+
+    def offsets_for_times(
+        self, partitions: Sequence[TopicPartition], timeout: float | None = None
+    ) -> list[TopicPartition]:
+        """The first offset at or after each `offset`, a time in ms; OFFSET_END where none is."""
+        with self._calls():
+            found = self._consumer.offsets_for_times(to_ours(partitions), _seconds(timeout))
+        return to_theirs(found)
+
+    # ------------------------------------------------------------------------------- the rest
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """Topics, partitions and gateways; with `topic` only that one."""
+        with self._calls():
+            found = self._consumer.list_topics(30.0 if timeout < 0 else timeout)
+        return cluster_metadata(found, self._servers, topic)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Refused: there is no authentication yet."""
+        raise refused(
+            "_NOT_IMPLEMENTED",
+            "there is no authentication yet; keep the gateway in a trusted network",
+        )
+
+    def close(self) -> None:
+        """Commits unless enable.auto.commit is False, leaves the group, ends threads."""
+        with self._calls():
+            self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._consumer.__exit__(kind, error, traceback)
+
+    # --------------------------------------------------------------------------------- inside
+
+    def _given(
+        self, message: Message | None, offsets: Sequence[TopicPartition] | None
+    ) -> list[client.TopicPartition] | None:
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        if offsets is not None:
+            return to_ours(offsets)
+        if message is None:
+            return None
+        if not isinstance(message, Message):
+            raise TypeError(f"expected a Message, not a {type(message).__name__}")
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if message.error() is not None or topic is None or partition is None or offset is None:
+            raise refused("_INVALID_ARG", "the message is an event or an error: it has no offset")
+        return [client.TopicPartition(topic, partition, offset + 1)]
+
+    def _wrapped(self, callback: OnPartitions | None) -> Any:
+        if callback is None:
+            return None
+        return lambda _, partitions: callback(self, to_theirs(partitions))
+
+    def _committed_in_background(
+        self, error: MainstemError | None, partitions: list[client.TopicPartition]
+    ) -> None:
+        on_commit = self._configuration.on_commit
+        assert on_commit is not None
+        on_commit(None if error is None else from_mainstem(error), to_theirs(partitions))
+
+    def _collect(self) -> dict[str, object]:
+        topics: dict[str, dict[str, Any]] = {}
+        for tp in self._consumer.position(self._consumer.assignment()):
+            low, high = self._consumer.get_watermark_offsets(tp, cached=True)
+            topic = topics.setdefault(tp.topic, {"topic": tp.topic, "partitions": {}})
+            lag = high - tp.offset if tp.offset >= 0 and high >= 0 else -1
+            topic["partitions"][str(tp.partition)] = {
+                "partition": tp.partition,
+                "app_offset": tp.offset,
+                "lo_offset": low,
+                "hi_offset": high,
+                "consumer_lag": lag,
+            }
+        return {"rxmsgs": self._consumed_count, "topics": topics}
+
+    @contextlib.contextmanager
+    def _calls(self) -> Iterator[None]:
+        try:
+            yield
+        except ConsumerClosedError:
+            raise _closed() from None
+        except MainstemError as error:
+            raise KafkaException(from_mainstem(error)) from error
+        except RuntimeError as error:
+            if isinstance(error, KafkaException):
+                raise
+            raise refused("_STATE", str(error)) from error
+
+
+def _one_subscription(topics: Sequence[str]) -> list[str] | str:
+    """Names, or one expression for what are names and expressions."""
+    names = list(topics)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("expected list of topic unicode strings")
+    patterns = [name for name in names if name.startswith("^")]
+    if not patterns:
+        return names
+    if len(names) == 1:
+        return names[0]
+    parts = [n[1:] if n in patterns else n.replace(".", r"\.") for n in names]
+    return "^(?:" + "|".join(f"(?:{part})" for part in parts) + ")"
+
+
+def _seconds(timeout: float | None) -> float | None:
+    return None if timeout is None or timeout < 0 else timeout
+
+
+def _is_false(value: object) -> bool:
+    return str(value).strip().lower() in ("false", "0", "f")
+
+
+def _closed() -> RuntimeError:
+    return RuntimeError("Consumer closed")
