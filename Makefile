@@ -14,6 +14,8 @@ STAMP := $(VENV)/.installed
 ROOTS := platform ingest_gateway delta_log consumers jobs
 SOURCES := $(ROOTS) tests $(wildcard benchmarks examples)
 PYTEST := $(BIN)/pytest
+# Old on purpose: newer runtimes of protobuf and gRPC take older code, and none takes newer.
+GENERATOR := grpcio-tools==1.71.2
 # Spark's tests share one session: loadgroup keeps them in one process while the others run beside it.
 PARALLEL := -n $(WORKERS) --dist loadgroup
 
@@ -70,7 +72,11 @@ format: $(STAMP) ## format the code and fix what can be fixed
 	@$(BIN)/ruff format $(SOURCES)
 
 proto: $(STAMP) ## generate the Python code of the wire protocol
-	@$(BIN)/python ingest_gateway/proto/generate.py
+	@rm -rf $(VENV)-proto
+	@$(PYTHON) -m venv $(VENV)-proto
+	@$(VENV)-proto/bin/python -m pip install --quiet $(GENERATOR)
+	@$(VENV)-proto/bin/python ingest_gateway/proto/generate.py
+	@rm -rf $(VENV)-proto
 
 lock: ## write the newest versions that fit into constraints.txt
 	$(need_python)

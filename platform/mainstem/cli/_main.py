@@ -6,6 +6,7 @@ import signal
 import sys
 
 from mainstem.cli._output import OutputError, discard_output, open_standard_streams
+from mainstem.errors import missing_extra
 
 #: What a shell expects of a process that SIGINT ended.
 EXIT_INTERRUPTED = 130
@@ -41,17 +42,20 @@ def _run() -> int | str:
         OutputError: stdout did not take all.
     """
     try:
-        import click
-
-        from mainstem.cli._commands import cli
-        from mainstem.cli._errors import show_usage_error
+        return _run_command()
     except ModuleNotFoundError as error:
-        if error.name and error.name.startswith("mainstem"):
+        missing = missing_extra(error)
+        if missing is None:
             raise
-        return (
-            f"the command line needs the package {error.name}, which the client alone does not "
-            "install: pip install 'mainstem[gateway]'"
-        )
+        return f"error: {missing}"
+
+
+def _run_command() -> int | str:
+    import click
+
+    from mainstem.cli._commands import cli
+    from mainstem.cli._errors import show_usage_error
+
     try:
         found = cli.main(prog_name="mainstem", standalone_mode=False)
     except click.ClickException as error:

@@ -43,6 +43,7 @@ from mainstem.errors._errors import (
     UnsupportedTableError,
     error_classes,
 )
+from mainstem.errors._extras import missing_extra
 
 __all__ = [
     "BackPressureError",
@@ -86,4 +87,5 @@ __all__ = [
     "UnknownTopicError",
     "UnsupportedTableError",
     "error_classes",
+    "missing_extra",
 ]

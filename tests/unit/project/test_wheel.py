@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import subprocess
 import sys
 import zipfile
+from email import message_from_bytes
 from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
@@ -39,27 +41,30 @@ def run(*command: str | Path, cwd: Path) -> str:
     return answer.stdout
 
 
-def base_distributions() -> dict[str, Distribution]:
-    """The distributions that `pip install mainstem` brings, without mainstem itself."""
+def distributions(wheel: Path, extra: str = "") -> dict[str, Distribution]:
+    """What `pip install mainstem[extra]` brings, without mainstem itself."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = message_from_bytes(archive.read(name))
     found: dict[str, Distribution] = {}
-    waiting = ["mainstem"]
+    waiting: list[tuple[str, frozenset[str]]] = [
+        (line, frozenset({extra})) for line in metadata.get_all("Requires-Dist", [])
+    ]
     while waiting:
-        name = waiting.pop()
-        distribution = importlib.metadata.distribution(name)
-        for requirement in distribution.requires or ():
-            needed, _, marker = requirement.partition(";")
-            # Base dependencies have no extra; other markers name systems and versions.
-            match = re.match(r"[A-Za-z0-9._-]+", needed.strip())
-            assert match is not None, requirement
-            key = re.sub(r"[-_.]+", "-", match[0]).lower()
-            if "extra" in marker or key in found:
-                continue
-            try:
-                found[key] = importlib.metadata.distribution(key)
-            except importlib.metadata.PackageNotFoundError:
-                assert marker, f"{key} is not installed"
-                continue
-            waiting.append(key)
+        line, extras = waiting.pop()
+        needed = Requirement(line)
+        if needed.marker and not any(needed.marker.evaluate({"extra": one}) for one in extras):
+            continue
+        wanted = frozenset(needed.extras or {""})
+        if needed.name == "mainstem":
+            lines = metadata.get_all("Requires-Dist", [])
+            waiting += [(line, wanted) for line in lines if "extra ==" in line]
+            continue
+        key = canonicalize_name(needed.name)
+        if key in found:
+            continue
+        found[key] = importlib.metadata.distribution(key)
+        waiting += [(line, wanted) for line in found[key].requires or ()]
     return found
 
 
@@ -72,19 +77,17 @@ def wheel(repo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a new environment that holds the wheel and its base dependencies only.
+def make_environment(wheel: Path, home: Path, extra: str = "") -> Path:
+    """The interpreter of a new environment that holds the wheel and its dependencies only.
 
     The dependencies are links to the files of this environment, one distribution at a time: as good
     as installed, without the network, and nothing of the editable install comes along.
     """
-    home = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
     python = home / "bin" / "python"
     code = "import sysconfig; print(sysconfig.get_path('platlib'))"
     site = Path(run(python, "-c", code, cwd=home).strip())
-    for distribution in base_distributions().values():
+    for distribution in distributions(wheel, extra).values():
         tops = {Path(str(f)).parts[0] for f in distribution.files or ()} - {"..", "__pycache__"}
         for top in tops:
             link = site / top
@@ -93,6 +96,12 @@ def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python))
     run(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=home)
     return python
+
+
+@pytest.fixture(scope="module")
+def empty_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the base dependencies."""
+    return make_environment(wheel, tmp_path_factory.mktemp("environment"))
 
 
 def test_the_wheel_holds_every_file_of_the_tree_and_nothing_else(
@@ -105,6 +114,9 @@ def test_the_wheel_holds_every_file_of_the_tree_and_nothing_else(
         for file in (repo_root / root / package).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
+    tree |= {f"mainstem/conf/{file.name}" for file in (repo_root / "conf").iterdir()}
+    protos = repo_root / "ingest_gateway" / "proto"
+    tree |= {f"mainstem/proto/{file.relative_to(protos)}" for file in protos.rglob("*.proto")}
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert shipped == tree
@@ -141,9 +153,9 @@ def test_the_empty_environment_has_none_of_the_extras(
 
 
 def test_the_client_is_imported_while_everything_outside_the_base_dependencies_is_refused(
-    repo_root: Path, tmp_path: Path
+    wheel: Path, repo_root: Path, tmp_path: Path
 ) -> None:
-    base = {d.metadata["Name"] for d in base_distributions().values()} | {"mainstem"}
+    base = {d.metadata["Name"] for d in distributions(wheel).values()} | {"mainstem"}
     blocked = {
         module
         for module, owners in importlib.metadata.packages_distributions().items()
@@ -152,3 +164,66 @@ def test_the_client_is_imported_while_everything_outside_the_base_dependencies_i
     assert {"deltalake", "pyspark", "click", "rich", "structlog"} <= blocked
     code = IMPORT_CLIENT.format(roots=[str(repo_root / root) for root in ROOTS], blocked=blocked)
     run(sys.executable, "-c", code, cwd=tmp_path)
+
+
+#: For each extra: modules that it alone makes work, and a command that needs another one.
+EXTRAS = {
+    "gateway": (
+        "mainstem.ingest_gateway.server mainstem.cli._topic mainstem.cli._gateway",
+        ("sql", "SELECT 1"),
+        "pip install 'mainstem[spark]'",
+    ),
+    "spark": (
+        "mainstem.jobs mainstem.jobs.scheduler_process pyspark_mainstem mainstem.cli._job",
+        ("gateway", "run"),
+        "pip install 'mainstem[gateway]'",
+    ),
+    "demo": ("mainstem.jobs mainstem.cli._demo mainstem.ingest_gateway.server", (), ""),
+}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_each_extra_works_alone_and_a_command_names_the_one_that_it_lacks(
+    extra: str, wheel: Path, tmp_path: Path
+) -> None:
+    modules, command, sentence = EXTRAS[extra]
+    python = make_environment(wheel, tmp_path, extra)
+    run(python, "-c", f"import {', '.join(modules.split())}", cwd=tmp_path)
+    assert "mainstem" in run(python, "-m", "mainstem.cli", "--help", cwd=tmp_path)
+    (tmp_path / "warehouse").mkdir()
+    if command:
+        answer = subprocess.run(
+            [python, "-m", "mainstem.cli", *command],
+            cwd=tmp_path,
+            env={k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "MAINSTEM"))},
+            capture_output=True,
+            text=True,
+        )
+        assert answer.returncode == 1
+        assert answer.stdout == ""
+        assert answer.stderr.startswith("error: this needs the package ")
+        assert answer.stderr.count("\n") == 1
+        assert sentence in answer.stderr
+
+
+def test_without_any_extra_a_command_and_an_import_say_which_one_is_missing(
+    empty_environment: Path, tmp_path: Path
+) -> None:
+    code = """
+try:
+    import mainstem.jobs
+except ModuleNotFoundError as error:
+    print(error)
+from mainstem.cli import main
+main()
+"""
+    answer = subprocess.run(
+        [empty_environment, "-c", code],
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PYTHON")},
+        capture_output=True,
+        text=True,
+    )
+    assert "mainstem.jobs: this needs the package" in answer.stdout
+    assert answer.stderr.startswith("error: this needs the package click")
+    assert answer.returncode == 1

@@ -1,8 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -23,7 +22,7 @@ class CreateTopicRequest(_message.Message):
     partition_count: int
     config: _containers.ScalarMap[str, str]
     validate_only: bool
-    def __init__(self, topic: _Optional[str] = ..., partition_count: _Optional[int] = ..., config: _Optional[_Mapping[str, str]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition_count: _Optional[int] = ..., config: _Optional[_Mapping[str, str]] = ..., validate_only: bool = ...) -> None: ...
 
 class CreateTopicResponse(_message.Message):
     __slots__ = ("topic_id", "partition_count")
@@ -121,7 +120,7 @@ class ConfigEntry(_message.Message):
     is_default: bool
     unit: str
     doc: str
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., is_default: _Optional[bool] = ..., unit: _Optional[str] = ..., doc: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., is_default: bool = ..., unit: _Optional[str] = ..., doc: _Optional[str] = ...) -> None: ...
 
 class AlterTopicConfigRequest(_message.Message):
     __slots__ = ("topic", "set", "reset", "validate_only")
@@ -140,7 +139,7 @@ class AlterTopicConfigRequest(_message.Message):
     set: _containers.ScalarMap[str, str]
     reset: _containers.RepeatedScalarFieldContainer[str]
     validate_only: bool
-    def __init__(self, topic: _Optional[str] = ..., set: _Optional[_Mapping[str, str]] = ..., reset: _Optional[_Iterable[str]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., set: _Optional[_Mapping[str, str]] = ..., reset: _Optional[_Iterable[str]] = ..., validate_only: bool = ...) -> None: ...
 
 class AlterTopicConfigResponse(_message.Message):
     __slots__ = ("table_version",)
@@ -170,7 +169,7 @@ class TrimPrefixRequest(_message.Message):
     topic: str
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionTrim]
     validate_only: bool
-    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionTrim, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionTrim, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class PartitionTrim(_message.Message):
     __slots__ = ("partition", "offset")

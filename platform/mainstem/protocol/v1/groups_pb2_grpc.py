@@ -5,7 +5,7 @@ import warnings
 
 from mainstem.protocol.v1 import groups_pb2 as mainstem_dot_v1_dot_groups__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.71.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in mainstem/v1/groups_pb2_grpc.py depends on'
+        + f' but the generated code in mainstem/v1/groups_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class GroupsStub:
+class GroupsStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -71,7 +71,7 @@ class GroupsStub:
                 _registered_method=True)
 
 
-class GroupsServicer:
+class GroupsServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Heartbeat(self, request, context):
@@ -166,7 +166,7 @@ def add_GroupsServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Groups:
+class Groups(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
