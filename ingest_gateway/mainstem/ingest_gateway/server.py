@@ -343,8 +343,11 @@ class Gateway:
             for descriptor in service.DESCRIPTOR.services_by_name.values():
                 # In place of the generated handlers, which would parse requests of any size, and
                 # on the loop.
-                self._server.add_registered_method_handlers(
-                    descriptor.full_name, self._door.handlers(descriptor, servicer)
+                name, handlers = descriptor.full_name, self._door.handlers(descriptor, servicer)
+                self._server.add_registered_method_handlers(name, handlers)
+                # An old grpcio knows no registered handlers: it does nothing there.
+                self._server.add_generic_rpc_handlers(
+                    (grpc.method_handlers_generic_handler(name, handlers),)
                 )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (
