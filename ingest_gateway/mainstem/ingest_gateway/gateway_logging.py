@@ -16,6 +16,9 @@ from mainstem.config import GatewayConfig
 
 _FRAMES: Final = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
+#: Libraries whose lines below a warning say nothing of us: each call of gRPC, of a JVM.
+_NOISY: Final = ("grpc", "asyncio", "py4j", "pyspark", "urllib3")
+
 
 def configure_logging(config: GatewayConfig) -> None:
     """structlog to stderr, for people or as JSON; the standard library's loggers too.
@@ -24,6 +27,7 @@ def configure_logging(config: GatewayConfig) -> None:
     """
     level = getattr(logging, config.text("log.level").upper())
     shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.ExtraAdder(),
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -50,5 +54,7 @@ def configure_logging(config: GatewayConfig) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+    for library in _NOISY:
+        logging.getLogger(library).setLevel(max(level, logging.WARNING))
     for warning in config.warnings:
         structlog.get_logger().warning(warning)

@@ -71,6 +71,7 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: The part of `shutdown.grace.ms` that is kept for writing the last answers, and its upper bound.
 _ANSWERS_SHARE = 0.2
 _ANSWERS_S_MAX = 2.0
+_TELL_BEFORE_S = 0.1
 
 #: Connections stay open for so long after the gateway has ended a stream. A caller that still sends
 #: when its connection closes gets an error for that, and throws away the answers that it has not
@@ -285,11 +286,16 @@ class Gateway:
         self._draining.set()
         self._fetches.wake_all()
         answers_s = min(grace_s * _ANSWERS_SHARE, _ANSWERS_S_MAX)
+        # A moment before what is left is given up, and nobody can tell any more what it was.
+        telling = asyncio.get_running_loop().call_later(
+            max(grace_s - answers_s - _TELL_BEFORE_S, 0.0), self._tell_uncommitted
+        )
         clean = all(
             await asyncio.gather(
                 self._close_topics(grace_s - answers_s), self._groups.close(grace_s - answers_s)
             )
         )
+        telling.cancel()
         ends_at = min(ends_at, time.monotonic() + _ANSWERS_S_MAX)
 
         def left_s() -> float:
@@ -310,6 +316,20 @@ class Gateway:
         returns: bool = False,
     ) -> None:
         self._background.append(SupervisedTask(name, work, self._metrics, returns=returns))
+
+    def _tell_uncommitted(self) -> None:
+        """Says what keeps the drain from ending."""
+        for appender in self._topics.leaders():
+            if appender.queued_bytes:
+                trouble = appender.trouble
+                log.error(
+                    "accepted records are not committed yet, and the drain ends",
+                    topic=appender.topic,
+                    queued_bytes=appender.queued_bytes,
+                    oldest_s=round(appender.oldest_waiting_s, 1),
+                    error="the store does not answer" if trouble is None else trouble.message,
+                    errno=None if trouble is None else trouble.facts.get("errno"),
+                )
 
     async def _close_topics(self, timeout_s: float) -> bool:
         """Whether all of them are closed, and no checkpoint is being written, in that time."""

@@ -69,7 +69,7 @@ SCHEDULER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
         ConfigKey(
             "shutdown.grace.ms",
             "int",
-            30_000,
+            20_000,
             "On SIGTERM, how long running jobs may take to end; then they are abandoned, which "
             "loses their work and nothing else.",
             unit="ms",

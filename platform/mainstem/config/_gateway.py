@@ -408,8 +408,9 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
         ConfigKey(
             "shutdown.grace.ms",
             "int",
-            30_000,
-            "On SIGTERM, how long accepted batches may take to be committed and answered.",
+            25_000,
+            "On SIGTERM, how long accepted batches may take to be committed and answered. Less than"
+            " what kills the process afterwards waits: Kubernetes does after 30 s.",
             unit="ms",
             minimum=0,
         ),

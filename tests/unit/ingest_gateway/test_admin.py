@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pyarrow.parquet as pq
 import pytest
+import structlog
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.ingest_gateway.harness import (
     Client,
@@ -27,6 +28,7 @@ from tests.unit.ingest_gateway.harness import (
 from tests.unit.ingest_gateway.payloads import values_request
 from tests.unit.jobs.topic_tables import appends
 
+from mainstem.client import AdminClient
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.delta_log.topics import topics as topics_module
 from mainstem.ingest_gateway.topics import followed_topics
@@ -588,5 +590,28 @@ def test_the_cluster_tells_its_warehouse_and_its_gateway(tmp_path: Path) -> None
             assert found.version
             (one,) = found.gateways
             assert (one.gateway_id, one.address, one.topics_led) == ("g1", gateway.address, 1)
+
+    run(test())
+
+
+def test_the_log_says_who_created_changed_and_deleted_a_topic(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, _):
+
+            def work() -> None:
+                servers = {"bootstrap.servers": gateway.address, "client.id": "ops of-anna"}
+                with AdminClient(servers) as admin:
+                    admin.create_topic("t", 1)
+                    admin.alter_config("t", {"retention.ms": "60000"})
+                    admin.delete_topic("t")
+
+            with structlog.testing.capture_logs() as lines:
+                await asyncio.to_thread(work)
+        told = {line["event"]: line for line in lines if "peer" in line}
+        assert set(told) == {"topic created", "settings changed", "topic deleted"}
+        for line in told.values():
+            assert line["topic"] == "t"
+            assert line["client_id"] == "ops of-anna"
+            assert "127.0.0.1" in line["peer"]
 
     run(test())

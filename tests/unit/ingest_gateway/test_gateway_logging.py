@@ -52,3 +52,17 @@ def test_a_traceback_shows_where_and_what_but_no_record_and_no_secret(
     assert SECRET not in said
     if log_format == "json":
         assert json.loads(said)["exception"][0]["exc_type"] == "ValueError"
+
+
+def test_facts_of_a_library_are_fields_and_its_noise_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logging(load_gateway_config(None, {}, {"log.format": "json", "log.level": "debug"}))
+    logging.getLogger("mainstem.delta_log").warning("no", extra={"topic": "t", "errno": "ENOSPC"})
+    for library in ("grpc._cython.cygrpc", "asyncio", "py4j.clientserver"):
+        logging.getLogger(library).debug("noise")
+        logging.getLogger(library).info("noise")
+    structlog.get_logger().debug("ours")
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (first["event"], first["topic"], first["errno"]) == ("no", "t", "ENOSPC")
+    assert second["event"] == "ours"

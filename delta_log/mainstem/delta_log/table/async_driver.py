@@ -168,15 +168,21 @@ class AsyncCommits:
                     self._metrics.table_commit("conflict")
             case OutcomeUnknown():
                 self._metrics.table_commit("unknown")
+                topic = self._opened.topic
                 log.warning(
-                    "topic %s: unknown whether version %d is ours", self._opened.topic, told.version
+                    "topic %s: unknown whether version %d is ours",
+                    topic,
+                    told.version,
+                    extra={"topic": topic, "table_version": told.version},
                 )
             case StoreFailed():
                 self._note_failure(told.error)
 
     def _note_failure(self, error: StoreUnavailableError) -> None:
         self.trouble = error
-        log.warning("topic %s: %s; trying again", self._opened.topic, error)
+        topic = self._opened.topic
+        facts = {"topic": topic, "errno": error.facts.get("errno"), "path": error.facts.get("path")}
+        log.warning("topic %s: %s; trying again", topic, error, extra=facts)
 
     async def _in_pool(self, call: Callable[..., T], *arguments: object) -> T:
         await self._calls.acquire()

@@ -14,6 +14,7 @@ from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import InternalError, MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.leases import Leases
+from mainstem.ingest_gateway.services.caller import caller
 from mainstem.ingest_gateway.topics import GatewayTopics, TopicChanges, trim_prefix
 from mainstem.protocol import error_to_status
 from mainstem.protocol.v1 import admin_pb2
@@ -59,7 +60,12 @@ class AdminService:
                 validate_only=request.validate_only,
             )
             if not request.validate_only:
-                log.info("topic created", topic=request.topic, topic_id=metadata.id)
+                log.info(
+                    "topic created",
+                    topic=request.topic,
+                    topic_id=metadata.id,
+                    **caller(context),
+                )
             return admin_pb2.CreateTopicResponse(
                 topic_id="" if request.validate_only else metadata.id,
                 partition_count=int(metadata.configuration["mainstem.partitions"]),
@@ -73,6 +79,7 @@ class AdminService:
         async def call() -> admin_pb2.DeleteTopicResponse:
             check_topic_name(request.topic)
             topic_id = await self._changes.delete(request.topic)
+            log.info("topic deleted", topic=request.topic, topic_id=topic_id, **caller(context))
             return admin_pb2.DeleteTopicResponse(topic_id=topic_id)
 
         return await _answer(context, call)
@@ -118,6 +125,14 @@ class AdminService:
                 partial(altered_config, set_to=dict(request.set), reset=list(request.reset)),
                 validate_only=request.validate_only,
             )
+            if not request.validate_only:
+                log.info(
+                    "settings changed",
+                    topic=request.topic,
+                    set=dict(request.set),
+                    reset=list(request.reset),
+                    **caller(context),
+                )
             return admin_pb2.AlterTopicConfigResponse(table_version=version)
 
         return await _answer(context, call)
@@ -133,6 +148,12 @@ class AdminService:
                 partial(added_partitions, partition_count=request.partition_count),
                 validate_only=False,
             )
+            log.info(
+                "partitions added",
+                topic=request.topic,
+                partition_count=request.partition_count,
+                **caller(context),
+            )
             return admin_pb2.AddPartitionsResponse(table_version=version)
 
         return await _answer(context, call)
@@ -142,7 +163,10 @@ class AdminService:
     ) -> admin_pb2.TrimPrefixResponse:
         async def call() -> admin_pb2.TrimPrefixResponse:
             check_topic_name(request.topic)
-            return await trim_prefix(self._topics, self._changes, request)
+            response = await trim_prefix(self._topics, self._changes, request)
+            if not request.validate_only:
+                log.info("topic trimmed", topic=request.topic, **caller(context))
+            return response
 
         return await _answer(context, call)
 

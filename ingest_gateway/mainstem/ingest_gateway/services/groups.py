@@ -22,6 +22,7 @@ from mainstem.errors import (
     UnknownTopicError,
 )
 from mainstem.ingest_gateway.groups import GroupCoordination, Running
+from mainstem.ingest_gateway.services.caller import caller
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import groups_pb2
@@ -294,7 +295,12 @@ class GroupService:
             running.rows.pop(group, None)
             rows = [Row(group, key, None) for key in running.table.offsets(group)]
             await running.table.write([*rows, Row(group, None, None)])
-            log.info("group deleted", group=group, offset_count=count + len(rows))
+            log.info(
+                "group deleted",
+                group=group,
+                offset_count=count + len(rows),
+                **caller(context),
+            )
             return groups_pb2.DeleteGroupResponse()
 
         return await _answer(context, call)

@@ -84,7 +84,6 @@ class TopicChanges:
             await self._topics.close(held, 0.0)
             self._topics.forget(topic, topic_id)
         await self._fill_reserve()
-        log.info("topic deleted", topic=topic, topic_id=topic_id)
         return topic_id
 
     async def change(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import structlog
-
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.format import Action
 from mainstem.delta_log.store import wall_clock_ms
@@ -14,8 +12,6 @@ from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.topics.changes import TopicChanges
 from mainstem.ingest_gateway.topics.gateway_topics import GatewayTopics
 from mainstem.protocol.v1 import admin_pb2
-
-log = structlog.get_logger()
 
 
 async def trim_prefix(
@@ -36,7 +32,6 @@ async def trim_prefix(
     # A commit removes so many files; each round moves the start over some more.
     while trim.moved:
         version = await changes.commit(topic, "TRIM PREFIX", trim.step, frees_space=True)
-    log.info("topic trimmed", topic=topic, table_version=version)
     return trim.response(version)
 
 
