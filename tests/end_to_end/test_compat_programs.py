@@ -75,3 +75,14 @@ def test_confluents_administration_makes_changes_and_describes_a_topic(
         "retention.ms is 3600000",
         "made-by-admin has 4 partitions",
     ]
+
+
+def test_aiokafkas_producer_and_consumer_move_each_record_once(
+    gateway: GatewayProcess, topic: str, repo_root: Path
+) -> None:
+    told = run(repo_root, "from_aiokafka/producer.py", gateway.address, topic, "200")
+    assert told[0].startswith(f"{topic} [")
+    assert told[1:] == ["200 records", "10 more in partition 2"]
+    program = "from_aiokafka/consumer.py"
+    read = run(repo_root, program, gateway.address, topic, topic, "210")
+    assert sorted(read) == sorted([*(f"{n} {n}" for n in range(200)), *["batch -1"] * 10])
