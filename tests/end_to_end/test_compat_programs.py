@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,3 +87,21 @@ def test_aiokafkas_producer_and_consumer_move_each_record_once(
     program = "from_aiokafka/consumer.py"
     read = run(repo_root, program, gateway.address, topic, topic, "210")
     assert sorted(read) == sorted([*(f"{n} {n}" for n in range(200)), *["batch -1"] * 10])
+
+
+def test_the_programs_of_the_guide_run_as_they_are_written(
+    gateway: GatewayProcess, repo_root: Path, tmp_path: Path
+) -> None:
+    with AdminClient({"bootstrap.servers": gateway.address}) as admin:
+        admin.create_topic("orders", 3)
+    guide = (repo_root / "docs/guides/coming-from-kafka.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert len(programs) == 3
+    for number, program in enumerate(programs):
+        path = tmp_path / f"{number}.py"
+        path.write_text(program.replace("127.0.0.1:9490", gateway.address))
+        answer = subprocess.run(
+            [sys.executable, str(path)], capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        assert len(answer.stdout.splitlines()) == 10

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self, cast
 
 import pyarrow as pa
 
@@ -123,7 +123,7 @@ class AIOKafkaProducer:
         self._settings["delivery.timeout.ms"] = self._settings.pop("request.timeout.ms")
         partitioner = self._settings.get("partitioner")
         if callable(partitioner):
-            self._settings["partitioner"] = _two_arguments(partitioner)
+            self._settings["partitioner"] = _two_arguments(cast(Any, partitioner))
         try:
             client.ProducerSettings.parse(self._settings)
         except ConfigError as error:
