@@ -160,6 +160,12 @@ class InvalidConfigurationError(BrokerResponseError):
     errno = 40
 
 
+class InvalidRequestError(BrokerResponseError):
+    """A request that the gateway refuses to read."""
+
+    errno = 42
+
+
 class PolicyViolationError(BrokerResponseError):
     """A topic's policy forbids it."""
 
@@ -225,6 +231,7 @@ CLASSES: Final[dict[str, type[Exception]]] = {
     "INVALID_TOPIC": InvalidTopicError,
     "INVALID_CONFIG": InvalidConfigurationError,
     "INVALID_RECORD": CorruptRecordException,
+    "INVALID_REQUEST": InvalidRequestError,
     "RECORD_TOO_LARGE": MessageSizeTooLargeError,
     "REQUEST_TOO_LARGE": MessageSizeTooLargeError,
     "NOT_LEADER": NotLeaderForPartitionError,
