@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import click
 from rich.text import Text
@@ -148,7 +149,7 @@ def show(settings: Settings, scope: str) -> None:
             for name, setting in settings.gateway_config().settings.items()
         ]
     else:
-        rows = _client_rows(settings, scope)
+        rows = _client_rows(settings, "producer" if scope == "producer" else "consumer")
     if settings.format != "json":
         rows = [(name, _shown(value), unit, origin) for name, value, unit, origin in rows]
     print_rows(settings, ["setting", "value", "unit", "origin"], list(rows))
@@ -173,27 +174,31 @@ def bounds(key: ConfigKey) -> str:
     return f"at least {low}" if low else f"at most {high}"
 
 
-def _client_rows(settings: Settings, scope: str) -> list[tuple[str, object, str, str]]:
+def _client_rows(
+    settings: Settings, scope: Literal["producer", "consumer"]
+) -> list[tuple[str, object, str, str]]:
     from mainstem.client import ConsumerSettings, ProducerSettings
-    from mainstem.config import parse_value
+    from mainstem.client.settings import read_settings
 
-    given = dict(settings.flags)
-    servers = settings.bootstrap_servers or DEFAULT_SERVERS
-    origin = "flag" if given_on_the_command_line("bootstrap_servers") else "default"
-    if origin == "default" and settings.bootstrap_servers:
-        origin = "MAINSTEM_BOOTSTRAP_SERVERS or profile"
+    given: dict[str, object] = {
+        "bootstrap.servers": settings.bootstrap_servers or DEFAULT_SERVERS,
+        **settings.flags,
+    }
     parse = ProducerSettings.parse if scope == "producer" else ConsumerSettings.parse
-    parse({"bootstrap.servers": servers, **given})
-    origins = {"bootstrap.servers": origin, **dict.fromkeys(given, "flag")}
-    given = {"bootstrap.servers": servers, **given}
-    return [
-        (
-            name,
-            parse_value(key, given[name]) if name in given else key.default,
-            key.unit,
-            origins.get(name, "default"),
+    parse(given)
+    keys = config_scopes()[scope].keys
+    reading = read_settings(scope, keys, given)
+    origins = dict.fromkeys(reading.named, "flag")
+    if "bootstrap.servers" not in settings.flags and not given_on_the_command_line(
+        "bootstrap_servers"
+    ):
+        known = settings.bootstrap_servers
+        origins["bootstrap.servers"] = (
+            "MAINSTEM_BOOTSTRAP_SERVERS or profile" if known else "default"
         )
-        for name, key in config_scopes()[scope].keys.items()
+    return [
+        (name, reading.values[name], key.unit, origins.get(name, "default"))
+        for name, key in keys.items()
     ]
 
 

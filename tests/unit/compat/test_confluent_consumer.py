@@ -288,6 +288,23 @@ def test_statistics_tell_positions_and_lag(log: FakeLogGateway, make: MakeConsum
     assert (partition["app_offset"], partition["hi_offset"], partition["consumer_lag"]) == (1, 3, 2)
 
 
+def test_error_cb_is_told_while_no_gateway_can_be_reached(
+    log: FakeLogGateway, make: MakeConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainstem.compat.confluent.consumer._QUIET_S", 0.05)
+    told: list[KafkaError] = []
+    consumer = make(error_cb=told.append)
+    consumer.assign([ONE])
+    until(lambda: consumer.position([ONE])[0].offset == 0, consumer)
+    assert told == []
+    log.stop()
+    until(lambda: told, consumer)
+    log.start()
+    assert told[0] == KafkaError._ALL_BROKERS_DOWN
+    log.append("one", 0, [b"a"])
+    assert read(consumer, 1)[0].value() == b"a"
+
+
 def test_the_metadata_of_a_topic(log: FakeLogGateway, make: MakeConsumer) -> None:
     found = make().list_topics("t", timeout=DEADLINE_S)
     assert found.topics["t"].partitions.keys() == {0, 1, 2}
@@ -310,6 +327,9 @@ def test_arguments_of_a_wrong_type_are_type_errors(make: MakeConsumer) -> None:
         consumer.subscribe(["one"], on_assign=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         consumer.assign(["one"])  # type: ignore[list-item]
+    with pytest.raises(KafkaException) as caught:
+        consumer.assign([TopicPartition("one")])
+    assert caught.value.args[0] == KafkaError._INVALID_ARG
     with pytest.raises(ValueError, match="num_messages"):
         consumer.consume(1_000_001)
     assert consumer.consume(0, 0) == []

@@ -34,6 +34,12 @@ _OWN: Final = ("enable.partition.eof",)
 #: How long one wait lasts where ends of partitions or statistics are to be told in between.
 _LOOK_S: Final = 0.1
 
+#: Without a message for so long, error_cb is told if no gateway can be reached.
+_QUIET_S: Final = 5.0
+
+#: How long a gateway may take to show that it is there.
+_PROBE_S: Final = 1.0
+
 
 class Consumer:
     """Reads messages, alone or as a member of a group. Look at `message.error()` first.
@@ -67,6 +73,7 @@ class Consumer:
         #: The high watermark at which each partition's end was told last.
         self._ends_told: dict[TopicPartition, int] = {}
         self._consumed_count = 0
+        self._heard_at = time.monotonic()
 
     # ------------------------------------------------------------------------------- messages
 
@@ -97,8 +104,11 @@ class Consumer:
             wait_s = statistics.due_in_s(left_s)
             if self._tells_ends:
                 wait_s = _LOOK_S if wait_s is None else min(wait_s, _LOOK_S)
+            if self._configuration.error_cb is not None:
+                wait_s = _QUIET_S if wait_s is None else min(wait_s, _QUIET_S)
             if count:
                 found += self._read(count - len(found), wait_s)
+            self._tell_if_nobody_is_there(quiet=not found)
             statistics.report("consumer", self._collect)
             if self._tells_ends and len(found) < count:
                 found += islice(self._ends(), count - len(found))
@@ -127,6 +137,20 @@ class Consumer:
             ]
         self._consumed_count += len(records)
         return [Message.of_record(record) for record in records]
+
+    def _tell_if_nobody_is_there(self, *, quiet: bool) -> None:
+        """Calls error_cb when nothing has come for a while and no gateway can be reached."""
+        now = time.monotonic()
+        if not quiet:
+            self._heard_at = now
+        elif self._configuration.error_cb is not None and now - self._heard_at >= _QUIET_S:
+            try:
+                self._consumer.list_topics(_PROBE_S)
+            except GatewayUnavailableError as error:
+                self._configuration.tell_error(error)
+            except MainstemError:
+                pass  # one is there, and says something
+            self._heard_at = time.monotonic()
 
     def _ends(self) -> Iterator[Message]:
         """An event for each partition whose end was reached since it was told last."""

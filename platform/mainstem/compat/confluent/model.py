@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mainstem import client
 from mainstem.client import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
-from mainstem.compat.confluent.error import KafkaError
+from mainstem.compat.confluent.error import KafkaError, refused
 
 __all__ = ["OFFSET_BEGINNING", "OFFSET_END", "OFFSET_INVALID", "OFFSET_STORED"]
 
@@ -88,14 +88,15 @@ def to_ours(partitions: Iterable[TopicPartition]) -> list[client.TopicPartition]
 
     Raises:
         TypeError: One is something else.
+        KafkaException: One has no partition.
     """
     found = []
     for tp in partitions:
         if not isinstance(tp, TopicPartition):
             raise TypeError(f"{tp!r} is not a TopicPartition")
-        found.append(
-            client.TopicPartition(tp.topic, max(0, tp.partition), tp.offset, tp.metadata or "")
-        )
+        if tp.partition < 0:
+            raise refused("_INVALID_ARG", f"{tp!r} has no partition; give its number, from 0")
+        found.append(client.TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata or ""))
     return found
 
 
