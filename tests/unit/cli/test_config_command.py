@@ -82,7 +82,8 @@ def test_config_show_tells_for_each_value_where_it_came_from(tmp_path: Path) -> 
 def test_config_show_names_kafkas_other_names_and_values_as_they_are_used() -> None:
     flags = ("-X", "queue.buffering.max.ms=0.5", "-X", "message.timeout.ms=0")
     code, output, _ = invoke(*flags, "--format", "json", "config", "show", "producer")
-    found = {row["setting"]: (row["value"], row["origin"]) for row in map(json.loads, output.splitlines())}
+    rows = map(json.loads, output.splitlines())
+    found = {row["setting"]: (row["value"], row["origin"]) for row in rows}
     assert code == 0
     assert found["linger.ms"] == (1, "flag")
     assert found["delivery.timeout.ms"] == (2**31 - 1, "flag")
