@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ROOTS := platform ingest_gateway delta_log consumers jobs
-SOURCES := $(ROOTS) tests $(wildcard benchmarks examples)
+SOURCES := $(ROOTS) tests $(wildcard benchmarks deploy examples)
 PYTEST := $(BIN)/pytest
 # Old on purpose: newer runtimes of protobuf and gRPC take older code, and none takes newer.
 GENERATOR := grpcio-tools==1.71.2
