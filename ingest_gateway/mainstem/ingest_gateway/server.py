@@ -414,7 +414,8 @@ async def serve(
     exit code 1: a store call that hangs would keep it alive.
 
     Args:
-        on_ready: Gets the host:port that is listened on, once requests are answered.
+        on_ready: Gets the host:port that is listened on, once requests are answered. What it raises
+            ends the gateway as a signal would, and is raised then.
         store: See `Gateway`.
     """
     stop = asyncio.Event()
@@ -424,15 +425,18 @@ async def serve(
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     _raise_descriptor_limit()
     gateway = Gateway(config, store)
-    on_ready(await gateway.start())
-    await stop.wait()
-    for number in _STOPPING:
-        signal.signal(number, signal.SIG_IGN)
-    if not await gateway.drain():
-        log.error("not everything could be committed within shutdown.grace.ms")
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(1)
+    address = await gateway.start()
+    try:
+        on_ready(address)
+        await stop.wait()
+    finally:
+        for number in _STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+        if not await gateway.drain():
+            log.error("not everything could be committed within shutdown.grace.ms")
+            logging.shutdown()
+            sys.stdout.flush()
+            os._exit(1)
 
 
 def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:

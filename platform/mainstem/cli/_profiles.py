@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,11 +81,18 @@ class Profiles:
         """The options of the profile `name`, or of the one in use, or none.
 
         Raises:
-            click.UsageError: There is no such profile.
+            click.UsageError: There is no such profile, or another version wrote it.
         """
         if name is None and (self.current is None or self.current not in self.by_name):
             return Settings()
-        return Settings(**self.find(name or self.current or ""))
+        found = self.find(name or self.current or "")
+        unknown = set(found) - {one.name for one in fields(Settings)}
+        if unknown:
+            raise click.UsageError(
+                f"the profile {name or self.current} in {self.path} has {', '.join(unknown)}, "
+                "which this version does not know; make it again, or remove the file"
+            )
+        return Settings(**found)
 
     def find(self, name: str) -> dict[str, Any]:
         """The profile `name`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -49,6 +49,12 @@ topic.add_command(consume)
 topic.add_command(produce)
 topic.add_command(trim_prefix)
 topic.add_command(redrive)
+
+#: Units that people read more easily, the largest first.
+_LARGER: Final = {
+    "ms": (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)),
+    "bytes": (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)),
+}
 
 _topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 _dry_run = click.option("--dry-run", is_flag=True, help="Check everything, change nothing.")
@@ -303,6 +309,17 @@ def delete(
         run_each(settings, "topic", topics, delete_one)
 
 
+def _unit(value: str, unit: str) -> str:
+    """The unit, and what the value is in a larger one that fits: `ms (7 d)`."""
+    if not value.isdecimal() or unit not in _LARGER:
+        return unit
+    number = int(value)
+    for larger, size in _LARGER[unit]:
+        if number >= size and number % size == 0 and number < 10_000 * size:
+            return f"{unit} ({number // size} {larger})"
+    return unit
+
+
 def _record_count(described: TopicDescription) -> int:
     return sum(one.record_count for one in described.partitions)
 
@@ -337,7 +354,13 @@ def _print_description(settings: Settings, described: TopicDescription) -> None:
     if shown:
         out.print()
         rows = [
-            [one.name, one.value, one.unit, "default" if one.is_default else "set"] for one in shown
+            [
+                one.name,
+                one.value,
+                _unit(one.value, one.unit),
+                "default" if one.is_default else "set",
+            ]
+            for one in shown
         ]
         print_rows(settings, ["setting", "value", "unit", "origin"], rows)
     out.print()

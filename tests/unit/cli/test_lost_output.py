@@ -118,7 +118,7 @@ def test_what_the_reader_took_is_committed_and_nothing_more(
 def test_all_that_was_read_is_committed_at_the_end(gateway: FakeLogGateway, start: Start) -> None:
     process = start("topic", "consume", "t", "-g", "g", "-e", stdout=subprocess.PIPE)
     output, errors = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, errors) == (0, b"")
+    assert process.returncode == 0, errors
     assert output.count(b"\n") == RECORDS
     assert committed(gateway, "g") == RECORDS
 
@@ -214,6 +214,7 @@ def test_every_command_ends_quietly_when_its_reader_is_gone(arguments: tuple[str
     [
         ("topic consume t -e >&-", "stdout cannot be written: Bad file descriptor"),
         ("version >&-", "stdout cannot be written: Bad file descriptor"),
+        ("topic produce t <&-", "the input cannot be read: Bad file descriptor"),
         ("topic list --format json > /dev/full", '"status"'),
     ],
 )
@@ -230,6 +231,18 @@ def test_a_stream_that_the_shell_closed_is_one_sentence(
     assert done.returncode == 1
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_gateway_that_cannot_say_where_it_listens_drains_and_ends(tmp_path: Path) -> None:
+    arguments = ("gateway", "run", "--warehouse", str(tmp_path / "w"), "--listen", "127.0.0.1:0")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*MAINSTEM, *arguments], stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT_S
+        )
+    assert done.returncode == 1
+    assert b"OUTPUT_FAILED: stdout cannot be written: No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"was cancelled" not in done.stderr
 
 
 def test_produce_sends_all_although_its_report_cannot_be_printed() -> None:
