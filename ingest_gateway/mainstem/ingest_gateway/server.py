@@ -35,6 +35,7 @@ from mainstem.ingest_gateway.identity import GatewayIdentity
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
+from mainstem.ingest_gateway.reader_threads import ReaderThreads
 from mainstem.ingest_gateway.request_metrics import RequestMetrics
 from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services import (
@@ -100,9 +101,7 @@ class Gateway:
         self._pool = ThreadPoolExecutor(
             config.number("append.threads"), thread_name_prefix="append"
         )
-        self._reading_pool = ThreadPoolExecutor(
-            config.number("fetch.threads"), thread_name_prefix="fetch"
-        )
+        self._reader_threads = ReaderThreads(config.number("fetch.threads"))
         self._door = RequestDoor(config)
         self._condition = GatewayCondition(self._store)
         self._health = health.aio.HealthServicer()
@@ -115,7 +114,7 @@ class Gateway:
         self._closing = contextlib.AsyncExitStack()
         self._closing.callback(self._store.close)
         self._closing.callback(self._pool.shutdown, wait=False, cancel_futures=True)
-        self._closing.callback(self._reading_pool.shutdown, wait=False, cancel_futures=True)
+        self._closing.callback(self._reader_threads.close)
         self._closing.callback(self._door.close)
         self._leases: Leases | None = None
         #: host:port that clients are told.
@@ -225,7 +224,7 @@ class Gateway:
             self._store,
             config,
             metrics,
-            reading_pool=self._reading_pool,
+            reader_threads=self._reader_threads,
             operations=operations,
             appenders=appenders,
             leases=leases,
@@ -247,7 +246,7 @@ class Gateway:
         self._closing.push_async_callback(self._groups.close, 0.0)
         metrics.registry.register(GroupMetrics(self._groups, topics))
         self._fetches = FetchService(
-            topics, arrivals, config, metrics, self._reading_pool, self._draining
+            topics, arrivals, config, metrics, self._reader_threads, self._draining
         )
         self._closing.push_async_callback(self._fetches.close)
         self._log_service = LogService(

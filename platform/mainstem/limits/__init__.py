@@ -40,15 +40,15 @@ MESSAGE_OVERHEAD_BYTES: Final = 64 * KIB
 
 #: Records of one produce request. What they cost beside their bytes (offsets, positions in the
 #: answer) is not in the size of the message, and records may be empty.
-REQUEST_RECORDS_MAX: Final = 1_000_000
+REQUEST_RECORDS_MAX: Final = 500_000
 
 #: Records of one produce request that the gateway places: plain ones, and an Arrow batch without
 #: ranges. Each plain one becomes a dozen objects, 10 us in all, before it is a row, and each of
 #: both has a position in the answer, 100 bytes. The Arrow form with ranges is for many records.
 REQUEST_PLACED_RECORDS_MAX: Final = 10_000
 
-#: Headers of all plain records of one request: two a record.
-REQUEST_HEADERS_MAX: Final = 20_000
+#: Headers of all plain records of one request: one a record.
+REQUEST_HEADERS_MAX: Final = 10_000
 
 #: Answers of one ProduceStream that its client has not read yet, with those that are still to come:
 #: 50,000 of the usual ones, or a few to batches that the gateway placed. No more is read then.
@@ -73,6 +73,10 @@ METADATA_TOPICS_MAX: Final = 10_000
 
 #: Settings of a topic in one request: several times as many as there are.
 TOPIC_SETTINGS_MAX: Final = 200
+
+#: Ranges of an Arrow payload, one for each partition that it goes to: a table commit takes 0.1 ms
+#: of the event loop for each partition that it adds to.
+REQUEST_RANGES_MAX: Final = 1_000
 
 #: Arrow record batches of one produce request: each costs about 0.1 ms, however few rows it has.
 #: One is enough.
@@ -146,8 +150,9 @@ GROUP_PARTITIONS_MAX: Final = 20_000
 SESSION_TIMEOUT_MS_MIN: Final = 100
 SESSION_TIMEOUT_MS_MAX: Final = 86_400_000
 
-#: Offsets of one commit: all partitions of a large subscription.
-OFFSETS_PER_COMMIT_MAX: Final = 20_000
+#: Offsets of one commit, which is checked and queued in one step of the event loop, 50 us each.
+#: Clients send more in several.
+OFFSETS_PER_COMMIT_MAX: Final = 1_000
 
 #: Commits that wait in a consumer: each says all that those before it said, and a coordinator that
 #: does not answer takes none of them.

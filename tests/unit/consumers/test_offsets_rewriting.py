@@ -67,7 +67,7 @@ def test_a_commit_to_a_table_of_many_live_rows_writes_its_own_row_and_no_other(
     async def test() -> None:
         async with led(tmp_path) as table:
             committed = 0
-            for offset, count in enumerate((live, live, OFFSETS_PER_COMMIT_MAX)):
+            for offset, count in enumerate((live, live, 20_000)):
                 for rows in many(count, offset):
                     await table.write(rows)
                     committed += len(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -47,6 +48,7 @@ from tests.unit.ingest_gateway.payloads import (
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.format import Register, registers
 from mainstem.delta_log.store import random_access
+from mainstem.ingest_gateway import reader_threads
 from mainstem.ingest_gateway.fetching.columns import COLUMNS
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import log_pb2
@@ -744,13 +746,85 @@ def test_answers_that_slow_readers_do_not_take_are_bounded(tmp_path: Path) -> No
         async with running(tmp_path, fetch_queue_bytes=1) as (gateway, client):
             await client.create("t")
             await client.produce(values_request(*[b"x" * 100_000] * 10))
-            assert offsets((await fetch(client, ("t", 0, 0)))[0]) == list(range(10))
+            assert offsets((await fetch(client, ("t", 0, 0)))[0]) == [0], (
+                "one alone is always taken"
+            )
             await until(lambda: gateway._fetches._unsent_bytes == 0)
             gateway._fetches._unsent_bytes += 1  # as of a reader that reads nothing
             async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "BACK_PRESSURE") as facts:
                 await fetch(client, ("t", 0, 0))
             assert facts["limit_bytes"] == "1"
             gateway._fetches._unsent_bytes -= 1
+
+    run(test())
+
+
+def test_many_fetches_whose_readers_read_nothing_have_the_bytes_of_the_queue_together(
+    tmp_path: Path,
+) -> None:
+    class Unread:
+        """A call whose client reads nothing: it never ends."""
+
+        def add_done_callback(self, callback: object) -> None: ...
+
+        async def abort_with_status(self, status: Any) -> None:
+            raise RuntimeError(status.details)
+
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t")
+            await client.produce(values_request(*[b"x" * 100_000] * 40))
+            limit = 1_000_000
+        async with running(tmp_path, fetch_queue_bytes=limit) as (gateway, client):
+            await fetch(client, ("t", 0, 0), max_bytes=1)
+            await until(lambda: gateway._fetches._unsent_bytes == 0)
+            request = log_pb2.FetchRequest(
+                partitions=[log_pb2.FetchPartition(topic="t")], max_bytes=300_000
+            )
+            call: Any = Unread()
+            outcomes = await asyncio.gather(
+                *(gateway._fetches.fetch(request, call) for _ in range(50)), return_exceptions=True
+            )
+            answers = [outcome for outcome in outcomes if isinstance(outcome, bytes)]
+            assert 3 <= len(answers) <= 5
+            assert sum(map(len, answers)) == gateway._fetches._unsent_bytes <= limit
+            assert {type(outcome) for outcome in outcomes} == {bytes, RuntimeError}
+            assert gateway._fetches._reserved_bytes == 0
+            gateway._fetches._unsent_bytes = 0
+
+    run(test())
+
+
+def test_a_topic_whose_store_hangs_holds_up_no_fetch_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_threads, "SLOW_S", 0.1)
+    hanging = threading.Event()
+
+    def hang(call: str, path: str) -> None:
+        if "topics/hung/partition" in path and not call.startswith("put"):
+            assert hanging.wait(60)
+
+    async def test() -> None:
+        async with running(tmp_path, fetch_threads=2) as (_, client):
+            for topic in ("hung", "t"):
+                await client.create(topic)
+                await client.produce(values_request(b"v", topic=topic))
+        store = FaultyStore(LocalStore(tmp_path), before=hang)
+        async with running(store=store, fetch_threads=2) as (gateway, client):
+            waiting = [asyncio.create_task(fetch(client, ("hung", 0, 0))) for _ in range(4)]
+            try:
+                assert offsets((await fetch(client, ("t", 0, 0)))[0]) == [0]
+                await until(lambda: gateway._fetches._threads.refusal("hung") is not None)
+                hung, served = await fetch(client, ("hung", 0, 0), ("t", 0, 0))
+                assert hung.error.code == "STORE_UNAVAILABLE"
+                assert hung.error.retriable
+                assert offsets(served) == [0]
+            finally:
+                hanging.set()
+            outcomes = [(await soon(one))[0] for one in waiting]
+            assert any(offsets(one) == [0] for one in outcomes if not one.error.code)
+            assert offsets((await fetch(client, ("hung", 0, 0)))[0]) == [0]
 
     run(test())
 

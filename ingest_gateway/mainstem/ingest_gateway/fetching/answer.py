@@ -16,6 +16,7 @@ from mainstem.ingest_gateway.fetching.columns import batch_bytes, fitting, schem
 from mainstem.ingest_gateway.fetching.history import Cursor, History
 from mainstem.ingest_gateway.fetching.message import FetchMessage, plain_records
 from mainstem.ingest_gateway.fetching.tail_cache import CachedRun
+from mainstem.ingest_gateway.reader_threads import Reading
 from mainstem.ingest_gateway.topics import GatewayTopic
 from mainstem.limits import FETCHED_PARTITION_OVERHEAD_BYTES
 from mainstem.protocol import error_to_message
@@ -98,6 +99,7 @@ def build_answer(
     *,
     arrow: bool,
     last_attempt: bool = False,
+    reading: Reading | None = None,
 ) -> FetchAnswer:
     """Reads what was planned, in its order, until the answer has `bytes_max` bytes.
 
@@ -106,6 +108,7 @@ def build_answer(
     Args:
         arrow: As Arrow IPC streams, else as plain messages.
         last_attempt: A data file that is gone is damage; else the plan may be out of date.
+        reading: Is told the topic that is read.
     """
     answer = FetchAnswer()
     message = FetchMessage(schema_of(columns))
@@ -113,6 +116,8 @@ def build_answer(
     first = True
     for plan in plans:
         taken = _Taken(plan.offset)
+        if reading is not None:
+            reading.topic = plan.topic
         if plan.error is None and left > 0:
             try:
                 _take(plan, taken, history, columns, min(left, plan.bytes_max), left, first=first)

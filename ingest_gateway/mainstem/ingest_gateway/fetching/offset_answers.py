@@ -10,6 +10,7 @@ from mainstem.delta_log.files import DataFileMissing, files_reaching, first_offs
 from mainstem.delta_log.format import DataFile
 from mainstem.errors import InvalidRecordError
 from mainstem.ingest_gateway.fetching.refusals import as_ours, partition_refusal
+from mainstem.ingest_gateway.reader_threads import Reading
 from mainstem.ingest_gateway.topics import GatewayTopic
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
@@ -63,10 +64,11 @@ def answer_query(
     return []
 
 
-def look_up(lookups: Iterable[OffsetLookup], *, last_attempt: bool) -> list[str]:
+def look_up(lookups: Iterable[OffsetLookup], reading: Reading, *, last_attempt: bool) -> list[str]:
     """Finishes answers. Blocks.
 
     Args:
+        reading: Is told the topic that is read.
         last_attempt: A data file that is gone is damage; else the state may be out of date.
 
     Returns:
@@ -74,6 +76,7 @@ def look_up(lookups: Iterable[OffsetLookup], *, last_attempt: bool) -> list[str]
     """
     outdated: list[str] = []
     for one in lookups:
+        reading.topic = one.answer.topic
         try:
             offset = first_offset_at(
                 one.reader.store, one.files, one.start_offset, one.end_offset, one.timestamp_ms

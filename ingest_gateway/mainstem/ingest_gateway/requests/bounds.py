@@ -29,6 +29,7 @@ from mainstem.limits import (
     REQUEST_FIELDS_MAX,
     REQUEST_HEADERS_MAX,
     REQUEST_PLACED_RECORDS_MAX,
+    REQUEST_RANGES_MAX,
     SUBSCRIBED_TOPICS_MAX,
     TOPIC_SETTINGS_MAX,
 )
@@ -38,7 +39,7 @@ REPEATS_MAX: Final[Mapping[str, int]] = MappingProxyType(
     {
         "mainstem.v1.Records.records": REQUEST_PLACED_RECORDS_MAX,
         "mainstem.v1.Record.headers": REQUEST_HEADERS_MAX,
-        "mainstem.v1.ArrowRecords.ranges": PARTITION_COUNT_MAX,
+        "mainstem.v1.ArrowRecords.ranges": REQUEST_RANGES_MAX,
         "mainstem.v1.FetchRequest.partitions": FETCH_PARTITIONS_MAX,
         "mainstem.v1.FetchRequest.columns": FETCH_COLUMNS_MAX,
         "mainstem.v1.ListOffsetsRequest.queries": FETCH_PARTITIONS_MAX,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -25,6 +26,10 @@ log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 
 R = TypeVar("R")
+
+
+#: Partitions or topics that are put into an answer in one step of the event loop.
+_AT_ONCE = 1_000
 
 
 class AdminService:
@@ -89,7 +94,9 @@ class AdminService:
     ) -> admin_pb2.ListTopicsResponse:
         async def call() -> admin_pb2.ListTopicsResponse:
             response = admin_pb2.ListTopicsResponse()
-            for name in await self._topics.names():
+            for number, name in enumerate(await self._topics.names()):
+                if number % (_AT_ONCE // 10) == 0:
+                    await asyncio.sleep(0)  # what is known of a topic is told without a pause
                 try:
                     response.topics.append(
                         await self._topics.describe(name, partial(_listing, name))
@@ -108,9 +115,23 @@ class AdminService:
     ) -> admin_pb2.DescribeTopicResponse:
         async def call() -> admin_pb2.DescribeTopicResponse:
             check_topic_name(request.topic)
-            return await self._topics.describe(
+            response, partitions = await self._topics.describe(
                 request.topic, partial(self._description, request.topic)
             )
+            for partition, facts in enumerate(partitions):
+                start, end, accepted, file_count, size_bytes, record_count = facts
+                response.partitions.add(
+                    partition=partition,
+                    log_start_offset=start,
+                    high_watermark=end,
+                    log_end_offset=accepted,
+                    file_count=file_count,
+                    size_bytes=size_bytes,
+                    record_count=record_count,
+                )
+                if partition % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)
+            return response
 
         return await _answer(context, call)
 
@@ -186,7 +207,8 @@ class AdminService:
 
     def _description(
         self, topic: str, state: TableState, appender: Appender | None
-    ) -> admin_pb2.DescribeTopicResponse:
+    ) -> tuple[admin_pb2.DescribeTopicResponse, list[tuple[int, ...]]]:
+        """The answer without the partitions, and the numbers of each."""
         response = admin_pb2.DescribeTopicResponse(
             topic=topic,
             topic_id=state.topic_id,
@@ -195,20 +217,14 @@ class AdminService:
             table_version=state.version,
             table_uri=self._topics.uri(topic),
         )
+        partitions: list[tuple[int, ...]] = []
         for partition in range(state.partition_count):
             files = state.files(partition)
-            start = state.log_start_offset(partition)
-            high_watermark = state.log_end_offset(partition)
-            response.partitions.add(
-                partition=partition,
-                log_start_offset=start,
-                high_watermark=high_watermark,
-                log_end_offset=appender.log_end_offset(partition) if appender else high_watermark,
-                file_count=len(files),
-                size_bytes=files.size_bytes,
-                # The first file may have some from before the log start offset.
-                record_count=min(files.record_count, high_watermark - start),
-            )
+            start, end = state.log_start_offset(partition), state.log_end_offset(partition)
+            # The first file may have some records from before the log start offset.
+            count = min(files.record_count, end - start)
+            accepted = appender.log_end_offset(partition) if appender else end
+            partitions.append((start, end, accepted, len(files), files.size_bytes, count))
         for name, key in sorted(TOPIC_KEYS.items()):
             response.config.add(
                 name=name,
@@ -217,7 +233,7 @@ class AdminService:
                 unit=key.unit,
                 doc=key.doc,
             )
-        return response
+        return response, partitions
 
 
 def _listing(topic: str, state: TableState, _: Appender | None) -> admin_pb2.TopicListing:

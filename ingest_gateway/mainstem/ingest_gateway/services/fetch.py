@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -36,6 +35,7 @@ from mainstem.ingest_gateway.fetching import (
     partition_refusal,
 )
 from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.reader_threads import SLOW_S, ReaderThreads
 from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.ingest_gateway.topics import (
     FOLLOW_INTERVAL_S,
@@ -65,6 +65,17 @@ _LOOK_S: Final = 0.001
 
 _RETRY_DELAY_MS: Final = 100
 
+#: Partitions that are planned in one step of the loop, in some milliseconds, and topics that are
+#: looked at in the store at a time.
+_PLANS_AT_ONCE: Final = 500
+_LOOKS_AT_ONCE: Final = 100
+
+#: A fetch of more partitions than that whose topics changed meanwhile is planned again after this.
+_REPLAN_S: Final = 0.05
+
+#: How long an answer waits for room: those that are made take less, or are found slow.
+_ROOM_S: Final = 2 * SLOW_S
+
 #: Times that a topic's state is asked for in one request: while somebody else brings it up to date,
 #: or pushes it out, it cannot be used.
 _LOOKS_MAX: Final = 20
@@ -83,7 +94,7 @@ class FetchService:
         arrivals: Arrivals,
         config: GatewayConfig,
         metrics: GatewayMetrics,
-        pool: Executor,
+        threads: ReaderThreads,
         draining: asyncio.Event,
     ) -> None:
         self._metrics = metrics
@@ -91,14 +102,16 @@ class FetchService:
         self._bytes_max = config.number("fetch.max.bytes")
         self._requests_max = config.number("fetch.max.requests")
         self._unsent_bytes_max = config.number("fetch.queue.bytes")
-        self._pool = pool
-        self._threads = asyncio.Semaphore(config.number("fetch.threads"))
+        self._threads = threads
         self._topics = topics
         self._cache = arrivals.cache
         self._history = History()
         self._waiters = arrivals.waiters
         self._requests = 0
         self._unsent_bytes = 0
+        #: What the answers that are being made may have.
+        self._reserved_bytes = 0
+        self._room_changed = asyncio.Event()
         self._followers: dict[str, _Follower] = {}
 
     @property
@@ -125,11 +138,11 @@ class FetchService:
         for topic, served in answer.served.items():
             self._metrics.fetch_records.labels(topic).inc(served.record_count)
             self._metrics.fetch_bytes.labels(topic).inc(served.record_bytes)
-        size = len(answer.data)
-        self._unsent_bytes += size
+        size = len(answer.data)  # counted by `_built`
 
         def sent(_: Context) -> None:
             self._unsent_bytes -= size
+            self._room_changed.set()
 
         callback: Any = sent  # the stubs take it for an object with attributes
         context.add_done_callback(callback)
@@ -179,7 +192,7 @@ class FetchService:
         if request.format not in log_pb2.FetchFormat.values():
             raise InvalidRecordError(f"there is no fetch format {request.format}")
         arrow = request.format != log_pb2.FETCH_FORMAT_RECORDS
-        bytes_max = self._bytes_max
+        bytes_max = min(self._bytes_max, self._unsent_bytes_max)
         if request.max_bytes > 0:
             bytes_max = min(bytes_max, request.max_bytes)
         bytes_min = min(request.min_bytes, bytes_max)
@@ -188,7 +201,7 @@ class FetchService:
         ends_at = clock() + wait_s
         attempt = 1
         while True:
-            plans = await self._plans(request, bytes_max)
+            plans, versions = await self._plans(request, bytes_max)
             missing = bytes_min - sum(plan.available_bytes for plan in plans)
             left_s = ends_at - clock()
             if (
@@ -197,7 +210,10 @@ class FetchService:
                 and not self._draining.is_set()
                 and not any(_answers_at_once(plan) for plan in plans)
             ):
-                await self._wait(plans, missing, left_s)
+                if self._still(plans, versions):
+                    await self._wait(plans, missing, left_s)
+                else:
+                    await asyncio.sleep(min(left_s, _REPLAN_S))
                 continue
             answer = await self._built(
                 plans, columns, bytes_max, arrow=arrow, last_attempt=attempt == _ATTEMPTS_MAX
@@ -233,31 +249,84 @@ class FetchService:
             arrow=arrow,
             last_attempt=last_attempt,
         )
-        if (
-            len(plans) <= _INLINE_PARTITIONS_MAX
-            and not any(plan.files for plan in plans)
-            and sum(plan.available_bytes for plan in plans) <= _INLINE_BYTES_MAX
-        ):
-            return build()
-        if self._unsent_bytes >= self._unsent_bytes_max:
+        # What files unpack to is known when they are read.
+        size_max = bytes_max
+        if not any(plan.files for plan in plans):
+            size_max = min(size_max, sum(plan.available_bytes for plan in plans))
+        await self._room_for(size_max)
+        self._reserved_bytes += size_max
+        with contextlib.ExitStack() as reserved:
+            reserved.callback(self._give_back, size_max)
+            if len(plans) <= _INLINE_PARTITIONS_MAX and size_max <= _INLINE_BYTES_MAX:
+                answer = build()
+            else:
+                answer = await self._threads.run(
+                    lambda reading: build(reading=reading),
+                    # A store that hangs gives nothing: it is not to keep the room of others.
+                    on_slow=reserved.close,
+                )
+        if not answer.missing:
+            self._unsent_bytes += len(answer.data)
+        return answer
+
+    def _give_back(self, size_bytes: int) -> None:
+        self._reserved_bytes -= size_bytes
+        self._room_changed.set()
+
+    async def _room_for(self, size_bytes: int) -> None:
+        """Waits until an answer of this size may be made, beside those that are unread.
+
+        Raises:
+            BackPressureError: Slow readers leave no room for it.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ROOM_S):
+                # What is being made may turn out smaller than it might be.
+                while (
+                    self._unsent_bytes < self._unsent_bytes_max
+                    and (self._unsent_bytes or self._reserved_bytes)
+                    and self._unsent_bytes + self._reserved_bytes + size_bytes
+                    > self._unsent_bytes_max
+                ):
+                    self._room_changed.clear()
+                    await self._room_changed.wait()
+        used_bytes = self._unsent_bytes + self._reserved_bytes
+        if used_bytes and used_bytes + size_bytes > self._unsent_bytes_max:
             raise BackPressureError(
-                f"{self._unsent_bytes} bytes of answers wait for slow readers, and "
+                f"{used_bytes} bytes of answers wait for slow readers or are being made, and "
                 f"fetch.queue.bytes is {self._unsent_bytes_max}; try again later",
                 retry_delay_ms=_RETRY_DELAY_MS,
                 limit_bytes=self._unsent_bytes_max,
             )
-        return await self._in_thread(build)
 
-    async def _plans(self, request: log_pb2.FetchRequest, bytes_max: int) -> list[FetchPlan]:
-        """What is known of each partition, all at the same moment."""
+    def _still(self, plans: Sequence[FetchPlan], versions: dict[str, int]) -> bool:
+        """Whether the plans of topics, made in several steps of the loop, are all still right."""
+        return len(plans) <= _PLANS_AT_ONCE or versions == self._versions(versions)
+
+    def _versions(self, topics: Iterable[str]) -> dict[str, int]:
+        """The versions of the states that are known of the topics."""
+        states = {topic: self._topics.current(topic, any_age=True) for topic in topics}
+        return {topic: -1 if found is None else found[0].version for topic, found in states.items()}
+
+    async def _plans(
+        self, request: log_pb2.FetchRequest, bytes_max: int
+    ) -> tuple[list[FetchPlan], dict[str, int]]:
+        """What is known of each partition, and the version of each topic at the beginning.
+
+        All at the same moment for `_PLANS_AT_ONCE` partitions or fewer.
+        """
         topics = dict.fromkeys(asked.topic for asked in request.partitions)
         looked: set[str] = set()
         while True:
             errors = await self._up_to_date(topics)
-            plans = [
-                self._plan(asked, errors.get(asked.topic), bytes_max)
-                for asked in request.partitions
-            ]
+            versions = {}
+            if len(request.partitions) > _PLANS_AT_ONCE:
+                versions = self._versions(topics)
+            plans: list[FetchPlan] = []
+            for number, asked in enumerate(request.partitions, start=1):
+                plans.append(self._plan(asked, errors.get(asked.topic), bytes_max))
+                if number % _PLANS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
             # A client with an offset beyond the end may have it from a gateway that knows more.
             beyond = {
                 plan.topic
@@ -267,7 +336,7 @@ class FetchService:
                 and (plan.topic not in looked or self._topics.looking(plan.topic))
             }
             if not beyond:
-                return plans
+                return plans, versions
             looked |= beyond
             # What fails here is found out again above, or does not matter.
             await asyncio.gather(
@@ -289,21 +358,18 @@ class FetchService:
                 return errors
             # The second look takes what the first has brought, however long the others took.
             any_age = True
-            outcomes = await asyncio.gather(
-                *(self._topics.look(topic) for topic in missing), return_exceptions=True
-            )
+            outcomes: list[BaseException | None] = []
+            for start in range(0, len(missing), _LOOKS_AT_ONCE):
+                some = missing[start : start + _LOOKS_AT_ONCE]
+                outcomes += await asyncio.gather(
+                    *(self._topics.look(topic) for topic in some), return_exceptions=True
+                )
             for topic, outcome in zip(missing, outcomes, strict=True):
                 if isinstance(outcome, Exception):
                     errors[topic] = as_ours(outcome)
                 elif outcome is not None:
                     raise outcome
-        for topic in missing:
-            errors[topic] = BackPressureError(
-                f"topic {topic!r} cannot be kept open: too many topics are read here at a time; "
-                "use another gateway",
-                retry_delay_ms=_RETRY_DELAY_MS,
-                topic=topic,
-            )
+        errors.update((topic, _not_open(topic)) for topic in missing)
         return errors
 
     def _plan(
@@ -313,7 +379,8 @@ class FetchService:
         if error is not None:
             return FetchPlan(topic, partition, offset=offset, error=error)
         found = self._topics.current(topic, any_age=True)
-        assert found is not None, "a topic went between two steps of the loop"
+        if found is None:
+            return FetchPlan(topic, partition, offset=offset, error=_not_open(topic))
         state, reader, led = found
         refusal = partition_refusal(state, reader, partition, asked.topic_id)
         if refusal is not None:
@@ -355,6 +422,9 @@ class FetchService:
             files = []
         else:
             files = state.files(partition).between(offset, tail, files_max=FETCH_FILES_MAX + 1)
+        slow = self._threads.refusal(topic) if files else None
+        if slow is not None:
+            return plan.failed(slow)
         if len(files) > FETCH_FILES_MAX:
             files = files[:FETCH_FILES_MAX]
             end = tail = files[-1].last_offset + 1
@@ -391,22 +461,30 @@ class FetchService:
     ) -> tuple[log_pb2.ListOffsetsResponse, list[str]]:
         """Answers, and the topics whose files had gone when they were read."""
         errors = await self._up_to_date(dict.fromkeys(query.topic for query in request.queries))
-        # Planned in one step of the loop; what has to be read is read in one thread.
+        # What has to be read is read in one thread.
         response = log_pb2.ListOffsetsResponse()
         lookups: list[OffsetLookup] = []
-        for query in request.queries:
+        for number, query in enumerate(request.queries, start=1):
+            if number % _PLANS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             answer = response.answers.add(topic=query.topic, partition=query.partition, offset=-1)
             error = errors.get(query.topic)
             if error is not None:
                 answer.error.CopyFrom(error_to_message(error))
                 continue
             found = self._topics.current(query.topic, any_age=True)
-            assert found is not None, "a topic went between two steps of the loop"
+            if found is None:
+                answer.error.CopyFrom(error_to_message(_not_open(query.topic)))
+                continue
+            slow = self._threads.refusal(query.topic)
+            if slow is not None:
+                answer.error.CopyFrom(error_to_message(slow))
+                continue
             lookups += answer_query(query, answer, found[0], found[1])
         if not lookups:
             return response, []
         finish = partial(look_up, lookups, last_attempt=last_attempt)
-        return response, await self._in_thread(finish)
+        return response, await self._threads.run(finish)
 
     # -- topics that somebody waits for ----------------------------------------------------------
 
@@ -450,11 +528,6 @@ class FetchService:
         del self._followers[topic]
         self._waiters.changed(topic)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        """Runs a call that reads topics."""
-        async with self._threads:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, call)
-
 
 class _Follower:
     """Looks at one topic again and again, for the fetches that wait for it.
@@ -477,6 +550,15 @@ class _Follower:
         self.task = SupervisedTask(
             "follow topic", lambda: look(self), metrics, returns=True, topic=topic
         )
+
+
+def _not_open(topic: str) -> BackPressureError:
+    return BackPressureError(
+        f"topic {topic!r} cannot be kept open: too many topics are read here at a time; "
+        "use another gateway",
+        retry_delay_ms=_RETRY_DELAY_MS,
+        topic=topic,
+    )
 
 
 def _answers_at_once(plan: FetchPlan) -> bool:

@@ -211,6 +211,8 @@ class GroupService:
                     elif error is not None:
                         answer.error.CopyFrom(error_to_message(error))
                     response.offsets.append(answer)
+                    if len(response.offsets) % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
             return response
 
         return await _answer(context, call)

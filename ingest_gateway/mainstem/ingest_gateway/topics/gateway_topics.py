@@ -8,7 +8,6 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
@@ -35,6 +34,7 @@ from mainstem.errors import (
 )
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.reader_threads import SLOW_S, ReaderThreads
 from mainstem.ingest_gateway.topics.appenders import Appenders
 from mainstem.ingest_gateway.topics.followed_topics import FollowedTopics
 from mainstem.ingest_gateway.topics.gateway_topic import GatewayTopic, TopicState
@@ -88,7 +88,7 @@ class GatewayTopics:
         config: GatewayConfig,
         metrics: GatewayMetrics,
         *,
-        reading_pool: Executor,
+        reader_threads: ReaderThreads,
         operations: Operations,
         appenders: Appenders,
         leases: Leases,
@@ -99,7 +99,7 @@ class GatewayTopics:
         self._tables = Topics(store)
         self._config = config
         self._metrics = metrics
-        self._reading_pool = reading_pool
+        self._reader_threads = reader_threads
         self._operations = operations
         self._appenders = appenders
         self._leases = leases
@@ -333,8 +333,11 @@ class GatewayTopics:
         """
         check_topic_name(name)
         if self.is_leader(name):
-            await self.catch_up(name)
+            await self._catch_up_soon(name)
             return
+        refusal = self._reader_threads.refusal(name)
+        if refusal is not None:
+            raise refusal
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = self._closed_topic(name)
@@ -344,12 +347,19 @@ class GatewayTopics:
             topic.looking.add_done_callback(_retrieve)
         await asyncio.shield(topic.looking)
 
+    async def _catch_up_soon(self, name: str) -> None:
+        """Catches up with a topic that is led here; what is known of it has to do where the store
+        does not answer, which says nothing against it."""
+        task = asyncio.get_running_loop().create_task(self.catch_up(name))
+        task.add_done_callback(_retrieve)
+        await asyncio.wait({task}, timeout=SLOW_S)
+        if task.done():
+            task.result()
+
     async def _look(self, topic: GatewayTopic) -> None:
         failed = True
         try:
-            await asyncio.get_running_loop().run_in_executor(
-                self._reading_pool, topic.look, self._tables
-            )
+            await self._reader_threads.run(lambda _: topic.look(self._tables), topic.topic)
             topic.looked_at = time_elapsed_s()
             failed = False
         finally:
