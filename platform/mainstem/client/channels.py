@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
 import grpc
 import grpc.experimental
@@ -13,6 +14,9 @@ from mainstem.limits import MESSAGE_OVERHEAD_BYTES, MIB
 #: An answer is small; a topic list or a description of 10,000 partitions is not.
 _ANSWER_BYTES_MAX = 64 * MIB
 
+#: A call that was given less time than this says nothing of its connection.
+_SILENCE_S: Final = 1.0
+
 
 class Channels:
     """One channel an address, opened when first asked for. Thread-safe."""
@@ -20,6 +24,8 @@ class Channels:
     def __init__(self, request_bytes_max: int, client_id: str = "") -> None:
         self._options = channel_options(request_bytes_max, client_id)
         self._channels: dict[str, grpc.Channel] = {}
+        #: What had the address before and may still have calls under way.
+        self._retired: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -33,12 +39,31 @@ class Channels:
                 self._channels[address] = channel
             return channel
 
+    def unanswered(self, address: str, channel: grpc.Channel, waited_s: float) -> None:
+        """A call had no answer for so long: the connection may have died without a word, which
+        gRPC finds out after a minute, so the next call to the address gets a new one.
+
+        Calls that are under way on the old one go on. It is closed when the one after it is given
+        up as well, or all are closed.
+        """
+        if waited_s < _SILENCE_S:
+            return
+        with self._lock:
+            if self._closed or self._channels.get(address) is not channel:
+                return  # somebody else has said so
+            del self._channels[address]
+            retired = self._retired.get(address)
+            self._retired[address] = channel
+        if retired is not None:
+            retired.close()
+
     def close(self) -> None:
         """Closes all; running calls are cancelled."""
         with self._lock:
             self._closed = True
-            channels = list(self._channels.values())
+            channels = [*self._channels.values(), *self._retired.values()]
             self._channels.clear()
+            self._retired.clear()
         for channel in channels:
             channel.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -61,8 +62,13 @@ class CoordinatorCalls:
         self._coordinator = self._servers[0]
         self._next_server = 0
 
-    def call(self, method: str, request: Any, timeout_s: float) -> Any:
-        """The answer of `method` of the Groups service; `timeout_s` for each gateway asked.
+    def call(
+        self, method: str, request: Any, timeout_s: float, total_s: float | None = None
+    ) -> Any:
+        """The answer of `method` of the Groups service; `timeout_s` for each gateway asked, and no
+        more than `total_s` for all.
+
+        A gateway that does not answer in time is asked over a new connection the next time.
 
         Raises:
             GatewayUnavailableError: No gateway was reached.
@@ -71,17 +77,27 @@ class CoordinatorCalls:
         servers = self._servers
         address = self._coordinator
         error: MainstemError = GatewayUnavailableError("no gateway coordinates the group")
+        ends_at = time.monotonic() + (
+            timeout_s * (len(servers) + 2) if total_s is None else total_s
+        )
         for _ in range(len(servers) + 2):
             try:
-                stub = groups_pb2_grpc.GroupsStub(self._channels.get(address))
-                answer = getattr(stub, method)(request, timeout=timeout_s)
+                channel = self._channels.get(address)
+                began_at = time.monotonic()
+                stub = groups_pb2_grpc.GroupsStub(channel)
+                left_s = min(timeout_s, max(0.001, ends_at - began_at))
+                answer = getattr(stub, method)(request, timeout=left_s)
             except grpc.RpcError as failure:
                 error = error_from_rpc(failure)
+                if isinstance(error, OutcomeUnknownError):
+                    self._channels.unanswered(address, channel, time.monotonic() - began_at)
             except (AssertionError, ValueError):
                 raise GatewayUnavailableError("the client is closed") from None
             else:
                 self._coordinator = address
                 return answer
+            if time.monotonic() >= ends_at:
+                raise error
             leader = error.facts.get("leader", "")
             if error.code == "NOT_LEADER" and leader and leader != address:
                 address = leader

@@ -61,7 +61,9 @@ class MetadataClient:
         for turn in range(len(self._servers)):
             index = (self._first + turn) % len(self._servers)
             server = self._servers[index]
-            stub = log_pb2_grpc.LogStub(self._channels.get(server))
+            channel = self._channels.get(server)
+            stub = log_pb2_grpc.LogStub(channel)
+            began_at = self._clock()
             try:
                 answer = stub.Metadata(self._request(topics), timeout=timeout_s)
             except grpc.RpcError as error:
@@ -69,6 +71,7 @@ class MetadataClient:
                 if not failure.retriable:
                     raise failure from None
                 if isinstance(failure, OutcomeUnknownError):
+                    self._channels.unanswered(server, channel, self._clock() - began_at)
                     failure = GatewayUnavailableError(
                         f"{server} did not answer within {timeout_s * 1000:.0f} ms"
                     )

@@ -29,6 +29,8 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
         leaves: Every leave, in order.
         on_commit: Called with each commit before it is looked at; an error that it returns is the
             answer.
+        before_heartbeat, after_heartbeat: Called with each heartbeat before the coordinator sees it,
+            and before its answer leaves. Either may wait.
         on_fetch_offsets: Called with each answer before it leaves, and may change it.
     """
 
@@ -43,6 +45,8 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
         self.on_commit: Callable[[groups_pb2.CommitOffsetsRequest], MainstemError | None] | None = (
             None
         )
+        self.before_heartbeat: Callable[[groups_pb2.HeartbeatRequest], None] = lambda _: None
+        self.after_heartbeat: Callable[[groups_pb2.HeartbeatRequest], None] = lambda _: None
         self.on_fetch_offsets: Callable[[groups_pb2.FetchOffsetsResponse], None] | None = None
         self.restart()
 
@@ -65,6 +69,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
         self, request: groups_pb2.HeartbeatRequest, context: Any
     ) -> groups_pb2.HeartbeatResponse:
         self.heartbeats.append(request)
+        self.before_heartbeat(request)
         owned = frozenset(
             Partition(one.topic, one.topic_id, number)
             for one in request.owned
@@ -90,6 +95,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
             except MainstemError as error:
                 context.abort_with_status(error_to_status(error))
                 raise
+        self.after_heartbeat(request)
         answer = groups_pb2.HeartbeatResponse(
             member_id=beat.member_id,
             member_epoch=beat.member_epoch,

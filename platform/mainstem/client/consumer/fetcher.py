@@ -15,6 +15,7 @@ from mainstem.client.channels import Channels
 from mainstem.client.consumer.fetching import FetchAnswers, Wanted, share_of_first, share_of_second
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
 from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.errors import OutcomeUnknownError
 from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import log_pb2
 
@@ -82,12 +83,7 @@ class LeaderFetcher:
     ) -> None:
         self.address = address
         self._partitions = partitions
-        # As a stream of one answer, for which gRPC needs no thread beside this one: see `Channels`.
-        self._rpc: Any = channels.get(address).unary_stream(
-            _METHOD,
-            request_serializer=log_pb2.FetchRequest.SerializeToString,
-            response_deserializer=log_pb2.FetchResponse.FromString,
-        )
+        self._channels = channels
         self._settings = settings
         self._leads = leads
         self._share_bytes = share_bytes
@@ -292,7 +288,15 @@ class LeaderFetcher:
         """The answer to a fetch. None: it failed, or was cancelled."""
         settings, partitions = self._settings, self._partitions
         timeout_s = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
-        call = self._rpc(self._request(fetch), timeout=timeout_s)
+        channel = self._channels.get(self.address)
+        # As a stream of one answer, for which gRPC needs no thread beside this one: see `Channels`.
+        rpc: Any = channel.unary_stream(
+            _METHOD,
+            request_serializer=log_pb2.FetchRequest.SerializeToString,
+            response_deserializer=log_pb2.FetchResponse.FromString,
+        )
+        began_at = time.monotonic()
+        call = rpc(self._request(fetch), timeout=timeout_s)
         with partitions.lock:
             fetch.began_at = time.monotonic()
             fetch.call = call
@@ -308,6 +312,8 @@ class LeaderFetcher:
         except grpc.RpcError as failure:
             error = error_from_rpc(failure)  # of a cancelled call too: it loses its traceback
             if not fetch.cancelled:
+                if isinstance(error, OutcomeUnknownError):
+                    self._channels.unanswered(self.address, channel, time.monotonic() - began_at)
                 self._answers.failed(error, fetch.wanted)
             return None
         finally:

@@ -25,6 +25,9 @@ from mainstem.protocol.v1 import groups_pb2
 
 _log = logging.getLogger("mainstem.client")
 
+#: How long a member that leaves tries to tell that, at most, each of the two times that it does.
+_LEAVE_S: Final = 5.0
+
 #: Codes that say that the coordinator does not count this member any more.
 _PUT_OUT: Final = ("UNKNOWN_MEMBER", "STALE_MEMBER_EPOCH", "INSTANCE_FENCED")
 
@@ -145,27 +148,34 @@ class GroupClient:
 
     def _leave_request(self, *, keep_place: bool) -> groups_pb2.LeaveRequest | None:
         membership = self._membership
-        if membership.state is not MemberState.MEMBER:
+        if not membership.may_be_known:
             return None
+        # With epoch 0: the answer that told the newest one may be lost, or on its way.
         return groups_pb2.LeaveRequest(
             group=membership.group,
             member_id=membership.member_id,
             instance_id=membership.instance_id,
-            member_epoch=membership.epoch,
             keep_place=keep_place,
         )
 
     def _send_leave(self, request: groups_pb2.LeaveRequest | None) -> None:
         if request is None:
             return
-        try:
-            self._calls.call("Leave", request, min(5.0, self._settings.request_timeout_ms / 1000))
-        except MainstemError as error:
-            _log.warning(
-                "leaving group %s failed, its partitions wait for session.timeout.ms: %s",
-                request.group,
-                error,
-            )
+        timeout_s = min(_LEAVE_S / 2, self._settings.request_timeout_ms / 1000)
+        for is_last in (False, True):
+            try:
+                self._calls.call("Leave", request, timeout_s, _LEAVE_S)
+            except MainstemError as error:
+                if error.code in _PUT_OUT:
+                    return  # it is no member, and a join that comes later makes it none
+                if error.retriable and not is_last:
+                    continue  # over a new connection, where the first was silent
+                _log.warning(
+                    "leaving group %s failed, its partitions wait for session.timeout.ms: %s",
+                    request.group,
+                    error,
+                )
+            return
 
     # ---------------------------------------------------------------------------- heartbeat thread
 
@@ -227,17 +237,21 @@ class GroupClient:
         settings = self._settings
         with self._lock:
             joining = self._membership.state is MemberState.JOINING
+            if not joining and self._membership.state is not MemberState.MEMBER:
+                return 0.0  # it has left since it was looked at: this would make it a member again
             request = self._membership.heartbeat()
         request.client_id = settings.client_id
         request.rack = settings.client_rack
         request.assignor = settings.assignor
         request.session_timeout_ms = settings.session_timeout_ms
         request.rebalance_timeout_ms = settings.max_poll_interval_ms
-        timeout_s = min(settings.request_timeout_ms, settings.session_timeout_ms) / 1000
+        # A connection that died without a word is given up while the session still has time for
+        # two more heartbeats.
+        timeout_s = min(settings.request_timeout_ms, settings.session_timeout_ms / 3) / 1000
         try:
             answer: groups_pb2.HeartbeatResponse = self._calls.call("Heartbeat", request, timeout_s)
         except MainstemError as error:
-            return self._beat_failed(error)
+            return self._beat_failed(error, request.member_id)
         with self._lock:
             plan = self._membership.answered(answer, joining)
             self._fatal = None
@@ -250,8 +264,11 @@ class GroupClient:
             self._on_plan()
         return self._interval_s
 
-    def _beat_failed(self, error: MainstemError) -> float:
+    def _beat_failed(self, error: MainstemError, member_id: str) -> float:
         backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        with self._lock:
+            if member_id != self._membership.member_id:
+                return 0.0  # it has left meanwhile: the error is of who it was before
         if error.code in _PUT_OUT:
             _log.warning("group %s put this member out: %s", self._settings.group_id, error)
             with self._lock:

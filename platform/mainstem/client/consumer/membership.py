@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -49,16 +50,29 @@ class AssignmentPlan:
 class Membership:
     """Turns the coordinator's answers into plans, and what was done of them into heartbeats.
 
+    Args:
+        new_id: Makes member ids that nobody else has. The member makes its own, so that a join
+            which comes again, because its answer was lost, is the same member's. One that has left,
+            or that the coordinator does not know any more, is never used again: a join of before
+            that arrives late is then refused.
+
     Attributes:
+        member_id: Empty: it has not asked to join.
         owned: What the application reads or is about to read, with topic ids.
         target: What the coordinator lets it read; None: it has not said.
         added_later: Of the target, what came to its topic after the group subscribed to it.
         joins: How often it became a member: a commit of an earlier membership is void.
     """
 
-    def __init__(self, group: str, instance_id: str = "") -> None:
+    def __init__(
+        self,
+        group: str,
+        instance_id: str = "",
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
         self.group = group
         self.instance_id = instance_id
+        self._new_id = new_id
         self.state = MemberState.OUT
         self.member_id = ""
         self.epoch = 0
@@ -90,6 +104,7 @@ class Membership:
 
     def heartbeat(self) -> groups_pb2.HeartbeatRequest:
         """The next heartbeat; the caller adds the settings."""
+        self.member_id = self.member_id or self._new_id()
         request = groups_pb2.HeartbeatRequest(
             group=self.group,
             member_id=self.member_id,
@@ -113,10 +128,11 @@ class Membership:
             MemberState.MEMBER,
         ):
             return False  # it left or was put out while the answer was on its way
+        if answer.member_id != self.member_id:
+            return False  # of who it was before it left
         if joined:
             self.joins += 1
             self.state = MemberState.MEMBER
-        self.member_id = answer.member_id or self.member_id
         self.epoch = answer.member_epoch
         self.target = {
             TopicPartition(one.topic, partition): one.topic_id
@@ -152,6 +168,12 @@ class Membership:
             return False
         self._rejoin()
         return True
+
+    @property
+    def may_be_known(self) -> bool:
+        """The coordinator has it as a member, or will when a join arrives that is under way."""
+        joins_or_is = self.state in (MemberState.JOINING, MemberState.MEMBER)
+        return joins_or_is and bool(self.member_id)
 
     def leave(self) -> None:
         """It left for good; the application gave up everything."""
