@@ -38,6 +38,9 @@ from mainstem.errors import (
 #: An offset commit from outside the group has this epoch.
 NO_MEMBER_EPOCH: Final = -1
 
+#: Topics that do not exist of which one answer speaks.
+_MISSING_MAX: Final = 100
+
 #: Ids of members that left which are remembered, so that a join which was overtaken by its leave
 #: makes no member. That is a matter of seconds.
 _LEFT_MAX: Final = 10_000
@@ -137,6 +140,7 @@ class Coordinator:
             frozenset(member.assigned),
             group.added_later(member.assigned),
             group.is_settled(member),
+            self._topics.missing(member.topics, _MISSING_MAX),
         )
 
     def leave(

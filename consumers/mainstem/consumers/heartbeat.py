@@ -50,6 +50,7 @@ class Beat:
     Attributes:
         added_later: Of the assignment, what came to its topic after the group subscribed to it.
         settled: The member has its whole target; else it should come back soon.
+        missing_topics: Topics that the member names and that are not known, or some of them.
     """
 
     member_id: str
@@ -57,6 +58,7 @@ class Beat:
     assignment: frozenset[Partition]
     added_later: frozenset[Partition]
     settled: bool
+    missing_topics: tuple[str, ...] = ()
 
 
 def check_group_name(group_name: str) -> None:

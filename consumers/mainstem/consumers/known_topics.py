@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +41,10 @@ class KnownTopics:
         if not member.topic_pattern:
             return member.topics
         return member.topics | self._matching(member.topic_pattern)
+
+    def missing(self, names: Iterable[str], count_max: int) -> tuple[str, ...]:
+        """Those that are not known, `count_max` of them at most."""
+        return tuple(islice((name for name in names if name not in self.infos), count_max))
 
     def _matching(self, pattern: str) -> frozenset[str]:
         found = self._matches.get(pattern)

@@ -77,9 +77,8 @@ class CoordinatorCalls:
         servers = self._servers
         address = self._coordinator
         error: MainstemError = GatewayUnavailableError("no gateway coordinates the group")
-        ends_at = time.monotonic() + (
-            timeout_s * (len(servers) + 2) if total_s is None else total_s
-        )
+        total_s = timeout_s * (len(servers) + 2) if total_s is None else total_s
+        ends_at = time.monotonic() + total_s
         for _ in range(len(servers) + 2):
             try:
                 channel = self._channels.get(address)

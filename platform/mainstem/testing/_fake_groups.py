@@ -29,8 +29,8 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
         leaves: Every leave, in order.
         on_commit: Called with each commit before it is looked at; an error that it returns is the
             answer.
-        before_heartbeat, after_heartbeat: Called with each heartbeat before the coordinator sees it,
-            and before its answer leaves. Either may wait.
+        before_heartbeat, after_heartbeat: Called with each heartbeat before the coordinator sees
+            it, and before its answer leaves. Either may wait.
         on_fetch_offsets: Called with each answer before it leaves, and may change it.
     """
 
@@ -101,6 +101,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
             member_epoch=beat.member_epoch,
             heartbeat_interval_ms=50 if beat.settled else 10,
         )
+        answer.missing_topics.extend(beat.missing_topics)
         for one in sorted(beat.assignment):
             answer.assignment.add(
                 topic=one.topic, topic_id=one.topic_id, partitions=[one.partition]

@@ -11,6 +11,7 @@ from tests.unit.client.polling import DEADLINE_S, poll_until
 
 from mainstem.client import Consumer
 from mainstem.client.consumer.membership import Membership, MemberState
+from mainstem.consumers.assignors import TopicInfo
 from mainstem.errors import StaleMemberEpochError, UnknownMemberError
 from mainstem.protocol.v1 import groups_pb2
 from mainstem.testing._fake_fetch import FakeLogGateway
@@ -82,7 +83,7 @@ def test_an_answer_to_who_the_member_was_before_it_left_is_not_taken() -> None:
     membership.subscribe(["t"], "")
     now = membership.heartbeat()
     assert not membership.answered(answer_to(before), joined=True)
-    assert membership.state is MemberState.JOINING
+    assert membership.joins == 0
     membership.answered(answer_to(now), joined=True)
     assert membership.state is MemberState.MEMBER
 
@@ -175,3 +176,25 @@ def test_a_member_whose_connection_died_without_a_word_stays_a_member_and_reads_
         assert members(gateway) == before
         consumer.close()
     assert members(gateway) == []
+
+
+def test_a_topic_that_does_not_exist_is_warned_of_once_and_again_when_it_has_come_and_gone(
+    gateway: FakeLogGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> int:
+        return sum("topic typo, which does not exist" in one for one in caplog.messages)
+
+    def beats(more: int) -> None:
+        seen = len(gateway.groups.heartbeats)
+        poll_until(lambda: len(gateway.groups.heartbeats) > seen + more, consumer)
+
+    consumer = consumer_of(gateway.address)
+    consumer.subscribe(["t", "typo"])
+    poll_until(lambda: told() == 1, consumer)
+    beats(3)
+    assert told() == 1
+    gateway.groups.coordinator.set_topics({"typo": TopicInfo("id", 1)})
+    poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+    gateway.groups.coordinator.set_topics({"typo": None})
+    poll_until(lambda: told() == 2, consumer)
+    consumer.close()

@@ -482,3 +482,13 @@ def test_range_is_used_when_most_members_ask_for_it() -> None:
         [0, 1],
         [2, 3],
     ]
+
+
+def test_the_answer_names_topics_that_do_not_exist() -> None:
+    world = World()
+    member = world.join("m", topics=frozenset({"t", "typo"}))
+    assert member.beat().missing_topics == ("typo",)
+    world.topic("typo", 1)
+    assert member.beat().missing_topics == ()
+    many = world.join("n", topics=frozenset(map(str, range(1_000))))
+    assert len(many.beat().missing_topics) == 100

@@ -73,6 +73,7 @@ class GroupService:
                 heartbeat_interval_ms=interval_ms,
                 assignment=_messages(answer.assignment),
                 added_later=_messages(answer.added_later),
+                missing_topics=answer.missing_topics,
             )
 
         return await _answer(context, call)

@@ -64,6 +64,8 @@ class GroupClient:
         self._due_now = False
         self._closed = False
         self._told = False
+        #: Topics that were told to be missing. The heartbeat thread's.
+        self._missing: set[str] = set()
         self._fatal: MainstemError | None = None
         self._interval_s = settings.heartbeat_interval_ms / 1000
         self._heart: threading.Thread | None = None
@@ -260,9 +262,21 @@ class GroupClient:
                 self._interval_s = (
                     min(answer.heartbeat_interval_ms, settings.heartbeat_interval_ms) / 1000
                 )
+        self._warn_of_missing(answer.missing_topics)
         if plan:
             self._on_plan()
         return self._interval_s
+
+    def _warn_of_missing(self, topics: Sequence[str]) -> None:
+        """Says it once for each topic, and again when it has come and gone."""
+        for topic in sorted(set(topics) - self._missing):
+            _log.warning(
+                "group %s subscribes to topic %s, which does not exist or cannot be read now: "
+                "nothing of it comes until it does. Check the name, or create it",
+                self._settings.group_id,
+                topic,
+            )
+        self._missing = set(topics)
 
     def _beat_failed(self, error: MainstemError, member_id: str) -> float:
         backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000

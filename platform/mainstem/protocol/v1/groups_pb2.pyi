@@ -45,18 +45,20 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., instance_id: _Optional[str] = ..., client_id: _Optional[str] = ..., rack: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., topic_pattern: _Optional[str] = ..., assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("member_id", "member_epoch", "heartbeat_interval_ms", "assignment", "added_later")
+    __slots__ = ("member_id", "member_epoch", "heartbeat_interval_ms", "assignment", "added_later", "missing_topics")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ADDED_LATER_FIELD_NUMBER: _ClassVar[int]
+    MISSING_TOPICS_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int
     assignment: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
     added_later: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
-    def __init__(self, member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., assignment: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., added_later: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+    missing_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., assignment: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., added_later: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ..., missing_topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("group", "member_id", "instance_id", "member_epoch", "keep_place")
