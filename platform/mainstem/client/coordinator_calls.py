@@ -82,7 +82,10 @@ class CoordinatorCalls:
         for _ in range(len(servers) + 2):
             try:
                 channel = self._channels.get(address)
-                began_at = time.monotonic()
+            except AssertionError:
+                raise GatewayUnavailableError("the client is closed") from None
+            began_at = time.monotonic()
+            try:
                 stub = groups_pb2_grpc.GroupsStub(channel)
                 left_s = min(timeout_s, max(0.001, ends_at - began_at))
                 answer = getattr(stub, method)(request, timeout=left_s)
@@ -90,7 +93,7 @@ class CoordinatorCalls:
                 error = error_from_rpc(failure)
                 if isinstance(error, OutcomeUnknownError):
                     self._channels.unanswered(address, channel, time.monotonic() - began_at)
-            except (AssertionError, ValueError):
+            except ValueError:
                 raise GatewayUnavailableError("the client is closed") from None
             else:
                 self._coordinator = address
