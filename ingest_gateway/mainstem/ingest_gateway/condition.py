@@ -69,8 +69,11 @@ class GatewayCondition:
     @property
     def not_ready(self) -> str:
         """Why it should get no work; empty: it should. May block as long as the store does."""
-        if self._state:
-            return self._state
+        return self._state or self.store_trouble
+
+    @property
+    def store_trouble(self) -> str:
+        """What is wrong with the store; empty: nothing is. May block as long as the store does."""
         if self._leases is not None and self._leases.failure is not None:
             return self._leases.failure.message
         for appender in list(self._leaders()):

@@ -74,6 +74,9 @@ _ANSWERS_SHARE = 0.2
 _ANSWERS_S_MAX = 2.0
 _TELL_BEFORE_S = 0.1
 
+#: A store that says for longer nothing of its free space is one that hangs.
+_STORE_ANSWER_S_MAX = 2.0
+
 #: Connections stay open for so long after the gateway has ended a stream. A caller that still sends
 #: when its connection closes gets an error for that, and throws away the answers that it has not
 #: read yet.
@@ -259,9 +262,20 @@ class Gateway:
                 leases,
                 warehouse_uri=self._store.uri,
                 version=version("mainstem"),
+                store_trouble=self._store_trouble,
             )
         )
         return leases
+
+    async def _store_trouble(self) -> str:
+        """What is wrong with the store, which may be that it does not say."""
+        asking = asyncio.get_running_loop().run_in_executor(
+            self._pool, lambda: self._condition.store_trouble
+        )
+        try:
+            return await asyncio.wait_for(asking, _STORE_ANSWER_S_MAX)
+        except TimeoutError:
+            return f"the store of {self._store.uri} does not answer"
 
     @property
     def fetches_waiting(self) -> int:

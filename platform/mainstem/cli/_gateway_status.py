@@ -7,7 +7,12 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from mainstem.errors import GatewayUnavailableError, MainstemError, ShuttingDownError
+from mainstem.errors import (
+    GatewayUnavailableError,
+    MainstemError,
+    ShuttingDownError,
+    StoreUnavailableError,
+)
 from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 
@@ -32,6 +37,8 @@ def gateway_status(
     if len(mine) == 1:
         facts["gateway_id"] = mine[0].gateway_id
         facts["topics_led"] = mine[0].topics_led
+    if cluster.store_trouble:
+        return facts, StoreUnavailableError(cluster.store_trouble, address=address)
     if health.status == health_pb2.HealthCheckResponse.SERVING:
         return facts, None
     return facts, ShuttingDownError(

@@ -16,8 +16,10 @@ from tests.unit.delta_log.full_disk import fill, small_disk
 from tests.unit.ingest_gateway.harness import Gate, run, running, soon, until
 from tests.unit.ingest_gateway.payloads import values_request
 
+from mainstem.cli._gateway_status import gateway_status
 from mainstem.client import AdminClient, TopicPartition
 from mainstem.delta_log import LocalStore
+from mainstem.errors import StoreUnavailableError
 from mainstem.ingest_gateway.condition import STUCK_S, GatewayCondition
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import log_pb2
@@ -92,6 +94,10 @@ def test_a_gateway_on_a_full_disk_is_alive_and_not_ready_until_there_is_space(
             assert (code, "trim a topic" in why) == (503, True)
             _, page = await asked(gateway, "/")
             assert "full" in page
+            facts, error = await asyncio.to_thread(gateway_status, gateway.address, 20.0)
+            assert facts["gateway_id"] == "gateway-0"
+            assert isinstance(error, StoreUnavailableError)
+            assert "full" in error.message
             _, text = await asked(gateway, "/metrics")
             assert "mainstem_warehouse_free_bytes 0.0" in text
             assert 'mainstem_store_failures_total{reason="ENOSPC"}' in text
@@ -104,6 +110,8 @@ def test_a_gateway_on_a_full_disk_is_alive_and_not_ready_until_there_is_space(
                     break
                 await asyncio.sleep(0.05)
             assert await asked(gateway, "/readyz") == (200, "ok\n")
+            _, error = await asyncio.to_thread(gateway_status, gateway.address, 20.0)
+            assert error is None
 
     with small_disk(tmp_path / "disk") as place:
         run(test(place))

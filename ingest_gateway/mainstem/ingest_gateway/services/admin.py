@@ -36,7 +36,7 @@ class AdminService:
     """Serves `mainstem.v1.Admin`.
 
     Args:
-        warehouse_uri, version: For the cluster's description.
+        warehouse_uri, version, store_trouble: For the cluster's description.
     """
 
     def __init__(
@@ -47,12 +47,14 @@ class AdminService:
         *,
         warehouse_uri: str,
         version: str,
+        store_trouble: Callable[[], Awaitable[str]],
     ) -> None:
         self._topics = topics
         self._changes = changes
         self._leases = leases
         self._warehouse_uri = warehouse_uri
         self._version = version
+        self._store_trouble = store_trouble
 
     async def CreateTopic(
         self, request: admin_pb2.CreateTopicRequest, context: Context
@@ -197,6 +199,7 @@ class AdminService:
         return admin_pb2.DescribeClusterResponse(
             warehouse_uri=self._warehouse_uri,
             version=self._version,
+            store_trouble=await self._store_trouble(),
             gateways=[
                 admin_pb2.GatewayDescription(
                     gateway_id=row.gateway_id, address=row.address, topics_led=len(row.topics)

@@ -202,14 +202,16 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("warehouse_uri", "version", "gateways")
+    __slots__ = ("warehouse_uri", "version", "gateways", "store_trouble")
     WAREHOUSE_URI_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     GATEWAYS_FIELD_NUMBER: _ClassVar[int]
+    STORE_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     warehouse_uri: str
     version: str
     gateways: _containers.RepeatedCompositeFieldContainer[GatewayDescription]
-    def __init__(self, warehouse_uri: _Optional[str] = ..., version: _Optional[str] = ..., gateways: _Optional[_Iterable[_Union[GatewayDescription, _Mapping]]] = ...) -> None: ...
+    store_trouble: str
+    def __init__(self, warehouse_uri: _Optional[str] = ..., version: _Optional[str] = ..., gateways: _Optional[_Iterable[_Union[GatewayDescription, _Mapping]]] = ..., store_trouble: _Optional[str] = ...) -> None: ...
 
 class GatewayDescription(_message.Message):
     __slots__ = ("gateway_id", "address", "topics_led")

@@ -283,7 +283,7 @@ class MetadataRequest(_message.Message):
     ALLOW_AUTO_TOPIC_CREATION_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     allow_auto_topic_creation: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., allow_auto_topic_creation: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., allow_auto_topic_creation: bool = ...) -> None: ...
 
 class MetadataResponse(_message.Message):
     __slots__ = ("gateways", "topics")
