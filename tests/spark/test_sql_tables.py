@@ -73,6 +73,12 @@ def test_a_creation_that_fails_leaves_nothing_in_the_way(
     assert run_sql(orders.uri, "SELECT 1 AS one", spark=spark).rows == ((1,),)
     run_sql(orders.uri, "CREATE TABLE t AS SELECT 2 AS two", spark=spark)
     assert run_sql(orders.uri, "SELECT * FROM t", spark=spark).rows == ((2,),)
+    other = Path(orders.uri) / "tables" / "u" / "notes.txt"
+    other.parent.mkdir()
+    other.write_text("somebody's")
+    with pytest.raises(SqlError):
+        run_sql(orders.uri, "CREATE TABLE u AS SELECT 1 AS a", spark=spark)
+    assert other.read_text() == "somebody's"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +184,28 @@ def test_what_would_write_to_the_warehouse_or_vanish_is_refused(
     assert "\tat " not in refusal.value.message
     assert files(warehouse) == before
     assert not (tmp_path / "wal").exists()
+
+
+def test_a_link_from_the_tables_to_a_topic_is_no_table(
+    spark: SparkSession, orders: TopicLog, tmp_path: Path
+) -> None:
+    warehouse = Path(orders.uri)
+    (warehouse / "tables").mkdir()
+    (warehouse / "tables" / "mine").symlink_to(warehouse / "topics" / "orders")
+    before = files(warehouse / "topics")
+    for statement in ("SELECT * FROM mine", "DELETE FROM mine", "DROP TABLE mine"):
+        with pytest.raises(SqlError, match="TABLE_OR_VIEW_NOT_FOUND"):
+            run_sql(orders.uri, statement, spark=spark)
+    with pytest.raises(SqlError):
+        run_sql(orders.uri, "CREATE TABLE mine AS SELECT 1 AS a", spark=spark)
+    assert files(warehouse / "topics") == before
+    (warehouse / "tables" / "mine").unlink()
+    (warehouse / "tables").rmdir()
+    (warehouse / "tables").symlink_to("topics")
+    for statement in ("CREATE TABLE t AS SELECT 1 AS a", "CREATE TABLE IF NOT EXISTS t (a INT)"):
+        with pytest.raises(SqlError, match="is a link into"):
+            run_sql(orders.uri, statement, spark=spark)
+    assert files(warehouse / "topics") == before
 
 
 def test_a_directory_around_the_warehouse_is_one_of_it(tmp_path: Path) -> None:

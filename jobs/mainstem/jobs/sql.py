@@ -104,6 +104,7 @@ def _run(
         if what.reads_all:
             notes = tables.attach_all()
         _resolve(session, tables, what, text)
+        is_new = what.creates is not None and not tables.is_taken(what.creates)
         try:
             frame = session.sql(text)
             types = tuple(field.dataType.simpleString() for field in frame.schema.fields)
@@ -111,7 +112,7 @@ def _run(
                 frame = frame.limit(row_count_max + 1)
             columns = _columns(frame)
         except BaseException:
-            if what.creates is not None:
+            if what.creates is not None and is_new:
                 tables.remove_unfinished(what.creates)
             raise
         if what.drops is not None:

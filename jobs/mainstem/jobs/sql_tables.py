@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mainstem.jobs.sql_guard import SqlError
+from mainstem.jobs.sql_guard import SqlError, overlap
 from mainstem.jobs.tables import TopicViews, quote
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 #: Beside `topics` and `system` in a warehouse.
 TABLES: Final = "tables"
+
+#: What is not SQL's in a warehouse.
+_PLATFORMS: Final = ("topics", "system", "wal")
 
 _PART: Final = re.compile(r"`((?:[^`]|``)*)`")
 
@@ -44,9 +47,15 @@ class SqlTables:
             return sorted(
                 one.name
                 for one in self.directory.iterdir()
-                if not one.name.startswith(".") and any((one / "_delta_log").glob("*.json"))
+                if not one.name.startswith(".")
+                and any((one / "_delta_log").glob("*.json"))
+                and not self._is_the_platforms(one)
             )
         return []
+
+    def _is_the_platforms(self, place: Path) -> bool:
+        """A link from here into the rest of the warehouse leads to a topic, not to a table."""
+        return any(overlap(str(place), str(self.directory.parent / one)) for one in _PLATFORMS)
 
     def is_topic(self, name: str) -> bool:
         """Whether a statement that says `name` means a topic."""
@@ -62,6 +71,8 @@ class SqlTables:
         if not create and not self.directory.is_dir():
             yield
             return
+        if self._is_the_platforms(self.directory):
+            raise SqlError(f"{self.directory} is a link into the platform's own directories")
         self._spark.sql(
             f"CREATE DATABASE IF NOT EXISTS {self.database} LOCATION "
             f"'{_literal(self.directory.as_uri())}'"
@@ -140,6 +151,10 @@ class SqlTables:
                 shutil.rmtree(grave)
         except OSError as error:
             raise SqlError(f"the files of table {name} cannot be removed: {error}") from error
+
+    def is_taken(self, name: str) -> bool:
+        """Whether something is already where a table of that name would be."""
+        return os.path.lexists(self.directory / name.lower())
 
     def remove_unfinished(self, name: str) -> None:
         """Removes what a CREATE TABLE that failed has left, in the way of the next one."""
