@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from mainstem.client import AdminClient
+from mainstem.compat import confluent
 from mainstem.testing import GatewayProcess
 
 pytestmark = [pytest.mark.end_to_end]
@@ -105,3 +107,54 @@ def test_the_programs_of_the_guide_run_as_they_are_written(
         )
         assert answer.returncode == 0, answer.stdout + answer.stderr
         assert len(answer.stdout.splitlines()) == 10
+
+
+def partitions_of(
+    future: Future[confluent.ConsumerGroupTopicPartitions],
+) -> list[confluent.TopicPartition]:
+    found = future.result(TIMEOUT_S).topic_partitions
+    assert found is not None
+    return found
+
+
+def test_groups_are_listed_described_moved_and_deleted_as_with_confluent(
+    gateway: GatewayProcess, topic: str
+) -> None:
+    config = {"bootstrap.servers": gateway.address}
+    with confluent.Producer(config) as producer:
+        for number in range(4):
+            producer.produce(topic, b"%d" % number, partition=0)
+    group = f"{topic}-group"
+    reading = {**config, "group.id": group, "auto.offset.reset": "earliest"}
+    admin = confluent.AdminClient(config)
+    place = confluent.TopicPartition(topic, 0, 1)
+    with confluent.Consumer({**reading, "enable.auto.commit": False}) as consumer:
+        consumer.subscribe([topic])
+        assert len(consumer.consume(4, TIMEOUT_S)) == 4
+        consumer.commit(asynchronous=False)
+        described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+        assert described.state is confluent.ConsumerGroupState.STABLE
+        (member,) = described.members
+        assert member.member_id == consumer.memberid()
+        assert len(member.assignment.topic_partitions) == 3
+        (listed,) = admin.list_groups(group, timeout=TIMEOUT_S)
+        assert (listed.id, [one.id for one in listed.members]) == (group, [member.member_id])
+        moves = [confluent.ConsumerGroupTopicPartitions(group, [place])]
+        refused = admin.alter_consumer_group_offsets(moves)[group]
+        with pytest.raises(confluent.KafkaException) as caught:
+            refused.result(TIMEOUT_S)
+        assert caught.value.args[0] == confluent.KafkaError.NON_EMPTY_GROUP
+    asked = [confluent.ConsumerGroupTopicPartitions(group, [place])]
+    (found,) = partitions_of(admin.list_consumer_group_offsets(asked)[group])
+    assert found.offset == 4
+    (moved,) = partitions_of(admin.alter_consumer_group_offsets(moves)[group])
+    assert (moved.offset, moved.error) == (1, None)
+    empty = confluent.ConsumerGroupState.EMPTY
+    valid = admin.list_consumer_groups(states={empty}).result(TIMEOUT_S).valid
+    assert group in {one.group_id for one in valid}
+    specs = {place: confluent.OffsetSpec.latest()}
+    assert admin.list_offsets(specs)[place].result(TIMEOUT_S).offset == 4
+    cut = confluent.TopicPartition(topic, 0, 2)
+    assert admin.delete_records([cut])[cut].result(TIMEOUT_S).low_watermark == 2
+    assert admin.delete_consumer_groups([group])[group].result(TIMEOUT_S) is None
+    assert admin.list_groups(group) == []

@@ -227,12 +227,14 @@ def test_paused_partitions_give_nothing_until_they_are_resumed(log: FakeLogGatew
     log.append("one", 0, [b"a"])
 
     async def work(consumer: AIOKafkaConsumer) -> None:
+        assert consumer.last_poll_timestamp(ONE) is None
         consumer.pause(ONE)
         assert consumer.paused() == {ONE}
         assert await consumer.getmany(timeout_ms=150) == {}
         consumer.resume(ONE)
         assert consumer.paused() == set()
         assert (await consumer.getone()).value == b"a"
+        assert (consumer.last_poll_timestamp(ONE) or 0) > 1_700_000_000_000
 
     with_consumer(log, work, "one")
 

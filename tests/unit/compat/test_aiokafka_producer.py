@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainstem.compat import aiokafka
-from mainstem.compat.aiokafka import AIOKafkaProducer, RecordMetadata, TopicPartition
+from mainstem.compat.aiokafka import AIOKafkaProducer, RecordMetadata, TopicPartition, errors
 from mainstem.compat.aiokafka.errors import (
     CLASSES,
     KafkaConnectionError,
@@ -44,6 +44,17 @@ def test_each_of_our_errors_is_one_of_aiokafkas() -> None:
     assert KafkaConnectionError.retriable
     assert issubclass(UnknownTopicOrPartitionError, KafkaError)
     assert UnknownTopicOrPartitionError.errno == 3
+
+
+def test_errors_that_are_never_raised_may_be_named() -> None:
+    assert issubclass(errors.LeaderNotAvailableError, errors.BrokerResponseError)
+    assert (errors.LeaderNotAvailableError.errno, errors.LeaderNotAvailableError.retriable) == (
+        5,
+        True,
+    )
+    assert issubclass(errors.NoBrokersAvailable, KafkaError)
+    with pytest.raises(AttributeError):
+        errors.Nonsense  # noqa: B018
 
 
 def test_send_and_wait_tells_where_the_record_is(gateway: FakeGateway) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mainstem.compat import confluent
@@ -19,6 +21,8 @@ from mainstem.compat.confluent import (
     ResourceType,
     TopicPartition,
 )
+
+from mainstem.compat.confluent import admin  # isort: skip
 from mainstem.compat.confluent.admin import RESOURCE_TOPIC
 from mainstem.compat.confluent.error import CODES, KAFKA_NAMES, from_mainstem
 from mainstem.compat.confluent.serialization import (
@@ -35,6 +39,17 @@ from mainstem.errors import UnknownTopicError, error_classes
 
 def test_every_name_that_the_package_promises_is_there() -> None:
     assert [name for name in confluent.__all__ if not hasattr(confluent, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(confluent, name) for name in confluent.REFUSED] + [(admin, name) for name in admin.REFUSED],
+)
+def test_a_name_that_cannot_be_is_refused_when_it_is_imported(module: Any, name: str) -> None:
+    with pytest.raises(ImportError, match=f"{name} does not exist here: .{{15,}}"):
+        exec(f"from {module.__name__} import {name}", {})
+    with pytest.raises(ImportError, match="cannot import name"):
+        exec(f"from {module.__name__} import {name}Nonsense", {})
 
 
 def test_an_error_has_code_name_and_sentence_and_equals_its_code() -> None:

@@ -209,6 +209,7 @@ def test_the_metadata_of_one_topic_or_all_is_numbered_as_kafkas(
     producer = make()
     everything = producer.list_topics(timeout=10)
     assert everything.topics.keys() == {"t", "one"}
+    assert producer.cluster_id(10) == everything.cluster_id
     assert everything.topics["t"].partitions.keys() == {0, 1, 2}
     partition = everything.topics["t"].partitions[2]
     broker = everything.brokers[partition.leader]

@@ -85,6 +85,7 @@ class AIOKafkaConsumer:
         self._left_out: set[TopicPartition] = set()
         self._subscription: frozenset[str] = frozenset()
         self._by_hand = False
+        self._polled_at_ms: int | None = None
         self._partition_counts: dict[str, int] = {}
         if topics:
             self.subscribe(topics)
@@ -360,6 +361,11 @@ class AIOKafkaConsumer:
         """The same as highwater(): there are no transactions."""
         return self.highwater(partition)
 
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When records were asked for last, in ms since 1970-01-01 UTC; None: never."""
+        self._check_assigned(partition)
+        return self._polled_at_ms
+
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands out nothing of them until resume()."""
         for tp in partitions:
@@ -418,6 +424,7 @@ class AIOKafkaConsumer:
         """The consumer, after what was asked for is done, reading these partitions only."""
         consumer = self._running()
         await self._do_what_was_asked()
+        self._polled_at_ms = int(time.time() * 1000)
         only = set(partitions)
         for tp in only:
             self._check_assigned(tp)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from mainstem.errors import MainstemError
 
@@ -220,6 +220,58 @@ class ThrottlingQuotaExceeded(BrokerResponseError):
 
     errno = 89
     retriable = True
+
+
+#: Errors that no gateway gives; programs name them where they catch errors. With their numbers, and
+#: a plus where they are retriable.
+_NEVER_GIVEN: Final = """
+ClusterAuthorizationFailedError=31 ConcurrentTransactions=51 CoordinatorLoadInProgressError=14+
+CoordinatorNotAvailableError=15+ DelegationTokenAuthDisabled=61
+DelegationTokenAuthorizationFailed=65 DelegationTokenExpired=66 DelegationTokenNotFound=62
+DelegationTokenOwnerMismatch=63 DelegationTokenRequestNotAllowed=64 DuplicateSequenceNumber=46
+FetchSessionIdNotFound=70 GroupAuthorizationFailedError=30 GroupCoordinatorNotAvailableError=15+
+GroupLoadInProgressError=14+ IllegalSaslStateError=34 InconsistentGroupProtocolError=23
+InvalidCommitOffsetSizeError=28 InvalidFetchRequestError=4 InvalidFetchSessionEpoch=71
+InvalidGroupIdError=24 InvalidPrincipalType=67 InvalidProducerEpoch=47
+InvalidProducerIdMapping=49 InvalidReplicationAssignmentError=39
+InvalidReplicationFactorError=38 InvalidRequiredAcksError=21 InvalidSessionTimeoutError=26
+InvalidTimestampError=32 InvalidTransactionTimeout=50 InvalidTxnState=48
+LeaderNotAvailableError=5+ ListenerNotFound=72 LogDirNotFound=57 MemberIdRequired=79 NoError=0
+NotControllerError=41+ NotCoordinatorError=16+ NotCoordinatorForGroupError=16+
+NotEnoughReplicasAfterAppendError=20+ NotEnoughReplicasError=19+ OffsetMetadataTooLargeError=12
+OperationNotAttempted=55 ReassignmentInProgress=60 RebalanceInProgressError=27
+RecordListTooLargeError=18 ReplicaNotAvailableError=9 SaslAuthenticationFailed=58
+SecurityDisabled=54 StaleControllerEpochError=11 StaleLeaderEpochCodeError=13
+TopicAuthorizationFailedError=29 TransactionCoordinatorFenced=52
+TransactionalIdAuthorizationFailed=53 UnsupportedForMessageFormatError=43
+UnsupportedSaslMechanismError=33
+"""
+_NEVER_RAISED: Final = """
+AuthenticationFailedError AuthenticationMethodNotSupported Cancelled+ CorrelationIdError+
+IllegalArgumentError IncompatibleBrokerVersion KafkaConfigurationError KafkaProtocolError+
+KafkaUnavailableError MetadataEmptyBrokerList+ NoBrokersAvailable+ NodeNotReadyError+
+QuotaViolationError StaleMetadata+ TooManyInFlightRequests+ UnrecognizedBrokerVersion
+UnsupportedCodecError
+"""
+
+
+def _define(word: str, base: type[KafkaError]) -> None:
+    name, _, number = word.rstrip("+").partition("=")
+    facts: dict[str, object] = {"__doc__": "Is never raised here.", "__module__": __name__}
+    facts["retriable"] = word.endswith("+")
+    if number:
+        facts["errno"] = int(number)
+    globals()[name] = type(name, (base,), facts)
+
+
+for _word in _NEVER_GIVEN.split():
+    _define(_word, BrokerResponseError)
+for _word in _NEVER_RAISED.split():
+    _define(_word, KafkaError)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[BrokerResponseError]: ...
 
 
 #: By the code of a MainstemError.

@@ -4,6 +4,8 @@ Call shapes, defaults and callbacks are those of confluent-kafka 2.16. Transacti
 access control lists and SASL are refused with a sentence.
 """
 
+from typing import Final, NoReturn
+
 from mainstem.compat.confluent.consumer import Consumer
 from mainstem.compat.confluent.error import KafkaError, KafkaException
 from mainstem.compat.confluent.model import (
@@ -83,3 +85,34 @@ __all__ = [
     "libversion",
     "version",
 ]
+
+_NO_SHARES: Final = (
+    "there are no share groups; members of a group share its partitions, and more partitions let "
+    "more members work"
+)
+_OWN_HASH: Final = "give a Python function (key, partition_count) as the setting partitioner"
+
+#: Names of confluent_kafka that cannot be imported, and why.
+REFUSED: Final = {
+    **dict.fromkeys(
+        (
+            "ShareConsumer",
+            "DeserializingShareConsumer",
+            "AcknowledgeType",
+            "IllegalStateException",
+            "ConcurrentModificationException",
+            "Messages",
+        ),
+        _NO_SHARES,
+    ),
+    **dict.fromkeys(("murmur2", "consistent", "fnv1a"), _OWN_HASH),
+    "ElectionType": "a topic's leader is replaced by itself, by its lease",
+    "Uuid": "topic ids are texts",
+    "aio": "use mainstem.client.AsyncProducer and AsyncConsumer, or mainstem.compat.aiokafka",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in REFUSED:
+        raise ImportError(f"{name} does not exist here: {REFUSED[name]}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from mainstem import client
 from mainstem.compat.confluent.admin_model import (
@@ -41,6 +41,8 @@ from mainstem.compat.confluent.error import (
 from mainstem.compat.confluent.metadata import (
     BrokerMetadata,
     ClusterMetadata,
+    GroupMember,
+    GroupMetadata,
     PartitionMetadata,
     TopicMetadata,
     broker_numbers,
@@ -292,6 +294,27 @@ class AdminClient:
 
         return self._start(find)
 
+    def list_groups(self, group: str | None = None, timeout: float = -1) -> list[GroupMetadata]:
+        """Every group, or the one of that name, without waiting for a future."""
+        timeout_s = _TIMEOUT_S if timeout < 0 else timeout
+        with kafka_exceptions():
+            listed = self._admin.list_consumer_groups(timeout_s)
+            names = [one.group_id for one in listed if group in (None, one.group_id)]
+            described = self._admin.describe_consumer_groups(names, timeout_s)
+        found = []
+        for name, one in described.items():
+            if isinstance(one, MainstemError):
+                continue  # it went between the two calls
+            metadata = GroupMetadata()
+            metadata.id, metadata.state = name, one.state.capitalize()
+            metadata.protocol_type, metadata.protocol = "consumer", one.partition_assignor
+            for member in one.members:
+                seen = GroupMember()
+                seen.id, seen.client_id = member.member_id, member.client_id
+                metadata.members.append(seen)
+            found.append(metadata)
+        return found
+
     def describe_consumer_groups(
         self, group_ids: Sequence[str], **kwargs: Any
     ) -> dict[str, Future[ConsumerGroupDescription]]:
@@ -376,6 +399,10 @@ class AdminClient:
             return DescribeClusterResult(nodes[0] if nodes else None, nodes, found.warehouse_uri)
 
         return self._start(describe)
+
+    def cluster_id(self, timeout: float = -1) -> str | None:
+        """The name that stands for the cluster; asks a gateway."""
+        return self.list_topics(timeout=timeout).cluster_id
 
     # -------------------------------------------------------------------------- what cannot be
 
@@ -525,12 +552,57 @@ RESOURCE_ANY: Final = ResourceType.ANY
 RESOURCE_TOPIC: Final = ResourceType.TOPIC
 RESOURCE_GROUP: Final = ResourceType.GROUP
 RESOURCE_BROKER: Final = ResourceType.BROKER
+RESOURCE_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+
+CONFIG_SOURCE_UNKNOWN_CONFIG: Final = ConfigSource.UNKNOWN_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG: Final = ConfigSource.DYNAMIC_BROKER_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG: Final = (
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value
+)
+CONFIG_SOURCE_STATIC_BROKER_CONFIG: Final = ConfigSource.STATIC_BROKER_CONFIG.value
+CONFIG_SOURCE_DEFAULT_CONFIG: Final = ConfigSource.DEFAULT_CONFIG.value
+CONFIG_SOURCE_GROUP_CONFIG: Final = ConfigSource.GROUP_CONFIG.value
+
+#: Names of confluent_kafka.admin that cannot be imported, and why.
+REFUSED: Final = {
+    **dict.fromkeys(
+        ("AclBinding", "AclBindingFilter", "AclOperation", "AclPermissionType"), _NO_ACLS
+    ),
+    "ResourcePatternType": _NO_ACLS,
+    **dict.fromkeys(
+        (
+            "ScramCredentialInfo",
+            "ScramMechanism",
+            "UserScramCredentialAlteration",
+            "UserScramCredentialDeletion",
+            "UserScramCredentialUpsertion",
+            "UserScramCredentialsDescription",
+        ),
+        _NO_SCRAM,
+    ),
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in REFUSED:
+        raise ImportError(f"{name} does not exist here: {REFUSED[name]}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
+    "CONFIG_SOURCE_DEFAULT_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG",
+    "CONFIG_SOURCE_GROUP_CONFIG",
+    "CONFIG_SOURCE_STATIC_BROKER_CONFIG",
+    "CONFIG_SOURCE_UNKNOWN_CONFIG",
     "RESOURCE_ANY",
     "RESOURCE_BROKER",
     "RESOURCE_GROUP",
     "RESOURCE_TOPIC",
+    "RESOURCE_TRANSACTIONAL_ID",
     "RESOURCE_UNKNOWN",
     "AdminClient",
     "AlterConfigOpType",
@@ -543,6 +615,8 @@ __all__ = [
     "ConsumerGroupListing",
     "DeletedRecords",
     "DescribeClusterResult",
+    "GroupMember",
+    "GroupMetadata",
     "KafkaError",
     "KafkaException",
     "ListConsumerGroupsResult",

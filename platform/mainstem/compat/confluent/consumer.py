@@ -325,6 +325,10 @@ class Consumer:
             found = self._consumer.list_topics(30.0 if timeout < 0 else timeout)
         return cluster_metadata(found, self._servers, topic)
 
+    def cluster_id(self, timeout: float = -1) -> str | None:
+        """The name that stands for the cluster; asks a gateway."""
+        return self.list_topics(timeout=timeout).cluster_id
+
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Refused: there is no authentication yet."""
         raise refused(

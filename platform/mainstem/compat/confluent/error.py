@@ -210,6 +210,13 @@ class _KafkaClientError(KafkaException):
         return str(self.args[0].name())
 
 
+class SerializationError(KafkaException):
+    """A value that cannot be serialized or deserialized."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(kafka_error("_VALUE_SERIALIZATION", reason))
+
+
 class ConsumeError(_KafkaClientError):
     """A message that could not be consumed; `kafka_message` has it."""
 

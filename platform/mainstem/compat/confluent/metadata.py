@@ -67,6 +67,33 @@ class ClusterMetadata:
         return str(self.cluster_id)
 
 
+class GroupMember:
+    """A member of a group, as list_groups() shows it."""
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+        self.client_id: str | None = None
+        self.client_host: str | None = None
+        self.metadata: bytes | None = None
+        self.assignment: bytes | None = None
+
+
+class GroupMetadata:
+    """A group, as list_groups() shows it."""
+
+    def __init__(self) -> None:
+        self.broker: BrokerMetadata | None = None
+        self.id: str | None = None
+        self.error: KafkaError | None = None
+        self.state: str | None = None
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.members: list[GroupMember] = []
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
 def broker_numbers(addresses: Iterable[str]) -> dict[str, int]:
     """A number for each address, in their order, from 1."""
     return {address: number for number, address in enumerate(sorted(set(addresses)), 1)}

@@ -193,6 +193,10 @@ class Message:
         """None: records do not carry it here."""
         return self._leader_epoch
 
+    def delivery_count(self) -> int | None:
+        """None: there are no share groups."""
+        return None
+
     def set_topic(self, topic: str) -> None:
         """Replaces the topic."""
         self._topic = topic

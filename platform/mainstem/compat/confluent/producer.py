@@ -297,6 +297,10 @@ class Producer:
             found = self._engine.all_topics(30.0 if timeout < 0 else timeout)
         return cluster_metadata(found, self._engine.settings.bootstrap_servers, topic)
 
+    def cluster_id(self, timeout: float = -1) -> str | None:
+        """The name that stands for the cluster; asks a gateway."""
+        return self.list_topics(timeout=timeout).cluster_id
+
     def __len__(self) -> int:
         """Messages that have not ended, and reports that wait for poll()."""
         return 0 if self._closed else self._engine.pending_count() + len(self._waiting)

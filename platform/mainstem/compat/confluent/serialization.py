@@ -7,14 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
-from mainstem.compat.confluent.error import KafkaException, kafka_error
-
-
-class SerializationError(KafkaException):
-    """A value that cannot be serialized or deserialized."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(kafka_error("_VALUE_SERIALIZATION", reason))
+from mainstem.compat.confluent.error import SerializationError
 
 
 class MessageField(StrEnum):
@@ -136,3 +129,18 @@ class StringDeserializer(Deserializer):
             return None if value is None else value.decode(self.codec)
         except UnicodeError as error:
             raise SerializationError(str(error)) from error
+
+
+__all__ = [
+    "Deserializer",
+    "DoubleDeserializer",
+    "DoubleSerializer",
+    "IntegerDeserializer",
+    "IntegerSerializer",
+    "MessageField",
+    "SerializationContext",
+    "SerializationError",
+    "Serializer",
+    "StringDeserializer",
+    "StringSerializer",
+]
