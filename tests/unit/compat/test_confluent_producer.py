@@ -168,6 +168,14 @@ def test_a_value_of_a_wrong_type_is_a_type_error(
         make().produce("one", **arguments)
 
 
+def test_a_callback_that_could_not_be_called_is_a_type_error(make: MakeProducer) -> None:
+    async def nobody_would_await(error: object, message: object) -> None: ...
+
+    for callback in (5, nobody_would_await):
+        with pytest.raises(TypeError):
+            make().produce("one", b"a", on_delivery=callback)  # type: ignore[arg-type]
+
+
 def test_purge_gives_up_what_waits_and_tells_each_message(make: MakeProducer) -> None:
     producer, reports = make({"linger.ms": 10_000}), Reports()
     for number in range(3):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+from mainstem.client.callbacks import check_plain
 from mainstem.client.producer.engine import Engine, WouldBlock
 from mainstem.client.producer.producer import (
     append_record,
@@ -100,7 +101,7 @@ class Producer:
         Raises:
             BufferError: queue.buffering.max.messages or buffer.memory is full: poll(), try again.
             KafkaException: The message is too large.
-            TypeError: A value is neither str nor bytes.
+            TypeError: A value is neither str nor bytes; on_delivery is not a plain function.
         """
         self._check_open()
         found_key, found_value = to_bytes(key, "key"), to_bytes(value, "value")
@@ -108,6 +109,8 @@ class Producer:
         if self._message_count_max and len(self) >= self._message_count_max:
             raise _queue_full(f"{self._message_count_max} messages wait")
         report = _first(on_delivery, callback, self._configuration.on_delivery)
+        if report is not None:
+            check_plain(report, "on_delivery", "mainstem.client.AsyncProducer.send()")
         started = time.monotonic()
 
         def delivered(error: MainstemError | None, where: RecordMetadata) -> None:
