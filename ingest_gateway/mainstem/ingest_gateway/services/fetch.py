@@ -68,7 +68,7 @@ _RETRY_DELAY_MS: Final = 100
 #: Partitions that are planned in one step of the loop, in some milliseconds, and topics that are
 #: looked at in the store at a time.
 _PLANS_AT_ONCE: Final = 500
-_LOOKS_AT_ONCE: Final = 100
+_LOOKS_AT_ONCE: Final = 20
 
 #: A fetch of more partitions than that whose topics changed meanwhile is planned again after this.
 _REPLAN_S: Final = 0.05
@@ -366,7 +366,9 @@ class FetchService:
                 )
             for topic, outcome in zip(missing, outcomes, strict=True):
                 if isinstance(outcome, Exception):
-                    errors[topic] = as_ours(outcome)
+                    error = errors[topic] = as_ours(outcome)
+                    # Frames and causes of thousands of them would keep the garbage collector busy.
+                    error.__traceback__ = error.__context__ = error.__cause__ = None
                 elif outcome is not None:
                     raise outcome
         errors.update((topic, _not_open(topic)) for topic in missing)
