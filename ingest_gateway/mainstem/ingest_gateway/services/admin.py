@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
 
-import grpc.aio
 import structlog
 
 from mainstem.config import TOPIC_KEYS, format_value
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.topics import added_partitions, altered_config
-from mainstem.errors import InternalError, MainstemError, UnknownTopicError
+from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.services.caller import caller
+from mainstem.ingest_gateway.services.rpc import Context, answer_or_abort
 from mainstem.ingest_gateway.topics import GatewayTopics, TopicChanges, trim_prefix
-from mainstem.protocol import error_to_status
 from mainstem.protocol.v1 import admin_pb2
 from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
-
-Context = grpc.aio.ServicerContext[Any, Any]
-
-R = TypeVar("R")
 
 
 #: Partitions or topics that are put into an answer in one step of the event loop.
@@ -78,7 +72,7 @@ class AdminService:
                 partition_count=int(metadata.configuration["mainstem.partitions"]),
             )
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def DeleteTopic(
         self, request: admin_pb2.DeleteTopicRequest, context: Context
@@ -89,7 +83,7 @@ class AdminService:
             log.info("topic deleted", topic=request.topic, topic_id=topic_id, **caller(context))
             return admin_pb2.DeleteTopicResponse(topic_id=topic_id)
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def ListTopics(
         self, request: admin_pb2.ListTopicsRequest, context: Context
@@ -110,7 +104,7 @@ class AdminService:
                     response.topics.add(topic=name)
             return response
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def DescribeTopic(
         self, request: admin_pb2.DescribeTopicRequest, context: Context
@@ -135,7 +129,7 @@ class AdminService:
                     await asyncio.sleep(0)
             return response
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def AlterTopicConfig(
         self, request: admin_pb2.AlterTopicConfigRequest, context: Context
@@ -158,7 +152,7 @@ class AdminService:
                 )
             return admin_pb2.AlterTopicConfigResponse(table_version=version)
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def AddPartitions(
         self, request: admin_pb2.AddPartitionsRequest, context: Context
@@ -179,7 +173,7 @@ class AdminService:
             )
             return admin_pb2.AddPartitionsResponse(table_version=version)
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def TrimPrefix(
         self, request: admin_pb2.TrimPrefixRequest, context: Context
@@ -191,7 +185,7 @@ class AdminService:
                 log.info("topic trimmed", topic=request.topic, **caller(context))
             return response
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def DescribeCluster(
         self, request: admin_pb2.DescribeClusterRequest, context: Context
@@ -243,17 +237,3 @@ def _listing(topic: str, state: TableState, _: Appender | None) -> admin_pb2.Top
     return admin_pb2.TopicListing(
         topic=topic, topic_id=state.topic_id, partition_count=state.partition_count
     )
-
-
-async def _answer(context: Context, call: Callable[[], Awaitable[R]]) -> R:
-    """Runs a call; its errors become statuses, and the connection lives on."""
-    try:
-        return await call()
-    except MainstemError as error:
-        await context.abort_with_status(error_to_status(error))
-        raise
-    except Exception as error:
-        log.exception("admin call failed")
-        ours = InternalError(f"the gateway failed on this request: {error!r}")
-        await context.abort_with_status(error_to_status(ours))
-        raise

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, TypeVar
 
-import grpc.aio
 import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.consumers import EMPTY, Heartbeat, Partition, TopicInfo, partitions_by_topic
 from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset, offset_row
 from mainstem.errors import (
-    InternalError,
     InvalidOffsetError,
     MainstemError,
     UnknownGroupError,
@@ -23,15 +20,12 @@ from mainstem.errors import (
 )
 from mainstem.ingest_gateway.groups import GroupCoordination, Running
 from mainstem.ingest_gateway.services.caller import caller
+from mainstem.ingest_gateway.services.rpc import Context, answer_or_abort
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
-from mainstem.protocol import error_to_message, error_to_status
+from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import groups_pb2
 
 log = structlog.get_logger()
-
-Context = grpc.aio.ServicerContext[Any, Any]
-
-R = TypeVar("R")
 
 #: Offsets that are put into an answer in one step of the event loop.
 _AT_ONCE = 1_000
@@ -76,7 +70,7 @@ class GroupService:
                 missing_topics=answer.missing_topics,
             )
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def Leave(
         self, request: groups_pb2.LeaveRequest, context: Context
@@ -93,7 +87,7 @@ class GroupService:
             self._coordination.note_changes(running)
             return groups_pb2.LeaveResponse()
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def CommitOffsets(
         self, request: groups_pb2.CommitOffsetsRequest, context: Context
@@ -134,7 +128,7 @@ class GroupService:
                 await running.table.write(rows)
             return response
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     def _row(
         self,
@@ -216,7 +210,7 @@ class GroupService:
                         await asyncio.sleep(0)
             return response
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def ListGroups(
         self, request: groups_pb2.ListGroupsRequest, context: Context
@@ -238,7 +232,7 @@ class GroupService:
                     )
             return response
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def DescribeGroup(
         self, request: groups_pb2.DescribeGroupRequest, context: Context
@@ -273,7 +267,7 @@ class GroupService:
                 )
             return response
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def DeleteGroup(
         self, request: groups_pb2.DeleteGroupRequest, context: Context
@@ -306,7 +300,7 @@ class GroupService:
             )
             return groups_pb2.DeleteGroupResponse()
 
-        return await _answer(context, call)
+        return await answer_or_abort(context, call)
 
     async def _topics(self, names: Iterable[str]) -> dict[str, TopicInfo | None]:
         """What topics are now; None: there is none of that name."""
@@ -385,17 +379,3 @@ def _messages(partitions: Iterable[Partition]) -> list[groups_pb2.TopicPartition
         groups_pb2.TopicPartitions(topic=topic, topic_id=topic_id, partitions=numbers)
         for (topic, topic_id), numbers in partitions_by_topic(partitions).items()
     ]
-
-
-async def _answer(context: Context, call: Callable[[], Awaitable[R]]) -> R:
-    """Runs a call; its errors become statuses, and the connection lives on."""
-    try:
-        return await call()
-    except MainstemError as error:
-        await context.abort_with_status(error_to_status(error))
-        raise
-    except Exception as error:
-        log.exception("groups call failed")
-        ours = InternalError(f"the gateway failed on this request: {error!r}")
-        await context.abort_with_status(error_to_status(ours))
-        raise

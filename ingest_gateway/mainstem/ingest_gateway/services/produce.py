@@ -7,17 +7,13 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
-import grpc
-import grpc.aio
 import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Appended, Appender, TableState
 from mainstem.errors import (
     BackPressureError,
-    InternalError,
     InvalidRecordError,
     MainstemError,
     UnknownTopicError,
@@ -30,14 +26,13 @@ from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.fetch import FetchService
 from mainstem.ingest_gateway.services.produce_answer import answer, unacknowledged
 from mainstem.ingest_gateway.services.produce_stream import Accepted, AnswerRoom, ProduceStream
+from mainstem.ingest_gateway.services.rpc import Context, as_ours
 from mainstem.ingest_gateway.topics import GatewayTopic, GatewayTopics
 from mainstem.protocol import error_to_message, error_to_status
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 #: Topics that are described in one step of the event loop.
 _TOPICS_AT_ONCE = 100
@@ -161,7 +156,7 @@ class LogService:
         try:
             producer_id = await self._producer_ids.next()
         except Exception as failure:
-            await context.abort_with_status(error_to_status(_as_ours(failure)))
+            await context.abort_with_status(error_to_status(as_ours(failure)))
             raise
         return log_pb2.InitProducerResponse(producer_id=producer_id, producer_epoch=0)
 
@@ -183,7 +178,7 @@ class LogService:
                 if found is not None:
                     response.topics.append(found)
         except Exception as failure:
-            await context.abort_with_status(error_to_status(_as_ours(failure)))
+            await context.abort_with_status(error_to_status(as_ours(failure)))
             raise
         return response
 
@@ -268,7 +263,7 @@ class LogService:
 
     def refused(self, failure: BaseException) -> MainstemError:
         """The failure as one of our errors, counted; one that is not ours is logged as a fault."""
-        error = _as_ours(failure)
+        error = as_ours(failure)
         self._metrics.produce_rejected.labels(error.code).inc()
         return error
 
@@ -282,15 +277,6 @@ def _check_shape(request: log_pb2.ProduceRequest) -> None:
         raise InvalidRecordError(
             f"acks is {request.acks}; it must be one of the enum Acks", topic=request.topic
         )
-
-
-def _as_ours(failure: BaseException) -> MainstemError:
-    if isinstance(failure, MainstemError):
-        return failure
-    if not isinstance(failure, Exception):
-        raise failure
-    log.error("request failed", exc_info=failure)
-    return InternalError(f"the gateway failed on this request: {failure!r}")
 
 
 def _retrieve(future: asyncio.Future[Appended]) -> None:
