@@ -459,8 +459,9 @@ def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         # Two gateways on one port would share its connections at random.
         ("grpc.so_reuseport", 0),
-        # Clients ping idle connections; the default would answer too_many_pings.
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        # Clients ping quiet connections, to find out early that a gateway hangs; the default would
+        # end them with too_many_pings. A ping costs less than any call.
+        ("grpc.http2.max_ping_strikes", 0),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_allowed_incoming_connections", config.number("max.connections")),
         ("grpc.max_concurrent_streams", config.number("connection.max.calls")),

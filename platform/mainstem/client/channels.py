@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import threading
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import grpc.experimental
 
-from mainstem.limits import MESSAGE_OVERHEAD_BYTES, MIB
+from mainstem.errors import GatewayUnavailableError
+from mainstem.limits import (
+    KEEPALIVE_TIME_MS,
+    KEEPALIVE_TIMEOUT_MS,
+    MESSAGE_OVERHEAD_BYTES,
+    MIB,
+)
 
 #: An answer is small; a topic list or a description of 10,000 partitions is not.
 _ANSWER_BYTES_MAX = 64 * MIB
 
 #: A call that was given less time than this says nothing of its connection.
 _SILENCE_S: Final = 1.0
+
+#: gRPC would follow `http_proxy`, `https_proxy` and `grpc_proxy`, also to the loopback interface.
+NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 
 
 class Channels:
@@ -24,48 +33,74 @@ class Channels:
     def __init__(self, request_bytes_max: int, client_id: str = "") -> None:
         self._options = channel_options(request_bytes_max, client_id)
         self._channels: dict[str, grpc.Channel] = {}
-        #: What had the address before and may still have calls under way.
-        self._retired: dict[str, grpc.Channel] = {}
+        # What `renew` has replaced, by address: calls that another thread has made over it may
+        # still be answered.
+        self._replaced: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
         self._closed = False
 
     def get(self, address: str) -> grpc.Channel:
-        """The channel to `address` (host:port). Opening does not wait for the connection."""
+        """The channel to `address` (host:port). Opening does not wait for the connection.
+
+        Raises:
+            GatewayUnavailableError: The client is closed.
+        """
         with self._lock:
-            assert not self._closed
+            if self._closed:
+                raise GatewayUnavailableError("the client is closed")
             channel = self._channels.get(address)
             if channel is None:
                 channel = grpc.insecure_channel(address, options=self._options)
                 self._channels[address] = channel
             return channel
 
-    def unanswered(self, address: str, channel: grpc.Channel, waited_s: float) -> None:
-        """A call had no answer for so long: the connection may have died without a word, which
-        gRPC finds out after a minute, so the next call to the address gets a new one.
+    def renew(self, address: str, channel: grpc.Channel, waited_s: float) -> None:
+        """A call over `channel` had no answer for `waited_s`: the next one gets a new connection.
 
-        Calls that are under way on the old one go on. It is closed when the one after it is given
-        up as well, or all are closed.
+        Of several such calls over one channel the first replaces it. Calls that are under way on
+        the old one go on; it is closed when the one after it is given up as well.
         """
         if waited_s < _SILENCE_S:
             return
         with self._lock:
             if self._closed or self._channels.get(address) is not channel:
-                return  # somebody else has said so
+                return
             del self._channels[address]
-            retired = self._retired.get(address)
-            self._retired[address] = channel
-        if retired is not None:
-            retired.close()
+            before = self._replaced.get(address)
+            self._replaced[address] = channel
+        if before is not None:
+            before.close()
+
+    def drop(self, address: str) -> None:
+        """Closes the connection to a gateway that is not used any more."""
+        with self._lock:
+            dropped = [self._channels.pop(address, None), self._replaced.pop(address, None)]
+        for channel in dropped:
+            if channel is not None:
+                channel.close()
 
     def close(self) -> None:
         """Closes all; running calls are cancelled."""
         with self._lock:
             self._closed = True
-            channels = [*self._channels.values(), *self._retired.values()]
+            channels = [*self._channels.values(), *self._replaced.values()]
             self._channels.clear()
-            self._retired.clear()
+            self._replaced.clear()
         for channel in channels:
             channel.close()
+
+
+def read_to_end(call: Any) -> None:
+    """Takes what is still to come of a call that has ended, or was cancelled, in one thread
+    (`SingleThreadedUnaryStream`). Without it the call, and with it the connection, outlives its
+    channel: gRPC raises for a cancelled call before it has read its status.
+    """
+    state = getattr(call, "_state", None)
+    consume = getattr(call, "_consume_next_event", None)
+    if state is None or consume is None:  # of another version of gRPC
+        return
+    while state.due:
+        consume()
 
 
 def channel_options(request_bytes_max: int, client_id: str) -> list[tuple[str, int | str]]:
@@ -82,10 +117,14 @@ def channel_options(request_bytes_max: int, client_id: str) -> list[tuple[str, i
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 1_000),
         ("grpc.max_reconnect_backoff_ms", 1_000),
-        # Finds a peer that vanished without a word while a stream is open and quiet; the gateway
-        # allows a ping every 5 s.
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        # Finds a peer that hangs, or vanished without a word, while a call is under way, where the
+        # defaults take minutes. The gateway takes any number of pings.
+        ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+        # A proxy for web pages that the environment names is not for gateways.
+        NO_PROXY,
         # The thread that reads a stream of answers does all of the call; else gRPC would start
         # another one for each call.
         (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),

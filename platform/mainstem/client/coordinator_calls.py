@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from mainstem.client.channels import Channels
-from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
+from mainstem.client.gateways import Gateways
+from mainstem.errors import GatewayUnavailableError, OutcomeUnknownError
 from mainstem.limits import MIB
-from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import groups_pb2_grpc
 
 M = TypeVar("M", bound=Message)
@@ -48,19 +48,17 @@ class CoordinatorCalls:
     Threads may share it: the worst that a race does is one more question to the wrong gateway.
 
     Args:
-        servers: Addresses to begin with; at least one.
+        gateways: Whom to ask.
         repeats: A call that may have been taken is made again at another gateway. Only for calls
             whose repetition does no harm.
     """
 
-    def __init__(self, servers: Sequence[str], channels: Channels, *, repeats: bool) -> None:
-        self._servers = tuple(servers)
-        self._channels = channels
+    def __init__(self, gateways: Gateways, *, repeats: bool) -> None:
+        self._gateways = gateways
         self._elsewhere = (
             (GatewayUnavailableError, OutcomeUnknownError) if repeats else GatewayUnavailableError
         )
-        self._coordinator = self._servers[0]
-        self._next_server = 0
+        self._coordinator = ""
 
     def call(
         self, method: str, request: Any, timeout_s: float, total_s: float | None = None
@@ -74,41 +72,38 @@ class CoordinatorCalls:
             GatewayUnavailableError: No gateway was reached.
             MainstemError: What the coordinator says.
         """
-        servers = self._servers
-        address = self._coordinator
-        error: MainstemError = GatewayUnavailableError("no gateway coordinates the group")
-        total_s = timeout_s * (len(servers) + 2) if total_s is None else total_s
-        ends_at = time.monotonic() + total_s
-        for _ in range(len(servers) + 2):
+        gateways = self._gateways
+        known = gateways.order()
+        address = self._coordinator or known[0]
+        untried = [one for one in known if one != address]
+        # A gateway that says who coordinates may be behind: two of such answers, no more.
+        redirects_left = 2
+        ends_at = math.inf if total_s is None else time.monotonic() + total_s
+        while True:
+            channel = gateways.channels.get(address)
+            stub = groups_pb2_grpc.GroupsStub(channel)
+            left_s = min(timeout_s, max(0.001, ends_at - time.monotonic()))
             try:
-                channel = self._channels.get(address)
-            except AssertionError:
-                raise GatewayUnavailableError("the client is closed") from None
-            began_at = time.monotonic()
-            try:
-                stub = groups_pb2_grpc.GroupsStub(channel)
-                left_s = min(timeout_s, max(0.001, ends_at - began_at))
                 answer = getattr(stub, method)(request, timeout=left_s)
             except grpc.RpcError as failure:
-                error = error_from_rpc(failure)
-                if isinstance(error, OutcomeUnknownError):
-                    self._channels.unanswered(address, channel, time.monotonic() - began_at)
-            except ValueError:
+                error = gateways.failed(failure, address, channel, left_s)
+            except ValueError:  # of gRPC: the channel is closed
                 raise GatewayUnavailableError("the client is closed") from None
             else:
                 self._coordinator = address
+                gateways.answered(address)
                 return answer
+            leader = error.facts.get("leader", "")
             if time.monotonic() >= ends_at:
                 raise error
-            leader = error.facts.get("leader", "")
-            if error.code == "NOT_LEADER" and leader and leader != address:
+            if error.code == "NOT_LEADER" and leader and leader != address and redirects_left:
+                redirects_left -= 1
+                gateways.learn([leader])
                 address = leader
             elif isinstance(error, self._elsewhere):
-                self._next_server = (self._next_server + 1) % len(servers)
-                if servers[self._next_server] == address:
+                self._coordinator = untried[0] if untried else ""
+                if not untried:
                     raise error
-                address = servers[self._next_server]
-                self._coordinator = address
+                address = untried.pop(0)
             else:
                 raise error
-        raise error

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 
-import grpc
-
-from mainstem.client.channels import Channels
+from mainstem.client.backoff import backoff_s
+from mainstem.client.gateways import Gateways
 from mainstem.client.results import ProducerIdentity, TopicMetadata
 from mainstem.errors import (
     GatewayUnavailableError,
     InternalError,
     MainstemError,
-    OutcomeUnknownError,
     UnknownTopicError,
 )
-from mainstem.protocol import error_from_message, error_from_rpc
+from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
 
 _log = logging.getLogger("mainstem.client")
@@ -26,60 +25,36 @@ TopicAnswer = TopicMetadata | MainstemError
 
 
 class MetadataClient:
-    """Calls to whichever gateway answers. Thread-safe; remembers which one did.
+    """Asks gateways, several at once where one is slow. Thread-safe.
 
     Args:
-        servers: bootstrap.servers.
-        channels: Where its connections come from.
+        gateways: Whom to ask; learns whom the answers name.
         clock: Monotonic seconds.
         may_create: What is asked for by name and does not exist is created if the gateway may. A
             producer's; a consumer creates nothing.
     """
 
-    def __init__(
-        self,
-        servers: Sequence[str],
-        channels: Channels,
-        clock: Callable[[], float],
-        *,
-        may_create: bool,
-    ) -> None:
-        self._servers = tuple(servers)
-        self._channels = channels
+    def __init__(self, gateways: Gateways, clock: Callable[[], float], *, may_create: bool) -> None:
+        self._gateways = gateways
         self._clock = clock
         self._may_create = may_create
-        self._first = 0
 
     def fetch(self, topics: Sequence[str], timeout_s: float) -> dict[str, TopicAnswer]:
-        """Asks the gateways one after the other, within `timeout_s` each. No topics: all of them.
+        """What is known of `topics`; of all, if there are none.
 
         Raises:
-            GatewayUnavailableError: None answered.
+            GatewayUnavailableError: No gateway answered within `timeout_s`.
             MainstemError: One answered with an error.
         """
-        failure: MainstemError | None = None
-        for turn in range(len(self._servers)):
-            index = (self._first + turn) % len(self._servers)
-            server = self._servers[index]
-            channel = self._channels.get(server)
-            stub = log_pb2_grpc.LogStub(channel)
-            began_at = self._clock()
-            try:
-                answer = stub.Metadata(self._request(topics), timeout=timeout_s)
-            except grpc.RpcError as error:
-                failure = error_from_rpc(error)
-                if not failure.retriable:
-                    raise failure from None
-                if isinstance(failure, OutcomeUnknownError):
-                    self._channels.unanswered(server, channel, self._clock() - began_at)
-                    failure = GatewayUnavailableError(
-                        f"{server} did not answer within {timeout_s * 1000:.0f} ms"
-                    )
-                continue
-            self._first = index
-            return _read(answer, server)
-        assert failure is not None
-        raise failure
+        answer, server = self._gateways.ask(
+            lambda channel: log_pb2_grpc.LogStub(channel).Metadata,
+            self._request(topics),
+            timeout_s,
+        )
+        found = _read(answer, server)
+        leaders = [one.leader for one in found.values() if isinstance(one, TopicMetadata)]
+        self._gateways.learn([*answer.gateways, *leaders])
+        return found
 
     def wait_for(
         self,
@@ -88,14 +63,15 @@ class MetadataClient:
         block_ms: int,
         timeout_ms: int,
         backoff_ms: int,
+        backoff_max_ms: int,
         pause: Callable[[float], None],
     ) -> TopicMetadata:
         """Asks for a topic, again and again until a gateway knows or `block_ms` has passed.
 
         Args:
             block_ms: max.block.ms.
-            timeout_ms: The longest that one gateway is waited for.
-            backoff_ms: The wait between two rounds.
+            timeout_ms: The longest that one round takes.
+            backoff_ms: The wait between two rounds; it grows to `backoff_max_ms`.
             pause: Sleeps for so many seconds; may raise to end the waiting.
 
         Raises:
@@ -103,6 +79,7 @@ class MetadataClient:
             GatewayUnavailableError: Nobody answered in time.
         """
         deadline = self._clock() + block_ms / 1000
+        failures = 0
         while True:
             left_s = deadline - self._clock()
             try:
@@ -119,14 +96,17 @@ class MetadataClient:
                 )
             if not answer.retriable:
                 raise answer
-            if self._clock() + backoff_ms / 1000 >= deadline:
+            wait_s = backoff_s(backoff_ms / 1000, backoff_max_ms / 1000, failures)
+            wait_s = max(wait_s, answer.retry_delay_ms / 1000)
+            failures += 1
+            if self._clock() + wait_s >= deadline:
                 raise GatewayUnavailableError(
-                    f"no gateway of {', '.join(self._servers)} told within max.block.ms "
+                    f"no gateway of {', '.join(self._gateways.order())} told within max.block.ms "
                     f"({block_ms} ms) where topic {topic} is; check bootstrap.servers and that "
                     f"the gateway runs. The last answer: {answer}",
                     topic=topic,
                 ) from answer
-            pause(backoff_ms / 1000)
+            pause(wait_s)
 
     def refresh(
         self,
@@ -134,27 +114,18 @@ class MetadataClient:
         timeout_s: float,
         done: Callable[[dict[str, TopicAnswer]], None],
     ) -> None:
-        """Asks one gateway without waiting; another thread calls `done`, on failure with nothing.
+        """As `fetch`, in a thread of its own, which calls `done`; on failure with nothing."""
 
-        A failure makes the next call ask the next gateway.
-        """
-        index = self._first
-        server = self._servers[index]
-        stub = log_pb2_grpc.LogStub(self._channels.get(server))
-        call = stub.Metadata.future(self._request(topics), timeout=timeout_s)
-
-        def ended(call: grpc.Future[log_pb2.MetadataResponse]) -> None:
+        def fetch() -> None:
             answers: dict[str, TopicAnswer] = {}
             try:
-                answers = _read(call.result(), server)
-            except grpc.RpcError as error:
-                _log.debug("metadata from %s failed: %s", server, error_from_rpc(error))
-                self._first = (index + 1) % len(self._servers)
-            except grpc.FutureCancelledError:
-                pass  # the connection was closed
-            done(answers)
+                answers = self.fetch(topics, timeout_s)
+            except MainstemError as error:
+                _log.debug("asking for metadata failed: %s", error)
+            finally:
+                done(answers)
 
-        call.add_done_callback(ended)
+        _start(fetch, "mainstem-metadata")
 
     def _request(self, topics: Sequence[str]) -> log_pb2.MetadataRequest:
         return log_pb2.MetadataRequest(topics=topics, allow_auto_topic_creation=self._may_create)
@@ -162,28 +133,27 @@ class MetadataClient:
     def init_producer(
         self, timeout_s: float, done: Callable[[ProducerIdentity | MainstemError], None]
     ) -> None:
-        """Asks one gateway for a producer id without waiting; another thread calls `done`.
+        """Asks for a producer id in a thread of its own, which calls `done`."""
 
-        A failure makes the next call ask the next gateway.
-        """
-        index = self._first
-        stub = log_pb2_grpc.LogStub(self._channels.get(self._servers[index]))
-        call = stub.InitProducer.future(log_pb2.InitProducerRequest(), timeout=timeout_s)
-
-        def ended(call: grpc.Future[log_pb2.InitProducerResponse]) -> None:
-            answer: ProducerIdentity | MainstemError
+        def ask() -> None:
+            answer: ProducerIdentity | MainstemError = InternalError("asking for a producer id")
             try:
-                response = call.result()
+                response, _ = self._gateways.ask(
+                    lambda channel: log_pb2_grpc.LogStub(channel).InitProducer,
+                    log_pb2.InitProducerRequest(),
+                    timeout_s,
+                )
                 answer = ProducerIdentity(response.producer_id, response.producer_epoch)
-            except grpc.RpcError as error:
-                answer = error_from_rpc(error)
-            except grpc.FutureCancelledError:
-                answer = GatewayUnavailableError("the connection was closed")
-            if isinstance(answer, MainstemError):
-                self._first = (index + 1) % len(self._servers)
-            done(answer)
+            except MainstemError as error:
+                answer = error
+            finally:
+                done(answer)
 
-        call.add_done_callback(ended)
+        _start(ask, "mainstem-producer-id")
+
+
+def _start(run: Callable[[], None], name: str) -> None:
+    threading.Thread(target=run, name=name, daemon=True).start()
 
 
 def _read(answer: log_pb2.MetadataResponse, server: str) -> dict[str, TopicAnswer]:

@@ -38,6 +38,14 @@ UNCOMMITTED_FILE_MS_MAX: Final = 6 * 3_600_000
 #: What a gRPC message may hold beside the records of a request.
 MESSAGE_OVERHEAD_BYTES: Final = 64 * KIB
 
+#: A client whose call is quiet for so long pings the gateway, and counts the connection as broken
+#: when it has no answer after so long: enough for a large message on a slow line to pass before it.
+KEEPALIVE_TIME_MS: Final = 5_000
+KEEPALIVE_TIMEOUT_MS: Final = 5_000
+
+#: Gateways that a client remembers beside its bootstrap.servers. More than a log has.
+GATEWAYS_MAX: Final = 64
+
 #: Records of one produce request. What they cost beside their bytes (offsets, positions in the
 #: answer) is not in the size of the message, and records may be empty.
 REQUEST_RECORDS_MAX: Final = 500_000

@@ -8,6 +8,7 @@ from mainstem.protocol._status import (
     error_from_rpc,
     error_to_message,
     error_to_status,
+    never_left,
     status_code_for,
 )
 
@@ -18,6 +19,7 @@ __all__ = [
     "error_to_message",
     "error_to_status",
     "field_tag",
+    "never_left",
     "status_code_for",
     "varint",
 ]

@@ -24,6 +24,22 @@ DOMAIN: Final = "mainstem"
 #: Of a message or a fact. Percent-encoded in `grpc-message` it is up to three times as long.
 _TEXT_BYTES_MAX: Final = 600
 
+#: Without an ErrorInfo of ours they come from a proxy, a limit of rates or gRPC itself.
+_OF_OTHERS: Final = (
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
+
+#: How gRPC's text begins when it found no connection for a call.
+_NO_CONNECTION: Final = (
+    "failed to connect to all addresses",
+    "errors resolving",
+    "DNS resolution failed",
+    "Misformatted domain name",
+)
+
 _CODES: Final[dict[str, grpc.StatusCode]] = {
     "INTERNAL": grpc.StatusCode.INTERNAL,
     "UNKNOWN_TOPIC": grpc.StatusCode.NOT_FOUND,
@@ -108,14 +124,16 @@ def error_from_message(message: log_pb2.Error) -> MainstemError:
     )
 
 
-def error_from_rpc(failure: grpc.RpcError) -> MainstemError:
+def error_from_rpc(failure: grpc.RpcError, hint: str = "check bootstrap.servers") -> MainstemError:
     """The exception for a failed call: ours where the server said so, else by the gRPC status.
 
-    A deadline or a cancelled call is OutcomeUnknownError: it may have taken effect.
+    A deadline, a cancelled call and what somebody in between says (a proxy, a limit of rates) is
+    OutcomeUnknownError: it may have taken effect, and may be tried again if that does no harm.
 
     Args:
         failure: What a call raised, through a blocking or an asyncio channel. It loses its
             traceback.
+        hint: What to do about a gateway that cannot be reached.
     """
     # gRPC raises the call itself, and the traceback leads to frames that hold the call: a cycle,
     # which the garbage collector may find only at the interpreter's end. There the call's
@@ -147,15 +165,30 @@ def error_from_rpc(failure: grpc.RpcError) -> MainstemError:
     text = failure.details() or ""
     if code == grpc.StatusCode.UNAVAILABLE:
         return GatewayUnavailableError(
-            f"the gateway cannot be reached: {text}; check bootstrap.servers"
+            f"the gateway cannot be reached: {text}; {hint}", **_unsent(text)
         )
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return OutcomeUnknownError(
             f"the call ended before its answer came ({code.name}): it may have taken effect"
         )
-    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
         return RequestTooLargeError(f"the gateway refused the message: {text}; send less at a time")
+    if code in _OF_OTHERS:
+        return OutcomeUnknownError(
+            f"the call failed with {code.name}, which somebody between here and the gateway says: "
+            f"{text}. It may have taken effect"
+        )
     return InternalError(f"the call failed with {code.name}: {text}")
+
+
+def never_left(error: MainstemError) -> bool:
+    """There was no connection, so that nothing of the call can have reached a gateway."""
+    return error.facts.get("connected") == "false"
+
+
+def _unsent(text: str) -> dict[str, str]:
+    """Facts of a call that failed as unavailable: whether it had a connection."""
+    return {"connected": "false"} if text.startswith(_NO_CONNECTION) else {}
 
 
 def _rebuild(

@@ -195,10 +195,13 @@ def _foreign(code: grpc.StatusCode) -> Behaviour:
     ("code", "cls"),
     [
         (grpc.StatusCode.UNAVAILABLE, GatewayUnavailableError),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, RequestTooLargeError),
         (grpc.StatusCode.CANCELLED, OutcomeUnknownError),
         (grpc.StatusCode.UNIMPLEMENTED, InternalError),
-        (grpc.StatusCode.UNKNOWN, InternalError),
+        # What proxies and limits of rates say: it may be tried again.
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, OutcomeUnknownError),
+        (grpc.StatusCode.ABORTED, OutcomeUnknownError),
+        (grpc.StatusCode.INTERNAL, OutcomeUnknownError),
+        (grpc.StatusCode.UNKNOWN, OutcomeUnknownError),
     ],
 )
 def test_a_status_that_is_not_ours_becomes_the_nearest_error(
@@ -220,7 +223,20 @@ def test_details_of_another_domain_are_not_taken_for_ours(server: _Server) -> No
         raise AssertionError
 
     server.behaviour = behave
-    assert type(error_from_rpc(server.failure())) is InternalError
+    assert type(error_from_rpc(server.failure())) is OutcomeUnknownError
+
+
+def test_a_message_that_grpc_refuses_for_its_size_is_not_tried_again(server: _Server) -> None:
+    text = "Received message larger than max (5000000 vs. 4194304)"
+
+    def behave(context: Any) -> bytes:
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        raise AssertionError
+
+    server.behaviour = behave
+    received = error_from_rpc(server.failure())
+    assert type(received) is RequestTooLargeError
+    assert not received.retriable
 
 
 def test_details_that_contradict_the_status_are_an_error_and_not_a_crash(server: _Server) -> None:

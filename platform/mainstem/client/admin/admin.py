@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,11 +12,12 @@ import grpc
 
 from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
 from mainstem.client.channels import Channels
+from mainstem.client.gateways import Gateways
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
 from mainstem.config import ConfigKey, keys_by_name
-from mainstem.errors import GatewayUnavailableError, MainstemError
+from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
 from mainstem.limits import MIB
-from mainstem.protocol import error_from_rpc
+from mainstem.protocol import never_left
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 
 #: Every setting of `AdminClient`, by name.
@@ -143,15 +145,16 @@ class AdminClient(GroupAdmin):
 
     confluent-kafka's AdminClient takes lists and returns futures; here a call returns its result,
     and one with several targets a result or an error for each. A call goes to the first gateway
-    that is reached, one about groups to their coordinator; it is never repeated once a gateway may
-    have seen it.
+    that is reached, one about groups to their coordinator; one that changes something is never
+    repeated once a gateway may have seen it.
 
     Args:
         config: `bootstrap.servers`, and `client.id` if wanted (`ADMIN_KEYS`).
 
     Raises (every call):
         GatewayUnavailableError: No gateway was reached.
-        OutcomeUnknownError: No answer within `timeout` seconds: look before you repeat it.
+        OutcomeUnknownError: A change had no answer within `timeout` seconds, or somebody between
+            here and the gateway broke the call off: look before you repeat it.
         MainstemError: What the gateway says.
     """
 
@@ -165,7 +168,8 @@ class AdminClient(GroupAdmin):
         with faults.about("client.id"):
             check_client_id(client_id)
         faults.tell()
-        super().__init__(servers, Channels(MIB, client_id))
+        self._channels = Channels(MIB, client_id)
+        super().__init__(Gateways(servers, self._channels, time.monotonic))
 
     def create_topic(
         self,
@@ -208,7 +212,7 @@ class AdminClient(GroupAdmin):
     def list_topics(self, timeout: float = TIMEOUT_S) -> tuple[TopicListing, ...]:
         """Every topic, by name."""
         request = admin_pb2.ListTopicsRequest()
-        answer = self._call(lambda stub: stub.ListTopics, request, timeout)
+        answer = self._read(lambda stub: stub.ListTopics, request, timeout)
         return tuple(
             TopicListing(one.topic, one.topic_id, one.partition_count) for one in answer.topics
         )
@@ -220,7 +224,7 @@ class AdminClient(GroupAdmin):
             UnknownTopicError: There is no such topic.
         """
         request = admin_pb2.DescribeTopicRequest(topic=name)
-        answer = self._call(lambda stub: stub.DescribeTopic, request, timeout)
+        answer = self._read(lambda stub: stub.DescribeTopic, request, timeout)
         return TopicDescription(
             topic=answer.topic,
             topic_id=answer.topic_id,
@@ -317,7 +321,8 @@ class AdminClient(GroupAdmin):
     def describe_cluster(self, timeout: float = TIMEOUT_S) -> ClusterDescription:
         """The gateways and their warehouse."""
         request = admin_pb2.DescribeClusterRequest()
-        answer = self._call(lambda stub: stub.DescribeCluster, request, timeout)
+        answer = self._read(lambda stub: stub.DescribeCluster, request, timeout)
+        self._gateways.learn(one.address for one in answer.gateways)
         return ClusterDescription(
             answer.warehouse_uri,
             answer.version,
@@ -348,17 +353,38 @@ class AdminClient(GroupAdmin):
         request: object,
         timeout_s: float,
     ) -> Any:
+        """Makes a change, at the first gateway that is reached."""
+        gateways = self._gateways
         failure: MainstemError | None = None
-        for server in self._servers:
-            stub = admin_pb2_grpc.AdminStub(self._channels.get(server))
+        for server in gateways.order():
+            channel = gateways.channels.get(server)
             try:
-                return method(stub)(request, timeout=timeout_s)
+                answer = method(admin_pb2_grpc.AdminStub(channel))(request, timeout=timeout_s)
             except grpc.RpcError as error:
-                failure = error_from_rpc(error)
+                failure = gateways.failed(error, server, channel)
                 if not isinstance(failure, GatewayUnavailableError):
                     raise failure from None
+                if failure.code == GatewayUnavailableError.code and not never_left(failure):
+                    raise OutcomeUnknownError(
+                        f"the connection to {server} broke before the answer came: the call may "
+                        f"have taken effect ({failure})"
+                    ) from None
+            else:
+                gateways.answered(server)
+                return answer
         assert failure is not None
         raise failure
+
+    def _read(
+        self,
+        method: Callable[[admin_pb2_grpc.AdminStub], Any],
+        request: object,
+        timeout_s: float,
+    ) -> Any:
+        """Asks for what changes nothing."""
+        return self._gateways.ask_again(
+            lambda channel: method(admin_pb2_grpc.AdminStub(channel)), request, timeout_s
+        )
 
 
 def _texts(config: Mapping[str, object]) -> dict[str, str]:

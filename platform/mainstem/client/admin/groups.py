@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import grpc
-
-from mainstem.client.channels import Channels
 from mainstem.client.consumer.records import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from mainstem.client.coordinator_calls import CoordinatorCalls, request_parts
-from mainstem.errors import GatewayUnavailableError, InternalError, MainstemError
+from mainstem.client.gateways import Gateways
+from mainstem.errors import InternalError, MainstemError
 from mainstem.limits import FETCH_PARTITIONS_MAX, OFFSETS_PER_COMMIT_MAX
-from mainstem.protocol import error_from_message, error_from_rpc
+from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import groups_pb2, log_pb2, log_pb2_grpc
 
 #: Seconds that a call may take when nothing else is said.
@@ -78,15 +76,18 @@ class ConsumerGroupDescription:
 class GroupAdmin:
     """The part of `AdminClient` that is about groups."""
 
-    def __init__(self, servers: Sequence[str], channels: Channels) -> None:
-        self._servers = tuple(servers)
-        self._channels = channels
-        self._groups = CoordinatorCalls(servers, channels, repeats=False)
+    def __init__(self, gateways: Gateways) -> None:
+        self._gateways = gateways
+        self._groups = CoordinatorCalls(gateways, repeats=False)
+        # Of calls that change nothing.
+        self._group_facts = CoordinatorCalls(gateways, repeats=True)
 
     def list_consumer_groups(self, timeout: float = TIMEOUT_S) -> tuple[ConsumerGroupListing, ...]:
         """Every group with members or offsets, by name."""
         request = groups_pb2.ListGroupsRequest()
-        answer: groups_pb2.ListGroupsResponse = self._groups.call("ListGroups", request, timeout)
+        answer: groups_pb2.ListGroupsResponse = self._group_facts.call(
+            "ListGroups", request, timeout
+        )
         return tuple(
             ConsumerGroupListing(one.group, one.state, one.member_count) for one in answer.groups
         )
@@ -104,7 +105,9 @@ class GroupAdmin:
         for group_id in group_ids:
             request = groups_pb2.DescribeGroupRequest(group=group_id)
             try:
-                found[group_id] = _description(self._groups.call("DescribeGroup", request, timeout))
+                found[group_id] = _description(
+                    self._group_facts.call("DescribeGroup", request, timeout)
+                )
             except MainstemError as error:
                 found[group_id] = error
         return found
@@ -131,7 +134,7 @@ class GroupAdmin:
             )
             if not request.partitions:
                 return {}  # an empty request means all
-        answer: groups_pb2.FetchOffsetsResponse = self._groups.call(
+        answer: groups_pb2.FetchOffsetsResponse = self._group_facts.call(
             "FetchOffsets", request, timeout
         )
         found: dict[TopicPartition, GroupOffset] = {}
@@ -234,23 +237,15 @@ class GroupAdmin:
     def _ask_offsets(
         self, queries: Sequence[log_pb2.OffsetQuery], timeout_s: float
     ) -> Sequence[log_pb2.OffsetAnswer]:
-        """One request, to the first gateway that can be reached."""
-        request = log_pb2.ListOffsetsRequest(queries=queries)
-        failure: MainstemError | None = None
-        for server in self._servers:
-            stub = log_pb2_grpc.LogStub(self._channels.get(server))
-            try:
-                answer = stub.ListOffsets(request, timeout=timeout_s)
-            except grpc.RpcError as error:
-                failure = error_from_rpc(error)
-                if not isinstance(failure, GatewayUnavailableError):
-                    raise failure from None
-            else:
-                _check_complete(len(answer.answers), len(queries))
-                found: Sequence[log_pb2.OffsetAnswer] = answer.answers
-                return found
-        assert failure is not None
-        raise failure
+        """One request, to the first gateway that answers."""
+        answer = self._gateways.ask_again(
+            lambda channel: log_pb2_grpc.LogStub(channel).ListOffsets,
+            log_pb2.ListOffsetsRequest(queries=queries),
+            timeout_s,
+        )
+        _check_complete(len(answer.answers), len(queries))
+        found: Sequence[log_pb2.OffsetAnswer] = answer.answers
+        return found
 
     def _commit(
         self, group_id: str, offsets: Sequence[TopicPartition], timeout_s: float

@@ -27,6 +27,7 @@ from mainstem.client.consumer.records import (
 )
 from mainstem.client.consumer.settings import ConsumerSettings
 from mainstem.client.consumer.worker import ConsumerWorker
+from mainstem.client.gateways import Gateways
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import (
     ConfigError,
@@ -69,8 +70,9 @@ class ConsumerEngine:
         self.closed = False
         self._pid = os.getpid()
         self._channels = Channels(_REQUEST_BYTES_MAX, settings.client_id)
+        gateways = Gateways(settings.bootstrap_servers, self._channels, time.monotonic)
         self._group = (
-            GroupClient(settings, self._channels, self._call_attention, lambda: self.polls)
+            GroupClient(settings, gateways, self._call_attention, lambda: self.polls)
             if settings.group_id
             else None
         )
@@ -80,7 +82,7 @@ class ConsumerEngine:
         self._worker = ConsumerWorker(
             settings,
             self.partitions,
-            self._channels,
+            gateways,
             None if self._group is None else self._group.committed,
             self.commits.was_reset,
             self._look_at_clock,

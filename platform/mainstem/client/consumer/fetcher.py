@@ -11,12 +11,11 @@ from typing import Any, Final
 import grpc
 
 from mainstem.client.callbacks import unexpected
-from mainstem.client.channels import Channels
+from mainstem.client.channels import read_to_end
 from mainstem.client.consumer.fetching import FetchAnswers, Wanted, share_of_first, share_of_second
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
 from mainstem.client.consumer.settings import ConsumerSettings
-from mainstem.errors import OutcomeUnknownError
-from mainstem.protocol import error_from_rpc
+from mainstem.client.gateways import Gateways
 from mainstem.protocol.v1 import log_pb2
 
 _log = logging.getLogger("mainstem.client")
@@ -24,6 +23,10 @@ _log = logging.getLogger("mainstem.client")
 #: A fetch that lacks a partition is cancelled when it is this old; twice as old each time in a row,
 #: so that an application that seeks without end still gets records.
 _CANCEL_AFTER_S: Final = 0.1
+
+#: A leader that has not answered for so long after the wait that it was asked for may hang, while
+#: another leads already.
+_SILENT_S: Final = 2.0
 
 #: How long a thread sleeps at most: nothing depends on it.
 _LOOK_EVERY_S: Final = 1.0
@@ -75,7 +78,7 @@ class LeaderFetcher:
         self,
         address: str,
         partitions: Partitions,
-        channels: Channels,
+        gateways: Gateways,
         settings: ConsumerSettings,
         leads: Callable[[str, Partition], bool],
         share_bytes: Callable[[], int],
@@ -83,11 +86,12 @@ class LeaderFetcher:
     ) -> None:
         self.address = address
         self._partitions = partitions
-        self._channels = channels
+        self._gateways = gateways
         self._settings = settings
         self._leads = leads
         self._share_bytes = share_bytes
         self._answers = FetchAnswers(address, partitions, settings, on_lost)
+        self._stopped = False
         self._first: _Fetch | None = None
         self._second: _Fetch | None = None
         self._turn = 0
@@ -96,6 +100,31 @@ class LeaderFetcher:
         self._first_thread = self._thread(self._run_first, "")
         self._second_thread: threading.Thread | None = None
         self._first_thread.start()
+
+    def stop(self) -> None:
+        """It leads nothing any more: ends the threads; the lock is held. A call that is under way
+        is `overdue`."""
+        self._stopped = True
+        self._partitions.wanted.notify_all()
+
+    @property
+    def running(self) -> bool:
+        """A thread has not ended."""
+        second = self._second_thread
+        return self._first_thread.is_alive() or (second is not None and second.is_alive())
+
+    def silent(self, now: float) -> bool:
+        """A call waits for its answer for longer than it asked for; the lock is held."""
+        return any(
+            fetch is not None
+            and fetch.call is not None
+            and now - fetch.began_at >= self._settings.fetch_max_wait_ms / 1000 + _SILENT_S
+            for fetch in (self._first, self._second)
+        )
+
+    @property
+    def _ended(self) -> bool:
+        return self._stopped or self._partitions.closed
 
     def join(self, timeout_s: float) -> None:
         """Waits for the threads, after the partitions were closed."""
@@ -108,7 +137,7 @@ class LeaderFetcher:
         """Calls under way to be cancelled, without the lock, which is held now; and in how many
         seconds to ask again. One is if it waits and lacks a partition, all are after a close."""
         partitions = self._partitions
-        if partitions.closed:
+        if self._ended:
             calls = [
                 fetch
                 for fetch in (self._first, self._second)
@@ -260,7 +289,7 @@ class LeaderFetcher:
     def _planned(self, plan: Callable[[], _Fetch | None]) -> _Fetch | None:
         """The first plan that there is; the lock is held, and let go while there is none."""
         partitions = self._partitions
-        while not partitions.closed:
+        while not self._ended:
             fetch = plan()
             if fetch is not None:
                 return fetch
@@ -276,7 +305,7 @@ class LeaderFetcher:
                 self._told = False
                 return True
         except Exception as error:
-            if not self._partitions.closed:
+            if not self._ended:
                 if not self._told:
                     _log.exception("fetching from %s failed; trying again", self.address)
                     self._partitions.tell(unexpected(f"fetching from {self.address}", error))
@@ -288,19 +317,18 @@ class LeaderFetcher:
         """The answer to a fetch. None: it failed, or was cancelled."""
         settings, partitions = self._settings, self._partitions
         timeout_s = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
-        channel = self._channels.get(self.address)
+        channel = self._gateways.channels.get(self.address)
         # As a stream of one answer, for which gRPC needs no thread beside this one: see `Channels`.
-        rpc: Any = channel.unary_stream(
+        method: Any = channel.unary_stream(
             _METHOD,
             request_serializer=log_pb2.FetchRequest.SerializeToString,
             response_deserializer=log_pb2.FetchResponse.FromString,
         )
-        began_at = time.monotonic()
-        call = rpc(self._request(fetch), timeout=timeout_s)
+        call = method(self._request(fetch), timeout=timeout_s)
         with partitions.lock:
             fetch.began_at = time.monotonic()
             fetch.call = call
-            fetch.cancelled = partitions.closed
+            fetch.cancelled = self._ended
             if partitions.changes != fetch.changes:
                 partitions.news.notify_all()  # nobody has looked at this call yet
         if fetch.cancelled:
@@ -310,15 +338,15 @@ class LeaderFetcher:
             for _ in call:  # there is no second one: the end of the call
                 pass
         except grpc.RpcError as failure:
-            error = error_from_rpc(failure)  # of a cancelled call too: it loses its traceback
+            # Of a cancelled call too: it loses its traceback.
+            error = self._gateways.failed(failure, self.address, channel)
             if not fetch.cancelled:
-                if isinstance(error, OutcomeUnknownError):
-                    self._channels.unanswered(self.address, channel, time.monotonic() - began_at)
                 self._answers.failed(error, fetch.wanted)
             return None
         finally:
             with partitions.lock:
                 fetch.call = None
+            read_to_end(call)
         return answer
 
     def _request(self, fetch: _Fetch) -> log_pb2.FetchRequest:

@@ -97,8 +97,8 @@ class FetchAnswers:
                 wanted, answer.partitions, decoded, strict=False
             ):
                 current = partitions.assigned.get(one.tp) is one and one.generation == generation
-                if not current or one.paused:
-                    continue
+                if not current or one.paused or one.fetch_offset != offset:
+                    continue  # of the last: another leader was faster
                 if error is not None:
                     self._partition_failed(one, error, lost)
                     continue

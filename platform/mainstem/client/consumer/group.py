@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mainstem.client.callbacks import unexpected
-from mainstem.client.channels import Channels
 from mainstem.client.consumer.group_commits import GroupCommits
 from mainstem.client.consumer.membership import AssignmentPlan, Membership, MemberState
 from mainstem.client.consumer.records import TopicPartition
 from mainstem.client.consumer.settings import ConsumerSettings
 from mainstem.client.coordinator_calls import CoordinatorCalls
+from mainstem.client.gateways import Gateways
 from mainstem.errors import (
     GatewayUnavailableError,
     InstanceFencedError,
@@ -46,13 +46,13 @@ class GroupClient:
     def __init__(
         self,
         settings: ConsumerSettings,
-        channels: Channels,
+        gateways: Gateways,
         on_plan: Callable[[], None],
         poll_count: Callable[[], int],
     ) -> None:
         self._settings = settings
         # An offset commit or a heartbeat that is taken twice has the effect of one.
-        self._calls = CoordinatorCalls(settings.bootstrap_servers, channels, repeats=True)
+        self._calls = CoordinatorCalls(gateways, repeats=True)
         self._on_plan = on_plan
         self._poll_count = poll_count
         self._membership = Membership(settings.group_id, settings.group_instance_id)

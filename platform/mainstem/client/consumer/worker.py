@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol
 import grpc
 
 from mainstem.client.callbacks import unexpected
-from mainstem.client.channels import Channels
 from mainstem.client.consumer.fetcher import LeaderFetcher
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
 from mainstem.client.consumer.records import TopicPartition
 from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.client.gateways import FIRST_REFRESH_S, Gateways
 from mainstem.client.metadata import MetadataClient
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import (
@@ -27,7 +27,7 @@ from mainstem.errors import (
     UnknownTopicError,
 )
 from mainstem.limits import FETCH_PARTITIONS_MAX
-from mainstem.protocol import error_from_message, error_from_rpc
+from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
 
 _log = logging.getLogger("mainstem.client")
@@ -61,7 +61,7 @@ class ConsumerWorker:
         self,
         settings: ConsumerSettings,
         partitions: Partitions,
-        channels: Channels,
+        gateways: Gateways,
         committed: CommittedOffsets | None,
         on_reset: Callable[[dict[Partition, int]], None],
         on_round: Callable[[], None],
@@ -69,19 +69,22 @@ class ConsumerWorker:
     ) -> None:
         self._settings = settings
         self._partitions = partitions
-        self._channels = channels
+        self._gateways = gateways
         self._committed = committed
         self._on_reset = on_reset
         self._on_round = on_round
         self._subscribed = subscribed
-        self.metadata = MetadataClient(
-            settings.bootstrap_servers, channels, time.monotonic, may_create=False
-        )
+        self.metadata = MetadataClient(gateways, time.monotonic, may_create=False)
         self.topics: dict[str, TopicMetadata] = {}
         self._asked_at: dict[str, float] = {}
         self._stale: set[str] = set()
         self._gone_at: dict[str, float] = {}
         self._fetchers: dict[str, LeaderFetcher] = {}
+        # Of gateways that lead nothing any more, until their threads have ended.
+        self._former: list[LeaderFetcher] = []
+        self._silent_at = 0.0
+        self._metadata_age_s = settings.metadata_max_age_ms / 1000
+        self._refresh_after_s = min(FIRST_REFRESH_S, self._metadata_age_s)
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -95,7 +98,7 @@ class ConsumerWorker:
         deadline = time.monotonic() + timeout_s
         if self._thread is not None:
             self._thread.join(timeout_s)
-        for fetcher in list(self._fetchers.values()):
+        for fetcher in [*self._fetchers.values(), *self._former]:
             fetcher.join(max(0.0, deadline - time.monotonic()))
 
     # ------------------------------------------------------------------------------ for any thread
@@ -121,11 +124,11 @@ class ConsumerWorker:
                 by_leader.setdefault(topic.leader, []).append(tp)
         for leader, asked in _requests(by_leader):
             request = log_pb2.ListOffsetsRequest(queries=[_query(tp, queries[tp]) for tp in asked])
-            stub = log_pb2_grpc.LogStub(self._channels.get(leader))
+            channel = self._gateways.channels.get(leader)
             try:
-                answer = stub.ListOffsets(request, timeout=timeout_s)
+                answer = log_pb2_grpc.LogStub(channel).ListOffsets(request, timeout=timeout_s)
             except grpc.RpcError as failure:
-                error = error_from_rpc(failure)
+                error = self._gateways.failed(failure, leader, channel)
                 self._stale.update(tp.topic for tp in asked)
                 found.update(dict.fromkeys(asked, error))
                 continue
@@ -192,7 +195,8 @@ class ConsumerWorker:
     def _overdue_fetches(self) -> tuple[list[Any], float]:
         """Fetches that wait for records and lack a partition that is to be fetched, and when to
         look again; the lock is held. While this thread is busy they end by fetch.max.wait.ms."""
-        looked = [fetcher.overdue() for fetcher in self._fetchers.values()]
+        fetchers = [*self._fetchers.values(), *self._former]
+        looked = [fetcher.overdue() for fetcher in fetchers]
         calls = [call for overdue, _ in looked for call in overdue]
         return calls, min((wait_s for _, wait_s in looked), default=_LOOK_EVERY_S)
 
@@ -205,7 +209,8 @@ class ConsumerWorker:
         self._on_round()
         timeout_s = self._settings.request_timeout_ms / 1000
         now = time.monotonic()
-        oldest = now - self._settings.metadata_max_age_ms / 1000
+        self._doubt_silent(now)
+        oldest = now - self._refresh_after_s
         with self._partitions.lock:
             assigned = self._partitions.assigned.values()
             names = {one.topic for one in assigned if one.failed is None}
@@ -217,6 +222,8 @@ class ConsumerWorker:
                 or self._asked_at.get(name, 0.0) < oldest
             }
         if due:
+            if any(self._asked_at.get(name, now) < oldest for name in due):
+                self._refresh_after_s = min(2 * self._refresh_after_s, self._metadata_age_s)
             self._learn(due, timeout_s)
             self._compare(due)
         self._start_fetchers()
@@ -232,6 +239,20 @@ class ConsumerWorker:
                 if one.start is not Start.READY and one.failed is None
             ]
         return self._backoff_s if waiting or pending else _LOOK_EVERY_S
+
+    def _doubt_silent(self, now: float) -> None:
+        """A leader that does not answer may hang: asks others who leads its topics."""
+        if now < self._silent_at + _LOOK_EVERY_S:
+            return
+        with self._partitions.lock:
+            silent = {a for a, fetcher in self._fetchers.items() if fetcher.silent(now)}
+            if silent:
+                self._silent_at = now
+                topics = {one.topic for one in self._partitions.assigned.values()}
+                led = topics & self.topics.keys()
+                self._stale.update(n for n in led if self.topics[n].leader in silent)
+        for address in silent:
+            self._gateways.doubt(address)
 
     def _to_start(self) -> list[Partition]:
         """Partitions whose start is to be found now; the lock is held."""
@@ -321,11 +342,16 @@ class ConsumerWorker:
                 if (topic := self.topics.get(one.topic)) is not None
             }
             new = leaders - self._fetchers.keys()
+            for address in self._fetchers.keys() - leaders if leaders else ():
+                former = self._fetchers.pop(address)
+                former.stop()
+                self._former.append(former)
+        self._former = [one for one in self._former if one.running]
         for address in new:
             self._fetchers[address] = LeaderFetcher(
                 address,
                 self._partitions,
-                self._channels,
+                self._gateways,
                 self._settings,
                 self._leads,
                 self._share_bytes,

@@ -16,7 +16,6 @@ from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.pieces import Outgoing, Piece, encode_request
 from mainstem.client.producer.queue import Request
 from mainstem.errors import GatewayUnavailableError, MainstemError
-from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import log_pb2
 
 _log = logging.getLogger("mainstem.client")
@@ -38,6 +37,10 @@ class ProduceStream:
         on_end: Called once, in that thread, with the reason.
         on_fault: Called before that if `on_answer` failed: what became of its records is not known
             any more.
+        explain: The error that a failure of the call means.
+
+    Attributes:
+        channel: As given.
     """
 
     def __init__(
@@ -48,9 +51,12 @@ class ProduceStream:
         on_answer: Callable[[ProduceStream, log_pb2.ProduceResponse], None],
         on_end: Callable[[ProduceStream, MainstemError], None],
         on_fault: Callable[[MainstemError], None],
+        explain: Callable[[grpc.RpcError], MainstemError],
         name: str,
     ) -> None:
         self._on_fault = on_fault
+        self.channel = channel
+        self._explain = explain
         self._on_answer = on_answer
         self._on_end = on_end
         self._requests: SimpleQueue[Outgoing | None] = SimpleQueue()
@@ -90,7 +96,7 @@ class ProduceStream:
             for answer in call:
                 self._on_answer(self, answer)
         except grpc.RpcError as failure:
-            error = error_from_rpc(failure)
+            error = self._explain(failure)
         except Exception as failure:
             _log.exception("the answers of %s cannot be taken", self._receiver.name)
             error = unexpected("taking an answer", failure)
@@ -115,9 +121,19 @@ class Link:
         in_flight: Whose request each correlation id on that stream is, the oldest first.
         retry_at: Monotonic seconds before which no new stream is opened.
         failures: Streams that broke since the last answer.
+        asked_at: When the others were asked, as the leader did not answer, who leads its topics.
     """
 
-    __slots__ = ("address", "failures", "in_flight", "next_id", "retry_at", "stream", "token")
+    __slots__ = (
+        "address",
+        "asked_at",
+        "failures",
+        "in_flight",
+        "next_id",
+        "retry_at",
+        "stream",
+        "token",
+    )
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -128,3 +144,10 @@ class Link:
         self.next_id = 1
         self.retry_at = 0.0
         self.failures = 0
+        self.asked_at = 0.0
+
+    def waiting_since(self) -> float:
+        """When the oldest request without an answer was sent; infinite if there is none."""
+        for correlation_id, topic in self.in_flight.items():
+            return topic.queue.in_flight[correlation_id].sent_at
+        return float("inf")

@@ -14,6 +14,7 @@ from typing import Final
 
 from mainstem.client.callbacks import raise_first
 from mainstem.client.channels import Channels
+from mainstem.client.gateways import Gateways
 from mainstem.client.metadata import MetadataClient
 from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
 from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES, Piece
@@ -81,17 +82,16 @@ class Engine:
         )
         self._linger_ns = settings.linger_ms * 1_000_000
         channels = Channels(settings.max_request_size, settings.client_id)
-        self._metadata = MetadataClient(
-            settings.bootstrap_servers, channels, clock, may_create=True
-        )
         self._fatal: MainstemError | None = None
+        gateways = Gateways(settings.bootstrap_servers, channels, time.monotonic)
+        self._metadata = MetadataClient(gateways, clock, may_create=True)
         self._closing = threading.Event()
         self._close_lock = threading.Lock()
         self._pid = os.getpid()
         self._sender = Sender(
             settings,
             self._policy,
-            channels,
+            gateways,
             self._metadata,
             self._completed,
             self._end,
@@ -150,6 +150,7 @@ class Engine:
             block_ms=self.settings.max_block_ms,
             timeout_ms=self.settings.request_timeout_ms,
             backoff_ms=self.settings.retry_backoff_ms,
+            backoff_max_ms=self.settings.retry_backoff_max_ms,
             pause=self._pause,
         )
 

@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from mainstem.client.backoff import backoff_s
 from mainstem.client.producer.sequences import (
     NOT_IN_SEQUENCE,
     Numbering,
@@ -38,6 +39,7 @@ from mainstem.client.producer.sequences import (
 )
 from mainstem.client.results import ProducerIdentity
 from mainstem.errors import DeliveryTimeoutError, HeldError, MainstemError
+from mainstem.protocol import never_left
 
 
 class Sendable(Protocol):
@@ -86,12 +88,14 @@ class Request(Generic[P]):
             number behind that of the whole.
         numbers: With idempotence, what its records are counted as.
         in_doubt: It may be stored, under `numbers`.
+        sent: It may have reached a gateway.
     """
 
     number: tuple[int, ...]
     pieces: list[P]
     numbers: Numbers | None = None
     in_doubt: bool = False
+    sent: bool = False
     correlation_id: int = 0
     resume: bool = False
     attempts: int = 0
@@ -226,6 +230,7 @@ class TopicQueue(Generic[P]):
     ) -> list[Failure[P]]:
         """The request was refused as a whole. Returns what failed for good."""
         request = self.in_flight.pop(correlation_id)
+        request.sent = True
         if request.numbers is not None:
             if error.code in NOT_IN_SEQUENCE:
                 return self._out_of_sequence(request, error, now)
@@ -297,8 +302,13 @@ class TopicQueue(Generic[P]):
         self._draining = False
         self._resume_on = None
         failed: list[Failure[P]] = []
+        left = not never_left(error)
         for request in requests:
-            request.in_doubt = request.numbers is not None
+            # A request that was in doubt before stays so, and so do its pieces.
+            request.sent = request.sent or left
+            request.in_doubt = request.numbers is not None and request.sent
+            for piece in request.pieces:
+                piece.sent = request.sent
             failed += self._retry(request, error, counts=True)
         return failed
 
@@ -436,7 +446,8 @@ class TopicQueue(Generic[P]):
         return []
 
     def _back_off(self, now: float, error: MainstemError) -> None:
-        wait_s = backoff_s(self.policy, self._failures, self.jitter())
+        policy = self.policy
+        wait_s = backoff_s(policy.backoff_s, policy.backoff_max_s, self._failures, self.jitter())
         self._failures += 1
         self.not_before = max(self.not_before, now + max(wait_s, error.retry_delay_ms / 1000))
 
@@ -460,9 +471,3 @@ class TopicQueue(Generic[P]):
             delivery_timeout_ms=self.policy.delivery_timeout_ms,
             sent=piece.sent,
         )
-
-
-def backoff_s(policy: QueuePolicy, failures: int, jitter: float) -> float:
-    """The wait before retry number `failures` (from 0): doubling, with 20 % of chance both ways."""
-    wait_s = min(policy.backoff_s * 2.0 ** min(failures, 30), policy.backoff_max_s)
-    return wait_s * (0.8 + 0.4 * jitter)

@@ -16,14 +16,15 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
+from mainstem.client.backoff import backoff_s
 from mainstem.client.callbacks import unexpected
-from mainstem.client.channels import Channels
+from mainstem.client.gateways import FIRST_REFRESH_S, Gateways
 from mainstem.client.metadata import MetadataClient, TopicAnswer
 from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.budget import Budget
 from mainstem.client.producer.connection import Link, ProduceStream
 from mainstem.client.producer.pieces import Piece, PieceOutcome, accepted, failed
-from mainstem.client.producer.queue import Failure, QueuePolicy, backoff_s
+from mainstem.client.producer.queue import Failure, QueuePolicy
 from mainstem.client.producer.refusals import Remainder, remainder
 from mainstem.client.producer.sequences import IdentityKeeper
 from mainstem.client.producer.settings import ProducerSettings
@@ -44,6 +45,11 @@ _LOOK_EVERY_S = 10.0
 #: Threads end at once when they are told to; one that does not is left behind as a daemon.
 _JOIN_S = 5.0
 
+#: A leader that has not answered for so long may hang, while another has its topics already: the
+#: other gateways are asked, so often.
+_SILENT_S = 2.0
+_ASK_EVERY_S = 0.5
+
 #: `complete(topic, piece, base_offsets, table_version, error)`: a piece left; called unlocked.
 Complete = Callable[[TopicBuffer, Piece, Sequence[int] | None, int, MainstemError | None], None]
 
@@ -63,7 +69,7 @@ class Sender:
         self,
         settings: ProducerSettings,
         policy: QueuePolicy,
-        channels: Channels,
+        gateways: Gateways,
         metadata: MetadataClient,
         complete: Complete,
         fault: Callable[[MainstemError], None],
@@ -79,7 +85,7 @@ class Sender:
         self._planned = 0.0
         self._settings = settings
         self._policy = policy
-        self._channels = channels
+        self._gateways = gateways
         self._metadata = metadata
         self._complete = complete
         self._fault = fault
@@ -92,7 +98,8 @@ class Sender:
         self._ready_before = 0
         self._request_timeout_s = settings.request_timeout_ms / 1000
         self._metadata_age_s = settings.metadata_max_age_ms / 1000
-        self._refresh_at = clock() + self._metadata_age_s
+        self._refresh_after_s = min(FIRST_REFRESH_S, self._metadata_age_s)
+        self._refresh_at = clock() + self._refresh_after_s
         self._refreshing = False
         self._stopped = False
         self._compression = (
@@ -206,7 +213,7 @@ class Sender:
             stream.join(_JOIN_S)
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_S)
-        self._channels.close()
+        self._gateways.channels.close()
 
     # -------------------------------------------------------------------------- sending (lock held)
 
@@ -237,12 +244,13 @@ class Sender:
         topic.lane.sent(now, self._settings.max_in_flight)
         if link.stream is None:
             link.stream = ProduceStream(
-                self._channels.get(link.address),
+                self._gateways.channels.get(link.address),
                 self._settings.acks,
                 self._compression,
                 functools.partial(self._on_answer, link),
                 functools.partial(self._on_end, link),
                 self._fault,
+                functools.partial(self._gateways.failed, address=link.address),
                 f"mainstem-producer {link.address}",
             )
         link.stream.send(topic, request)
@@ -272,7 +280,7 @@ class Sender:
         token, link.token = link.token, object()
         link.stream = None
         link.in_flight.clear()
-        wait_s = backoff_s(self._policy, link.failures, self._rng.random())
+        wait_s = self._backoff_s(link.failures)
         link.retry_at = now + max(wait_s, error.retry_delay_ms / 1000)
         link.failures += 1
         if topics or link.failures > 1:
@@ -288,6 +296,10 @@ class Sender:
         self._plan(now)
         return failures
 
+    def _backoff_s(self, failures: int) -> float:
+        policy = self._policy
+        return backoff_s(policy.backoff_s, policy.backoff_max_s, failures, self._rng.random())
+
     # ------------------------------------------------------------------------ the streams' threads
 
     def _on_answer(
@@ -299,9 +311,10 @@ class Sender:
                 return
             topic = link.in_flight.pop(answer.correlation_id, None)
             if topic is None:
-                _log.error(
-                    "%s answered an unknown request: %d", link.address, answer.correlation_id
-                )
+                # Of a request that was given up, as another gateway had the topic meanwhile.
+                if answer.correlation_id >= link.next_id:
+                    number = answer.correlation_id
+                    _log.error("%s answered an unknown request: %d", link.address, number)
                 return
             link.failures = 0
             sent_at = topic.queue.in_flight[answer.correlation_id].sent_at
@@ -425,10 +438,9 @@ class Sender:
             if may_send:
                 at = min(at, max(queue.next_send(self._identity.current), opens_at))
         for link in self._links.values():
-            for correlation_id, topic in link.in_flight.items():
-                sent_at = topic.queue.in_flight[correlation_id].sent_at
-                at = min(at, sent_at + self._request_timeout_s)
-                break
+            since = link.waiting_since()
+            at = min(at, since + self._request_timeout_s)
+            at = min(at, max(since + _SILENT_S, link.asked_at + _ASK_EVERY_S))
         # Waking up for something that turns out to be blocked must not become a busy loop.
         return max(at, now + 0.0005)
 
@@ -439,13 +451,16 @@ class Sender:
         with self.lock:
             expired = [(topic, topic.queue.expire(now)) for topic in self.topics.values()]
             for link in self._links.values():
-                oldest = next(iter(link.in_flight.items()), None)
-                if oldest is None or link.stream is None:
+                waited_s = now - link.waiting_since()
+                if link.stream is None:
                     continue
-                sent_at = oldest[1].queue.in_flight[oldest[0]].sent_at
-                if now - sent_at >= self._request_timeout_s:
-                    streams.append(link.stream)
-                    broken += self._break(link, self._no_answer(link), now)
+                if waited_s >= self._request_timeout_s:
+                    streams.append((link.address, link.stream))
+                    broken += self._break(link, self._no_answer(link, waited_s), now)
+                elif waited_s >= _SILENT_S and now >= link.asked_at + _ASK_EVERY_S:
+                    link.asked_at = now
+                    self._gateways.doubt(link.address)
+                    self._refresh_at = min(self._refresh_at, now)
             for topic in list(self._active):
                 if not topic.queue.sendable:
                     del self._active[topic]
@@ -455,7 +470,9 @@ class Sender:
                 self._refreshing = True
             names = list(self.topics)
             ask = self._identity.begin(now)
-        for stream in streams:
+        for address, stream in streams:
+            self._gateways.doubt(address)
+            self._gateways.channels.renew(address, stream.channel, self._request_timeout_s)
             stream.cancel()
         for topic, failures in expired + broken:
             self._report(topic, failed(failures))
@@ -465,11 +482,33 @@ class Sender:
         if ask:
             self._metadata.init_producer(self._request_timeout_s, self._identified)
 
-    def _no_answer(self, link: Link) -> MainstemError:
+    def _no_answer(self, link: Link, waited_s: float) -> MainstemError:
+        limit = ""
+        if waited_s >= self._request_timeout_s:
+            limit = f", request.timeout.ms ({self._settings.request_timeout_ms} ms)"
         return OutcomeUnknownError(
-            f"{link.address} did not answer within request.timeout.ms "
-            f"({self._settings.request_timeout_ms} ms)"
+            f"{link.address} did not answer within {waited_s * 1000:.0f} ms{limit}"
         )
+
+    def _give_up(
+        self, topic: TopicBuffer, info: TopicMetadata, now: float
+    ) -> list[tuple[TopicBuffer, list[Failure[Piece]]]]:
+        """Another gateway leads the topic now. If its old leader hangs, what that one has not
+        answered goes to the new one; the lock is held."""
+        link = self._links.get(topic.info.leader)
+        if link is None or info.leader == link.address or now - link.waiting_since() < _SILENT_S:
+            return []
+        given_up = [number for number, one in link.in_flight.items() if one is topic]
+        if not given_up:
+            return []
+        error = self._no_answer(link, now - link.waiting_since())
+        _log.warning("%s leads topic %s now: %s", info.leader, topic.name, error)
+        for number in given_up:
+            del link.in_flight[number]
+        failures = topic.queue.broken(link.token, error)
+        if topic.queue.sendable:
+            self._active[topic] = None
+        return [(topic, failures)]
 
     def _cut_overdue(self, now: float) -> None:
         """Makes pieces of records that have waited for linger.ms, where their request could go."""
@@ -499,7 +538,7 @@ class Sender:
                 keeper.given(answer)
                 self._pump(now)
             else:
-                wait_s = backoff_s(self._policy, keeper.failures, self._rng.random())
+                wait_s = self._backoff_s(keeper.failures)
                 keeper.failed(now, max(wait_s, answer.retry_delay_ms / 1000))
                 for topic in self.topics.values():
                     if not topic.queue.wants_identity(keeper.current):
@@ -517,20 +556,29 @@ class Sender:
     def _refreshed(self, answers: dict[str, TopicAnswer]) -> None:
         """Takes over new metadata; called by one of gRPC's threads."""
         gone = []
+        given_up = []
         now = self._clock()
         with self.lock:
+            if self._stopped:
+                return
             self._refreshing = False
-            wait_s = self._metadata_age_s if answers else self._policy.backoff_max_s
+            wait_s = self._policy.backoff_max_s
+            if answers:
+                wait_s = self._refresh_after_s
+                self._refresh_after_s = min(2 * wait_s, self._metadata_age_s)
             self._refresh_at = now + wait_s
             for name, answer in answers.items():
                 topic = self.topics.get(name)
                 if topic is None:
                     continue
                 if isinstance(answer, TopicMetadata):
+                    given_up += self._give_up(topic, answer, now)
                     topic.info = answer
                 elif isinstance(answer, UnknownTopicError):
                     gone.append(topic)
             self._pump(now)
             self._plan(now)
+        for topic, failures in given_up:
+            self._report(topic, failed(failures))
         for topic in gone:
             self.mark_stale(topic)

@@ -1,0 +1,235 @@
+"""The gateways that a client may ask: its bootstrap servers, and all that these have named."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import grpc
+
+from mainstem.client.backoff import backoff_s
+from mainstem.client.channels import Channels
+from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
+from mainstem.limits import GATEWAYS_MAX
+from mainstem.protocol import error_from_rpc
+
+#: When a gateway has not answered for so long, the next one is asked as well.
+_HEDGE_S: Final = 0.3
+
+#: A gateway that failed is asked after all others for so long.
+_DOUBTED_S: Final = 10.0
+
+#: A gateway that answers have not named for so long is forgotten when one comes that does not name
+#: it: it may only be restarting. A client that asks nothing forgets nothing.
+_FORGOTTEN_AFTER_S: Final = 600.0
+
+#: Metadata is asked for again after so long at first, then after twice as long each time, up to
+#: metadata.max.age.ms: a gateway that started with the client is known early.
+FIRST_REFRESH_S: Final = 2.0
+
+#: The waits before `ask_again` asks again.
+_RETRY_S: Final = 0.1
+_RETRY_S_MAX: Final = 1.0
+
+#: Given a channel, the method to call: `lambda channel: LogStub(channel).Metadata`.
+Method = Callable[[grpc.Channel], Any]
+
+
+class Gateways:
+    """Knows whom to ask, in which order, and asks several at once. Thread-safe.
+
+    Attributes:
+        channels: The connections.
+
+    Args:
+        servers: bootstrap.servers; never forgotten.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, servers: Sequence[str], channels: Channels, clock: Callable[[], float]
+    ) -> None:
+        self.channels = channels
+        self._servers = tuple(dict.fromkeys(servers))
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._named_at: dict[str, float] = {}
+        self._failed_at: dict[str, float] = {}
+        self._last = ""
+
+    # -------------------------------------------------------------------------------- what is known
+
+    def learn(self, addresses: Iterable[str]) -> None:
+        """An answer named the gateways that are alive: at most GATEWAYS_MAX are remembered."""
+        named = [one for one in dict.fromkeys(addresses) if one and one not in self._servers]
+        forgotten: list[str] = []
+        with self._lock:
+            now = self._clock()
+            for one in named:
+                self._named_at.pop(one, None)
+                self._named_at[one] = now
+            for one, at in list(self._named_at.items()):
+                if now - at >= _FORGOTTEN_AFTER_S or len(self._named_at) > GATEWAYS_MAX:
+                    del self._named_at[one]
+                    self._failed_at.pop(one, None)
+                    forgotten.append(one)
+        for one in forgotten:
+            self.channels.drop(one)
+
+    def order(self) -> list[str]:
+        """Every gateway that is known, in the order in which to ask.
+
+        The one that answered last comes first, then the others, and at the end those that failed
+        lately, the longest ago first.
+        """
+        with self._lock:
+            now = self._clock()
+            known = dict.fromkeys((*self._servers, *self._named_at))
+            if self._last in known:
+                known = dict.fromkeys((self._last, *known))
+            doubted = {one: at for one, at in self._failed_at.items() if now - at < _DOUBTED_S}
+            good = [one for one in known if one not in doubted]
+            return good + sorted((o for o in known if o in doubted), key=doubted.__getitem__)
+
+    def answered(self, address: str) -> None:
+        """It answered: it is the first to be asked."""
+        with self._lock:
+            self._last = address
+            self._failed_at.pop(address, None)
+
+    def doubt(self, address: str) -> None:
+        """It failed, or is slow: the others are asked first."""
+        with self._lock:
+            if address in self._servers or address in self._named_at:
+                self._failed_at[address] = self._clock()
+
+    def failed(
+        self,
+        failure: grpc.RpcError,
+        address: str,
+        channel: grpc.Channel | None = None,
+        waited_s: float = math.inf,
+    ) -> MainstemError:
+        """A call to `address` failed; returns the error that says so.
+
+        Args:
+            channel: Of the call; replaced, if no answer came in time.
+            waited_s: How much time it had.
+        """
+        assert isinstance(failure, grpc.Call)
+        code = failure.code()
+        hint = "check bootstrap.servers"
+        if address not in self._servers:
+            hint = (
+                f"{address} is what a gateway says of itself: its advertised.listeners, or else "
+                "listeners, must be an address that clients reach"
+            )
+        error = error_from_rpc(failure, hint)
+        if isinstance(error, (GatewayUnavailableError, OutcomeUnknownError)):
+            self.doubt(address)
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED and channel is not None:
+            self.channels.renew(address, channel, waited_s)
+        return error
+
+    # ------------------------------------------------------------------------------------- to ask
+
+    def ask(self, method: Method, request: object, timeout_s: float) -> tuple[Any, str]:
+        """The first answer, and who gave it. A gateway that is slow is not waited for: another is
+        asked as well. Only for calls that may be made twice.
+
+        Raises:
+            GatewayUnavailableError: None answered within `timeout_s`.
+            MainstemError: One answered with an error.
+        """
+        found = self._race(method, request, timeout_s)
+        if isinstance(found, MainstemError):
+            raise found  # here, where its traceback does not lead to a call
+        return found
+
+    def _race(
+        self, method: Method, request: object, timeout_s: float
+    ) -> tuple[Any, str] | MainstemError:
+        ends_at = self._clock() + timeout_s
+        waiting = self.order()
+        calls: dict[str, Any] = {}
+        ended: SimpleQueue[tuple[str, grpc.Channel, Any]] = SimpleQueue()
+        failure: MainstemError | None = None
+        silent: list[str] = []
+        next_at = self._clock()
+        try:
+            while (waiting or calls) and (now := self._clock()) < ends_at:
+                if waiting and (not calls or now >= next_at):
+                    address = waiting.pop(0)
+                    calls[address] = self._begin(method, request, address, ends_at - now, ended)
+                    next_at = now + _HEDGE_S
+                until = min(next_at, ends_at) if waiting else ends_at
+                try:
+                    address, channel, call = ended.get(timeout=max(0.001, until - self._clock()))
+                except Empty:
+                    continue
+                del calls[address]
+                try:
+                    answer = call.result()
+                except grpc.RpcError as error:
+                    said = self.failed(error, address, channel, timeout_s)
+                    if not said.retriable:
+                        return said
+                    if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                        silent.append(address)
+                    else:
+                        failure = said
+                except grpc.FutureCancelledError:
+                    return GatewayUnavailableError("the client is closed")
+                else:
+                    self.answered(address)
+                    return answer, address
+        except GatewayUnavailableError as closed:
+            return closed
+        except ValueError:  # of gRPC: the channel is closed
+            return GatewayUnavailableError("the client is closed")
+        finally:
+            for slow, running in calls.items():
+                self.doubt(slow)
+                running.cancel()
+        silent += calls
+        return failure or GatewayUnavailableError(
+            f"{', '.join(silent)} did not answer within {timeout_s * 1000:.0f} ms"
+        )
+
+    def ask_again(self, method: Method, request: object, timeout_s: float) -> Any:
+        """As `ask`, again and again where somebody between here and the gateways refuses the call.
+
+        Raises:
+            GatewayUnavailableError: No gateway is reached.
+            MainstemError: One answered with an error.
+        """
+        ends_at = self._clock() + timeout_s
+        failures = 0
+        while True:
+            try:
+                answer, _ = self.ask(method, request, max(0.001, ends_at - self._clock()))
+            except OutcomeUnknownError:
+                wait_s = backoff_s(_RETRY_S, _RETRY_S_MAX, failures)
+                failures += 1
+                if self._clock() + wait_s >= ends_at:
+                    raise
+                time.sleep(wait_s)
+            else:
+                return answer
+
+    def _begin(
+        self,
+        method: Method,
+        request: object,
+        address: str,
+        timeout_s: float,
+        ended: SimpleQueue[tuple[str, grpc.Channel, Any]],
+    ) -> Any:
+        channel = self.channels.get(address)
+        call = method(channel).future(request, timeout=timeout_s)
+        call.add_done_callback(lambda done: ended.put((address, channel, done)))
+        return call
