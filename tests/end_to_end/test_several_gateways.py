@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -77,6 +79,63 @@ def test_three_gateways_that_start_at_once_share_the_topics_and_one_follows_one_
             answered = future.result(timeout=0)
             assert places[answered.partition, answered.offset] == value
         assert len(rows) == 3 * RECORDS_EACH
+
+
+@pytest.mark.end_to_end
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_clients_that_were_told_of_one_gateway_go_on_with_another_when_it_is_killed_or_hangs(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    # The settings of the clients are the defaults: request.timeout.ms is half a minute.
+    with (
+        GatewayProcess(tmp_path / "w", settings=SETTINGS) as first,
+        GatewayProcess(tmp_path / "w", settings=SETTINGS) as second,
+    ):
+        wait_for(lambda: len(gateways_of(first.address)) == 2)
+        servers = {"bootstrap.servers": first.address}
+        group = {"group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 6_000}
+        with (
+            AdminClient(servers) as admin,
+            Producer(servers) as producer,
+            Consumer(servers) as assigned,
+            Consumer(servers | group) as member,
+        ):
+            admin.create_topic("t", 1)
+            admin.describe_cluster()
+            producer.send("t", b"before").result(DEADLINE_S)
+            assigned.assign([TopicPartition("t", 0, 0)])
+            member.subscribe(["t"])
+            for consumer in (assigned, member):
+                assert value_of(consumer) == b"before"
+            os.kill(first.pid, how)
+            began_at = time.monotonic()
+            try:
+                sent = producer.send("t", b"after")
+                for consumer in (assigned, member):
+                    while (value := value_of(consumer)) == b"before":
+                        pass  # a member that had to join again, and had not committed
+                    assert value == b"after"
+                assert sent.result(DEADLINE_S).offset == 1
+                assert [one.topic for one in admin.list_topics()] == ["t"]
+                assert admin.describe_topic("t").leader == second.address
+                member.commit()
+            finally:
+                if how == signal.SIGSTOP:
+                    os.kill(first.pid, signal.SIGCONT)
+            # Far from request.timeout.ms, and yet enough for a busy machine.
+            assert time.monotonic() - began_at < 25
+
+
+def gateways_of(address: str) -> list[str]:
+    with AdminClient({"bootstrap.servers": address}) as admin:
+        return [one.address for one in admin.describe_cluster().gateways]
+
+
+def value_of(consumer: Consumer) -> bytes | None:
+    record = consumer.poll(DEADLINE_S)
+    assert record is not None
+    return record.value
 
 
 @pytest.mark.end_to_end

@@ -23,7 +23,7 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from mainstem.config import GatewayConfig
+from mainstem.config import GatewayConfig, split_address
 from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse
 from mainstem.delta_log.system import GatewayRow
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
@@ -66,6 +66,9 @@ log = structlog.get_logger()
 LOG_SERVICE = log_pb2.DESCRIPTOR.services_by_name["Log"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 GROUPS_SERVICE = groups_pb2.DESCRIPTOR.services_by_name["Groups"].full_name
+
+#: Hosts that stand for all addresses of a machine.
+_ANYWHERE: Final = ("0.0.0.0", "[::]", "*")
 
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -140,10 +143,10 @@ class Gateway:
 
     async def _start(self) -> str:
         listener = self._config.text("listeners")
-        host, wanted_port = split_address("listeners", listener)
+        host, wanted_port = _address("listeners", listener)
         advertised = self._config.text("advertised.listeners")
         if advertised:
-            split_address("advertised.listeners", advertised)
+            advertised = _advertised(advertised)
         try:
             self._store.self_check()
         except StoreFull as error:
@@ -165,7 +168,7 @@ class Gateway:
         self._start_http(identity.gateway_id)
         _check_can_listen(host, wanted_port)
         try:
-            port = self._server.add_insecure_port(listener)
+            port = self._server.add_insecure_port(f"{host}:{wanted_port}")
         except RuntimeError as error:
             raise InvalidConfigError(
                 f"cannot listen on {listener}: {error}", name="listeners"
@@ -396,7 +399,7 @@ class Gateway:
         listener = self._config.text("metrics.listeners")
         if not listener:
             return
-        split_address("metrics.listeners", listener)
+        _address("metrics.listeners", listener)
 
         def facts() -> list[tuple[str, object]]:
             return [
@@ -468,21 +471,33 @@ def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
     ]
 
 
-def split_address(name: str, address: str) -> tuple[str, int]:
-    """The host and the port of a setting that is host:port.
+def _address(name: str, text: str) -> tuple[str, int]:
+    """The host and the port of the setting `name`.
 
     Raises:
-        InvalidConfigError: It is not.
+        InvalidConfigError: It is not an address.
     """
-    host, separator, port = address.rpartition(":")
-    number = int(port) if port.isascii() and port.isdigit() else -1
-    if not separator or not host or not 0 <= number <= 65_535:
+    try:
+        return split_address(text)
+    except ValueError as error:
+        raise InvalidConfigError(f"{name} is {text!r}: {error}", name=name, value=text) from None
+
+
+def _advertised(text: str) -> str:
+    """host:port that clients are told.
+
+    Raises:
+        InvalidConfigError: No client can connect to it.
+    """
+    host, port = _address("advertised.listeners", text)
+    if port == 0 or host in _ANYWHERE:
         raise InvalidConfigError(
-            f"{name} is {address!r}; it must be host:port, for example 127.0.0.1:9490",
-            name=name,
-            value=address,
+            f"advertised.listeners is {text!r}; it must be an address that clients can connect to, "
+            "with a host of its own and a port from 1",
+            name="advertised.listeners",
+            value=text,
         )
-    return host, number
+    return f"{host}:{port}"
 
 
 def _check_can_listen(host: str, port: int) -> None:
@@ -517,7 +532,7 @@ def _is_in_use(failure: OSError | None) -> bool:
 
 def _reachable(host: str) -> str:
     """The host that clients are told where the gateway listens on all of a machine's addresses."""
-    return socket.gethostname() if host in ("0.0.0.0", "[::]", "*") else host
+    return socket.gethostname() if host in _ANYWHERE else host
 
 
 def _raise_descriptor_limit() -> None:

@@ -83,12 +83,13 @@ class Gateways:
     def order(self) -> list[str]:
         """Every gateway that is known, in the order in which to ask.
 
-        The one that answered last comes first, then the others, and at the end those that failed
-        lately, the longest ago first.
+        The one that answered last comes first, then the bootstrap servers, then those that were
+        named, the latest first; at the end those that failed lately, the longest ago first.
         """
         with self._lock:
             now = self._clock()
-            known = dict.fromkeys((*self._servers, *self._named_at))
+            named = sorted(self._named_at, key=lambda one: -self._named_at[one])
+            known = dict.fromkeys((*self._servers, *named))
             if self._last in known:
                 known = dict.fromkeys((self._last, *known))
             doubted = {one: at for one, at in self._failed_at.items() if now - at < _DOUBTED_S}
@@ -155,7 +156,7 @@ class Gateways:
     ) -> tuple[Any, str] | MainstemError:
         ends_at = self._clock() + timeout_s
         waiting = self.order()
-        calls: dict[str, Any] = {}
+        calls: dict[str, tuple[grpc.Channel, Any]] = {}
         ended: SimpleQueue[tuple[str, grpc.Channel, Any]] = SimpleQueue()
         failure: MainstemError | None = None
         silent: list[str] = []
@@ -192,9 +193,11 @@ class Gateways:
         except ValueError:  # of gRPC: the channel is closed
             return GatewayUnavailableError("the client is closed")
         finally:
-            for slow, running in calls.items():
+            for slow, (_, running) in calls.items():
                 self.doubt(slow)
                 running.cancel()
+        for slow, (channel, _) in calls.items():
+            self.channels.renew(slow, channel)
         silent += calls
         return failure or GatewayUnavailableError(
             f"{', '.join(silent)} did not answer within {timeout_s * 1000:.0f} ms"
@@ -228,8 +231,8 @@ class Gateways:
         address: str,
         timeout_s: float,
         ended: SimpleQueue[tuple[str, grpc.Channel, Any]],
-    ) -> Any:
+    ) -> tuple[grpc.Channel, Any]:
         channel = self.channels.get(address)
         call = method(channel).future(request, timeout=timeout_s)
         call.add_done_callback(lambda done: ended.put((address, channel, done)))
-        return call
+        return channel, call

@@ -21,6 +21,7 @@ from mainstem.config import (
     ConfigKey,
     ConfigValue,
     parse_value,
+    split_address,
     unknown_setting,
 )
 from mainstem.errors import ConfigError, InvalidConfigError
@@ -118,22 +119,28 @@ def parse_servers(text: str) -> tuple[str, ...]:
     Raises:
         ConfigError: There is none, or one is not host:port.
     """
-    servers = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not servers:
+    given = [part.strip() for part in text.split(",") if part.strip()]
+    if not given:
         raise ConfigError(
             "bootstrap.servers is not set; give the gateway's address, for example 127.0.0.1:9490",
             name="bootstrap.servers",
         )
-    for server in servers:
-        host, _, port = server.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    servers: list[str] = []
+    for server in given:
+        try:
+            host, port = split_address(server)
+            if port == 0 or host == "*":
+                raise ValueError(
+                    "it is where a gateway may listen; give its address, for example 127.0.0.1:9490"
+                )
+        except ValueError as error:
             raise ConfigError(
-                f"bootstrap.servers has {server!r}; an address is host:port, "
-                "for example 127.0.0.1:9490",
+                f"bootstrap.servers has {server!r}: {error}",
                 name="bootstrap.servers",
                 value=server,
-            )
-    return servers
+            ) from None
+        servers.append(f"{host}:{port}")
+    return tuple(dict.fromkeys(servers))
 
 
 def check_client_id(text: str) -> None:

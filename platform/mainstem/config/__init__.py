@@ -1,5 +1,6 @@
 """Settings: what exists, with type, default, unit and meaning. Names are Kafka's if it has one."""
 
+from mainstem.config._addresses import split_address
 from mainstem.config._gateway import (
     GATEWAY_KEYS,
     GatewayConfig,
@@ -34,5 +35,6 @@ __all__ = [
     "load_gateway_config",
     "nearest_name",
     "parse_value",
+    "split_address",
     "unknown_setting",
 ]

@@ -47,7 +47,9 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "advertised.listeners",
             "str",
             "",
-            "host:port that clients are told to connect to; empty: the one listened on. "
+            "host:port that clients and other gateways are told to connect to; empty: the one "
+            "listened on, with the machine's name in place of 0.0.0.0, [::] and *. Every client "
+            "must reach it, also one that has found another gateway by bootstrap.servers. "
             "Kafka: advertised.listeners.",
         ),
         ConfigKey(

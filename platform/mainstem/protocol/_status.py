@@ -164,9 +164,10 @@ def error_from_rpc(failure: grpc.RpcError, hint: str = "check bootstrap.servers"
     code = failure.code()
     text = failure.details() or ""
     if code == grpc.StatusCode.UNAVAILABLE:
-        return GatewayUnavailableError(
-            f"the gateway cannot be reached: {text}; {hint}", **_unsent(text)
-        )
+        unreachable = GatewayUnavailableError(f"the gateway cannot be reached: {text}; {hint}")
+        if text.startswith(_NO_CONNECTION):
+            unreachable.facts["connected"] = "false"
+        return unreachable
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return OutcomeUnknownError(
             f"the call ended before its answer came ({code.name}): it may have taken effect"
@@ -184,11 +185,6 @@ def error_from_rpc(failure: grpc.RpcError, hint: str = "check bootstrap.servers"
 def never_left(error: MainstemError) -> bool:
     """There was no connection, so that nothing of the call can have reached a gateway."""
     return error.facts.get("connected") == "false"
-
-
-def _unsent(text: str) -> dict[str, str]:
-    """Facts of a call that failed as unavailable: whether it had a connection."""
-    return {"connected": "false"} if text.startswith(_NO_CONNECTION) else {}
 
 
 def _rebuild(

@@ -33,7 +33,7 @@ from mainstem.config import load_gateway_config
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.upkeep import maintenance
 from mainstem.errors import InvalidConfigError, MainstemError, StoreUnavailableError
-from mainstem.ingest_gateway.server import Gateway, split_address
+from mainstem.ingest_gateway.server import Gateway
 from mainstem.ingest_gateway.topics import maintainer as maintainer_module
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -293,16 +293,17 @@ async def start_and_drain(settings: Any) -> Gateway:
         ("listeners", ":9490"),
         ("listeners", "127.0.0.1:²"),
         ("advertised.listeners", "gateway"),
+        ("advertised.listeners", "http://gateway:9490"),
+        ("advertised.listeners", "a b:9490"),
+        ("advertised.listeners", "one:9490,other:9490"),
+        ("advertised.listeners", "gateway:0"),
+        ("advertised.listeners", "0.0.0.0:9490"),
         ("metrics.listeners", "9100"),
     ],
 )
 def test_an_address_that_is_none_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(InvalidConfigError, match=f"{name} is '{re.escape(value)}'"):
         run(start_and_drain(config(warehouse=tmp_path, **{name: value})))
-
-
-def test_an_address_with_brackets_keeps_them() -> None:
-    assert split_address("listeners", "[::1]:0") == ("[::1]", 0)
 
 
 @pytest.mark.parametrize("name", ["listeners", "metrics.listeners"])
