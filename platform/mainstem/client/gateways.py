@@ -197,7 +197,7 @@ class Gateways:
                 self.doubt(slow)
                 running.cancel()
         for slow, (channel, _) in calls.items():
-            self.channels.renew(slow, channel)
+            self.channels.renew(slow, channel, timeout_s)
         silent += calls
         return failure or GatewayUnavailableError(
             f"{', '.join(silent)} did not answer within {timeout_s * 1000:.0f} ms"
