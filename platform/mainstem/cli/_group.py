@@ -96,7 +96,7 @@ def offset_delete(
     """Forget what a group has committed of some topics.
 
     The group's members begin these partitions where auto.offset.reset says. The group must not have
-    members. Up to 20,000 offsets go in one table commit, more in several.
+    members. Up to 1,000 offsets go in one table commit, more in several.
 
     \b
     EXAMPLES

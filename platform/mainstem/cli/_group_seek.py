@@ -73,7 +73,7 @@ def seek(
 ) -> None:
     """Move the committed offsets of a group that has no members.
 
-    The plan is shown, then asked about, then stored: up to 20,000 offsets in one table commit, more
+    The plan is shown, then asked about, then stored: up to 1,000 offsets in one table commit, more
     in several. It is about all partitions of the topics in which the group has committed something;
     with --topics about these topics, also new ones. A group that does not exist is made.
 

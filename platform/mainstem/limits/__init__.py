@@ -150,8 +150,8 @@ GROUP_TEXT_BYTES_MAX: Final = 1_000
 #: Topics that one member names; more are for a pattern.
 SUBSCRIBED_TOPICS_MAX: Final = 10_000
 
-#: Partitions that one member owns or asks the offsets of: two topics of the most partitions.
-GROUP_PARTITIONS_MAX: Final = 20_000
+#: Partitions that one member owns or asks the offsets of: ten topics of the most partitions.
+GROUP_PARTITIONS_MAX: Final = 100_000
 
 #: A session has to hold a few heartbeats; the same bounds are for max.poll.interval.ms, and some
 #: work on one batch takes hours.

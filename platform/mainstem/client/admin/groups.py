@@ -150,7 +150,7 @@ class GroupAdmin:
     ) -> dict[TopicPartition, MainstemError | None]:
         """Sets committed offsets of a group without members; made if it does not exist.
 
-        What is not refused is stored in one table commit: all of it, or nothing. More than 20,000
+        What is not refused is stored in one table commit: all of it, or nothing. More than 1,000
         offsets, or a MiB of them, are stored in parts, one after the other.
 
         Args:
