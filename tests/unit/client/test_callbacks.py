@@ -77,7 +77,7 @@ def test_the_first_of_many_errors_of_callbacks_is_raised_and_the_others_are_coun
     with caplog.at_level(logging.ERROR), pytest.raises(UserError, match="at 0") as raised:
         producer.close()
     assert any("4 more" in note for note in raised.value.__notes__)
-    assert sum("callback" in record.message for record in caplog.records) == 4
+    assert sum("callback" in record.getMessage() for record in caplog.records) == 4
     producer.close()  # says it once
 
 

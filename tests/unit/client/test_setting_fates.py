@@ -249,7 +249,7 @@ def test_one_dictionary_serves_producer_consumer_and_admin_with_one_line_for_eac
         assert ProducerSettings.parse(shared) == ProducerSettings.parse(producer)
         assert ConsumerSettings.parse(shared) == ConsumerSettings.parse(consumer)
         AdminClient(shared).close()
-    said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == 3
     assert said[0] == (
         "a producer has no use for auto.offset.reset, enable.auto.commit, group.id, "
@@ -289,9 +289,9 @@ def test_a_value_that_becomes_another_is_said_once(
 ) -> None:
     parse(role, settings)
     parse(role, settings)
-    assert [one.message for one in caplog.records if one.message.startswith(sentence)] == [
-        one.message for one in caplog.records
-    ]
+    assert [
+        one.getMessage() for one in caplog.records if one.getMessage().startswith(sentence)
+    ] == [one.getMessage() for one in caplog.records]
     assert len(caplog.records) == 1
 
 

@@ -256,7 +256,9 @@ def test_the_logger_gets_what_the_client_logs(
     make(logger=logger)
     make({"logger": logger})
     LOG.warning("something")
-    assert [one.name for one in caplog.records if one.message == "something"].count(LOG.name) == 2
+    assert [one.name for one in caplog.records if one.getMessage() == "something"].count(
+        LOG.name
+    ) == 2
     for handler in [one for one in LOG.handlers if getattr(one, "target", None) is logger]:
         LOG.removeHandler(handler)
     with pytest.raises(TypeError):
