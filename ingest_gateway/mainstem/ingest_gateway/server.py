@@ -152,7 +152,6 @@ class Gateway:
         except StoreFull as error:
             # To be freed through us: an operator deletes a topic, or trims it.
             log.error("the disk is full: only reads and what frees space work", error=error.message)
-        loop = asyncio.get_running_loop()
         self._in_background("pulse", self._condition.pulse)
         loop = asyncio.get_running_loop()
         try:

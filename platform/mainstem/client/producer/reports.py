@@ -117,6 +117,8 @@ class Reports:
         """
         thread = threading.get_ident()
         self._polled_by = (thread, self._clock())
+        if not self._reports:
+            return 0  # most polls: without a lock
         depth = self._serving.get(thread, 0)
         self._serving[thread] = depth + 1
         served_count = 0
