@@ -9,6 +9,7 @@ from mainstem.protocol._status import (
     error_to_message,
     error_to_status,
     never_left,
+    refused_records,
     status_code_for,
 )
 
@@ -20,6 +21,7 @@ __all__ = [
     "error_to_status",
     "field_tag",
     "never_left",
+    "refused_records",
     "status_code_for",
     "varint",
 ]

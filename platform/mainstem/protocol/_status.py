@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import grpc
@@ -12,6 +13,7 @@ from grpc_status import rpc_status
 from mainstem.errors import (
     GatewayUnavailableError,
     InternalError,
+    InvalidRecordError,
     MainstemError,
     OutcomeUnknownError,
     RequestTooLargeError,
@@ -111,6 +113,11 @@ def error_to_message(error: MainstemError) -> log_pb2.Error:
         retriable=error.retriable,
         retry_delay_ms=error.retry_delay_ms,
     )
+
+
+def refused_records(error: MainstemError) -> Sequence[int]:
+    """The records of the request for which it was refused; none where it is wrong as a whole."""
+    return error.record_indexes if isinstance(error, InvalidRecordError) else ()
 
 
 def error_from_message(message: log_pb2.Error) -> MainstemError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 
-from mainstem.errors import HeldError, InvalidRecordError, MainstemError, RequestTooLargeError
-from mainstem.protocol import error_to_message, error_to_status
+from mainstem.errors import HeldError, MainstemError, RequestTooLargeError
+from mainstem.protocol import error_to_message, error_to_status, refused_records
 from mainstem.protocol.v1 import log_pb2, log_pb2_grpc
 from mainstem.testing._fake_fault import Fault
 from mainstem.testing._fake_log import FakeLog
@@ -62,7 +62,7 @@ class ProduceService(log_pb2_grpc.LogServicer):
                 continue
             outcome = log.decide(request)
             if isinstance(outcome, MainstemError):
-                in_part = isinstance(outcome, RequestTooLargeError) or _refused_records(outcome)
+                in_part = isinstance(outcome, RequestTooLargeError) or refused_records(outcome)
                 if outcome.retriable or (request.resends_rest and in_part):
                     held.add(request.topic)
                 yield _refusal(request, outcome)
@@ -94,9 +94,5 @@ def _refusal(request: log_pb2.ProduceRequest, error: MainstemError) -> log_pb2.P
     return log_pb2.ProduceResponse(
         correlation_id=request.correlation_id,
         error=error_to_message(error),
-        refused_records=_refused_records(error),
+        refused_records=refused_records(error),
     )
-
-
-def _refused_records(error: MainstemError) -> Sequence[int]:
-    return error.record_indexes if isinstance(error, InvalidRecordError) else ()

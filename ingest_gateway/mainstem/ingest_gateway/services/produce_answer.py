@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from mainstem.delta_log import Appended
-from mainstem.errors import InvalidRecordError, MainstemError
-from mainstem.protocol import error_to_message
+from mainstem.errors import MainstemError
+from mainstem.protocol import error_to_message, refused_records
 from mainstem.protocol.v1 import log_pb2
 
 #: Stands for the offset and the table version of a batch that nobody waits for.
@@ -85,11 +85,6 @@ def refusal(correlation_id: int, error: MainstemError) -> log_pb2.ProduceRespons
         error=error_to_message(error),
         refused_records=refused_records(error),
     )
-
-
-def refused_records(error: MainstemError) -> Sequence[int]:
-    """The records of the request for which it was refused; none where it is wrong as a whole."""
-    return error.record_indexes if isinstance(error, InvalidRecordError) else ()
 
 
 def _add_positions(

@@ -30,7 +30,6 @@ from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.produce_answer import (
     answer,
     refusal,
-    refused_records,
     unacknowledged,
 )
 from mainstem.limits import (
@@ -38,6 +37,7 @@ from mainstem.limits import (
     STREAM_ANSWERS_BYTES_MIN,
     STREAMS_ANSWERS_BYTES_MAX,
 )
+from mainstem.protocol import refused_records
 from mainstem.protocol.v1 import log_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
