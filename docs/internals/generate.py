@@ -19,7 +19,7 @@ BEGIN, END = "<!-- file map: generated -->", "<!-- end of the file map -->"
 def modules() -> Iterator[Path]:
     """Every module that somebody wrote, by folder."""
     for root in ROOTS:
-        for path in sorted((ROOT / root).rglob("*.py")):
+        for path in sorted((ROOT / root).rglob("*.py"), key=lambda path: (path.parent, path)):
             if "_pb2" not in path.name and "__pycache__" not in path.parts:
                 yield path.relative_to(ROOT)
 

@@ -1,0 +1,118 @@
+"""confluent_kafka.admin: AdminClient, whose calls give futures, over `mainstem.client`'s."""
+
+from typing import Final, NoReturn
+
+from mainstem.compat.confluent.admin.client import NO_ACLS, NO_SCRAM, AdminClient
+from mainstem.compat.confluent.admin.model import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    DeletedRecords,
+    DescribeClusterResult,
+    ListConsumerGroupsResult,
+    ListOffsetsResultInfo,
+    MemberAssignment,
+    MemberDescription,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
+from mainstem.compat.confluent.error import KafkaError, KafkaException
+from mainstem.compat.confluent.metadata import (
+    BrokerMetadata,
+    ClusterMetadata,
+    GroupMember,
+    GroupMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
+
+RESOURCE_UNKNOWN: Final = ResourceType.UNKNOWN
+RESOURCE_ANY: Final = ResourceType.ANY
+RESOURCE_TOPIC: Final = ResourceType.TOPIC
+RESOURCE_GROUP: Final = ResourceType.GROUP
+RESOURCE_BROKER: Final = ResourceType.BROKER
+RESOURCE_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+
+CONFIG_SOURCE_UNKNOWN_CONFIG: Final = ConfigSource.UNKNOWN_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG: Final = ConfigSource.DYNAMIC_BROKER_CONFIG.value
+CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG: Final = (
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value
+)
+CONFIG_SOURCE_STATIC_BROKER_CONFIG: Final = ConfigSource.STATIC_BROKER_CONFIG.value
+CONFIG_SOURCE_DEFAULT_CONFIG: Final = ConfigSource.DEFAULT_CONFIG.value
+CONFIG_SOURCE_GROUP_CONFIG: Final = ConfigSource.GROUP_CONFIG.value
+
+#: Names of confluent_kafka.admin that cannot be imported, and why.
+REFUSED: Final = {
+    **dict.fromkeys(
+        ("AclBinding", "AclBindingFilter", "AclOperation", "AclPermissionType"), NO_ACLS
+    ),
+    "ResourcePatternType": NO_ACLS,
+    **dict.fromkeys(
+        (
+            "ScramCredentialInfo",
+            "ScramMechanism",
+            "UserScramCredentialAlteration",
+            "UserScramCredentialDeletion",
+            "UserScramCredentialUpsertion",
+            "UserScramCredentialsDescription",
+        ),
+        NO_SCRAM,
+    ),
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in REFUSED:
+        raise ImportError(f"{name} does not exist here: {REFUSED[name]}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "CONFIG_SOURCE_DEFAULT_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG",
+    "CONFIG_SOURCE_GROUP_CONFIG",
+    "CONFIG_SOURCE_STATIC_BROKER_CONFIG",
+    "CONFIG_SOURCE_UNKNOWN_CONFIG",
+    "RESOURCE_ANY",
+    "RESOURCE_BROKER",
+    "RESOURCE_GROUP",
+    "RESOURCE_TOPIC",
+    "RESOURCE_TRANSACTIONAL_ID",
+    "RESOURCE_UNKNOWN",
+    "AdminClient",
+    "AlterConfigOpType",
+    "BrokerMetadata",
+    "ClusterMetadata",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ConsumerGroupDescription",
+    "ConsumerGroupListing",
+    "DeletedRecords",
+    "DescribeClusterResult",
+    "GroupMember",
+    "GroupMetadata",
+    "KafkaError",
+    "KafkaException",
+    "ListConsumerGroupsResult",
+    "ListOffsetsResultInfo",
+    "MemberAssignment",
+    "MemberDescription",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetSpec",
+    "PartitionMetadata",
+    "ResourceType",
+    "TopicDescription",
+    "TopicMetadata",
+]

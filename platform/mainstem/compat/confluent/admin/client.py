@@ -1,0 +1,79 @@
+"""AdminClient: the calls about topics, settings and groups, and those about the cluster."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, Final
+
+from mainstem.compat.confluent.admin.calls import options
+from mainstem.compat.confluent.admin.configs import ConfigCalls
+from mainstem.compat.confluent.admin.groups import GroupCalls
+from mainstem.compat.confluent.admin.model import DescribeClusterResult
+from mainstem.compat.confluent.admin.topics import TopicCalls
+from mainstem.compat.confluent.error import refused
+from mainstem.compat.confluent.metadata import broker_numbers, split_address
+from mainstem.compat.confluent.model import Node
+
+NO_ACLS: Final = "there are no access control lists yet; keep the gateway in a trusted network"
+NO_SCRAM: Final = "there is no authentication yet; keep the gateway in a trusted network"
+
+
+class AdminClient(TopicCalls, ConfigCalls, GroupCalls):
+    """Administration. Calls take lists, and give a future for each of their targets.
+
+    A future's exception is a KafkaException. `request_timeout` is in seconds, 30 by default;
+    `operation_timeout` is taken and changes nothing: what is done is durable when it is told.
+
+    Args:
+        conf: `bootstrap.servers`, and `client.id` if wanted.
+    """
+
+    def poll(self, timeout: float = -1) -> int:
+        """0: futures end by themselves."""
+        return 0
+
+    def describe_cluster(self, **kwargs: Any) -> Future[DescribeClusterResult]:
+        """The gateways."""
+        timeout_s, _ = options(kwargs)
+
+        def describe() -> DescribeClusterResult:
+            found = self._admin.describe_cluster(timeout_s)
+            numbers = broker_numbers(one.address for one in found.gateways)
+            nodes = [Node(number, *split_address(at)) for at, number in numbers.items()]
+            return DescribeClusterResult(nodes[0] if nodes else None, nodes, found.warehouse_uri)
+
+        return self._start(describe)
+
+    def cluster_id(self, timeout: float = -1) -> str | None:
+        """The name that stands for the cluster; asks a gateway."""
+        return self.list_topics(timeout=timeout).cluster_id
+
+    # -------------------------------------------------------------------------- what cannot be
+
+    def create_acls(self, acls: object, **kwargs: Any) -> Any:
+        """Refused: there are no access control lists yet."""
+        raise refused("_NOT_IMPLEMENTED", NO_ACLS)
+
+    def describe_acls(self, acl_binding_filter: object, **kwargs: Any) -> Any:
+        """Refused: there are no access control lists yet."""
+        raise refused("_NOT_IMPLEMENTED", NO_ACLS)
+
+    def delete_acls(self, acl_binding_filters: object, **kwargs: Any) -> Any:
+        """Refused: there are no access control lists yet."""
+        raise refused("_NOT_IMPLEMENTED", NO_ACLS)
+
+    def describe_user_scram_credentials(self, users: object = None, **kwargs: Any) -> Any:
+        """Refused: there is no authentication yet."""
+        raise refused("_NOT_IMPLEMENTED", NO_SCRAM)
+
+    def alter_user_scram_credentials(self, alterations: object, **kwargs: Any) -> Any:
+        """Refused: there is no authentication yet."""
+        raise refused("_NOT_IMPLEMENTED", NO_SCRAM)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Refused: there is no authentication yet."""
+        raise refused("_NOT_IMPLEMENTED", NO_SCRAM)
+
+    def elect_leaders(self, election_type: object, partitions: object = None, **kwargs: Any) -> Any:
+        """Refused: gateways take over topics by themselves."""
+        raise refused("_NOT_IMPLEMENTED", "a topic's leader is replaced by itself, by its lease")
