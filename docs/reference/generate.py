@@ -19,8 +19,8 @@ os.environ.update(COLUMNS="80", NO_COLOR="1")
 
 import click
 
-from mainstem.cli._commands import cli
-from mainstem.cli._config import ConfigScope, bounds, config_scopes
+from mainstem.cli.config import ConfigScope, bounds, config_scopes
+from mainstem.cli.root import cli
 from mainstem.client.fates import FATES, ROLES, Fate
 from mainstem.config import GATEWAY_KEYS, ConfigKey, format_value
 from mainstem.jobs.catalogue import JOBS

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from mainstem.cli._commands import cli
+from mainstem.cli.root import cli
 from mainstem.client import AdminClient
 from mainstem.testing import GatewayProcess
 

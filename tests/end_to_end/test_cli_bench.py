@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from mainstem.cli import _bench_consume
-from mainstem.cli._commands import cli
+from mainstem.cli.bench import consume as consume_benchmark
+from mainstem.cli.root import cli
 from mainstem.client import AdminClient, Consumer, ConsumerRecord
 from mainstem.testing import GatewayProcess
 
@@ -100,13 +100,13 @@ def test_history_needs_a_gateway_of_its_own(bench: Bench) -> None:
 def test_records_that_are_missing_fail_the_benchmark(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_bench_consume, "_STALL_S", 0.5)
-    fill = _bench_consume._fill
+    monkeypatch.setattr(consume_benchmark, "_STALL_S", 0.5)
+    fill = consume_benchmark._fill
 
     def fill_less(benchmark: Any, *more: Any) -> None:
         fill(replace(benchmark, record_count=90), *more)
 
-    monkeypatch.setattr(_bench_consume, "_fill", fill_less)
+    monkeypatch.setattr(consume_benchmark, "_fill", fill_less)
     result = bench("consume", "--records", "100", "--call", "consume")
     assert result.exit_code == 1
     assert "no record came for 0.5 s after 90 of 100" in result.stderr

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from mainstem.cli._commands import cli
+from mainstem.cli.root import cli
 from mainstem.client import (
     OFFSET_BEGINNING,
     OFFSET_END,

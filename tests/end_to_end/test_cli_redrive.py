@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from deltalake import DeltaTable
 
-from mainstem.cli._commands import cli
+from mainstem.cli.root import cli
 from mainstem.client import AdminClient, Producer, TopicPartition
 from mainstem.testing import GatewayProcess
 

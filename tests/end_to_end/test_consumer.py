@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mainstem.cli._commands import cli
+from mainstem.cli.root import cli
 from mainstem.client import (
     AdminClient,
     AsyncConsumer,

@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.jobs.topic_tables import Appends, all_records, check_verified
 
-from mainstem.cli._commands import cli
+from mainstem.cli.root import cli
 from mainstem.delta_log import LocalStore, ObjectStore, Topics, load_table
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.job_history import read_history

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mainstem.cli._commands import cli
+from mainstem.cli.root import cli
 from mainstem.client import AdminClient, ConsumerGroupDescription, TopicPartition
 from mainstem.limits import PARTITION_COUNT_MAX
 from mainstem.testing import GatewayProcess

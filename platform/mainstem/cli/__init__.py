@@ -1,5 +1,5 @@
 """The command line: `mainstem NOUN VERB`."""
 
-from mainstem.cli._main import main
+from mainstem.cli.entry import main
 
 __all__ = ["main"]

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from mainstem.cli import _context
-from mainstem.cli._commands import cli
-from mainstem.cli._context import Settings, parse_pairs, print_object, print_rows, run_each
+from mainstem.cli import context
+from mainstem.cli.context import Settings, parse_pairs, print_object, print_rows, run_each
+from mainstem.cli.root import cli
 from mainstem.errors import UnknownTopicError
 
 
@@ -80,7 +80,7 @@ def test_help_is_printed_without_loading_heavy_modules() -> None:
     heavy = {"pyspark", "pandas", "grpc", "pyarrow", "deltalake", "numpy", "uvloop"}
     code = (
         "import sys\n"
-        "from mainstem.cli._commands import cli\n"
+        "from mainstem.cli.root import cli\n"
         "for words in ('', 'topic produce', 'bench produce', 'gateway run', 'group seek'):\n"
         "    cli.main([*words.split(), '--help'], standalone_mode=False)\n"
         f"print(sorted({heavy!r} & set(sys.modules)))\n"
@@ -151,7 +151,7 @@ def test_a_table_on_a_terminal_keeps_to_its_width(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal = Console(force_terminal=True, color_system=None, width=40, soft_wrap=True)
-    monkeypatch.setattr(_context, "out", terminal)
+    monkeypatch.setattr(context, "out", terminal)
     print_rows(Settings(), ["topic", "count", "long_name"], ROWS, numbers=["count"])
     assert all(len(line.rstrip()) <= 40 for line in capsys.readouterr().out.splitlines())
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 
-from mainstem.cli._commands import cli
+from mainstem.cli.root import cli
 from mainstem.client import PRODUCER_KEYS
 from mainstem.config import GATEWAY_KEYS, TOPIC_KEYS, load_gateway_config
 from mainstem.jobs.jobs_config import load_jobs_config

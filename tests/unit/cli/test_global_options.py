@@ -10,11 +10,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mainstem.cli import _context
-from mainstem.cli._commands import cli
-from mainstem.cli._context import Settings, pass_settings
-from mainstem.cli._global_options import current_settings
-from mainstem.cli._help import ExampleCommand
+from mainstem.cli import context
+from mainstem.cli.context import Settings, pass_settings
+from mainstem.cli.help import ExampleCommand
+from mainstem.cli.options import current_settings
+from mainstem.cli.root import cli
 from mainstem.client import CONSUMER_KEYS
 
 
@@ -34,7 +34,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, str]]:
     calls: list[tuple[Settings, str]] = []
 
     @click.command("show-settings", cls=ExampleCommand)
-    @_context.bootstrap_servers
+    @context.bootstrap_servers
     @pass_settings
     def show_settings(settings: Settings, bootstrap_servers: str) -> None:
         calls.append((settings, bootstrap_servers))

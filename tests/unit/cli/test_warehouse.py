@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mainstem.cli._commands import cli
+from mainstem.cli.root import cli
 
 #: Every command that takes a warehouse.
 COMMANDS: dict[str, list[str]] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mainstem.cli._record_format import FormatError
-from mainstem.cli._where import Where, parse_range, parse_where
+from mainstem.cli.errors import FormatError
+from mainstem.cli.where import Where, parse_range, parse_where
 
 NOW_MS = 1_795_881_721_637  # 2026-11-28T16:02:01.637Z
 

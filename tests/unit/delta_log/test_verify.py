@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.delta_log.tables import NOW_MS, commit, commit_file, create_table, records
 
-from mainstem.cli._commands import cli
+from mainstem.cli.root import cli
 from mainstem.delta_log import LocalStore, ObjectStore, TableState, Topics, load_table
 from mainstem.delta_log.files import CREATE_TIME, encode_data_file
 from mainstem.delta_log.format import (

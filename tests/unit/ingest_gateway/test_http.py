@@ -16,7 +16,7 @@ from tests.unit.delta_log.full_disk import fill, small_disk
 from tests.unit.ingest_gateway.harness import Gate, run, running, soon, until
 from tests.unit.ingest_gateway.payloads import values_request
 
-from mainstem.cli._gateway_status import gateway_status
+from mainstem.cli.gateway.status import gateway_status
 from mainstem.client import AdminClient, TopicPartition
 from mainstem.delta_log import LocalStore
 from mainstem.errors import StoreUnavailableError

@@ -169,16 +169,16 @@ def test_the_client_is_imported_while_everything_outside_the_base_dependencies_i
 #: For each extra: modules that it alone makes work, and a command that needs another one.
 EXTRAS = {
     "gateway": (
-        "mainstem.ingest_gateway.server mainstem.cli._topic mainstem.cli._gateway",
+        "mainstem.ingest_gateway.server mainstem.cli.topic.commands mainstem.cli.gateway.commands",
         ("sql", "SELECT 1"),
         "pip install 'mainstem[spark]'",
     ),
     "spark": (
-        "mainstem.jobs mainstem.jobs.scheduler_process pyspark_mainstem mainstem.cli._job",
+        "mainstem.jobs mainstem.jobs.scheduler_process pyspark_mainstem mainstem.cli.job.commands",
         ("gateway", "run"),
         "pip install 'mainstem[gateway]'",
     ),
-    "demo": ("mainstem.jobs mainstem.cli._demo mainstem.ingest_gateway.server", (), ""),
+    "demo": ("mainstem.jobs mainstem.cli.demo.commands mainstem.ingest_gateway.server", (), ""),
 }
 
 

@@ -1,0 +1,1 @@
+"""`mainstem bench`: how fast this machine produces, consumes, and does both."""

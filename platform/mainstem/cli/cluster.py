@@ -1,0 +1,185 @@
+"""`mainstem cluster ...`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from mainstem.cli.context import (
+    Settings,
+    bootstrap_servers,
+    pass_settings,
+    print_rows,
+    reports_errors,
+    say,
+    status_columns,
+    status_of,
+)
+from mainstem.cli.help import ExampleGroup
+from mainstem.errors import MainstemError
+
+if TYPE_CHECKING:
+    from mainstem.client import ClusterDescription
+    from mainstem.delta_log.verify import CheckResult
+
+
+@click.group(cls=ExampleGroup)
+def cluster() -> None:
+    """Look at all gateways, and prove that the tables are what they promise.
+
+    \b
+    EXAMPLES
+      mainstem cluster info
+      mainstem cluster health -b 10.0.0.1:9490
+      mainstem cluster verify --warehouse ./warehouse
+    """
+
+
+@cluster.command()
+@bootstrap_servers
+@pass_settings
+@reports_errors
+def info(settings: Settings, bootstrap_servers: str) -> None:
+    """List the gateways, as the first one that answers knows them.
+
+    \b
+    EXAMPLES
+      mainstem cluster info
+      mainstem --format json cluster info -b 10.0.0.1:9490,10.0.0.2:9490
+    """
+    described = _describe(bootstrap_servers, settings.timeout_s)
+    print_rows(
+        settings,
+        ["gateway_id", "address", "topics_led", "version", "warehouse"],
+        [
+            [
+                one.gateway_id,
+                one.address,
+                one.topics_led,
+                described.version,
+                described.warehouse_uri,
+            ]
+            for one in described.gateways
+        ],
+        numbers=["topics_led"],
+    )
+
+
+@cluster.command()
+@bootstrap_servers
+@pass_settings
+@reports_errors
+def health(settings: Settings, bootstrap_servers: str) -> None:
+    """Ask every gateway of the cluster whether it serves.
+
+    The gateways are those that the first one that answers knows. STATUS is OK, or the reason why
+    not; then the exit code is 1. The check is the standard health service of gRPC.
+
+    \b
+    EXAMPLES
+      mainstem cluster health
+      mainstem --timeout 2 cluster health -b 10.0.0.1:9490,10.0.0.2:9490
+    """
+    from mainstem.cli.gateway.status import gateway_status
+
+    rows: list[list[object]] = []
+    failed = False
+    for one in _describe(bootstrap_servers, settings.timeout_s).gateways:
+        _, error = gateway_status(one.address, settings.timeout_s)
+        failed = failed or error is not None
+        rows.append([one.gateway_id, one.address, *status_of(settings, error)])
+    print_rows(settings, ["gateway_id", "address", *status_columns(settings)], rows)
+    if failed:
+        raise SystemExit(1)
+
+
+@cluster.command()
+@click.option(
+    "-T",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Only this topic; may be repeated.  [default: all]",
+)
+@click.option(
+    "--warehouse",
+    metavar="DIR",
+    help="Where the tables are.  [default: the gateway's setting `warehouse`]",
+)
+@pass_settings
+@reports_errors
+def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> None:
+    """Read every record and every commit file, and prove that they are what the log promises.
+
+    Reads the tables, changes nothing, and needs no gateway; one may write meanwhile. A row for each
+    topic and check: OK, or the first finding as `CODE: what; what to do`. With -v all findings that
+    were kept are printed, on stderr.
+
+    \b
+    log         the newest version and its checkpoints can be read, and carry mainstemLog
+    files       every data file that the log names is there, has its size and can be read
+    offsets     each partition's offsets follow each other, in files that do not overlap
+    registers   log start and log end offsets, and producers' sequences, agree with the records
+    statistics  the log's statistics of each file are those of its records
+    sequences   no record of an idempotent producer is there twice, and none is left out
+    commits     each commit that is still there adds what it says, and no end moves back
+
+    \b
+    EXAMPLES
+      mainstem cluster verify
+      mainstem cluster verify -T orders -T payments --warehouse ./warehouse
+      mainstem --format json cluster verify --warehouse ./warehouse
+    """
+    from mainstem.delta_log import Topics
+    from mainstem.delta_log.store import open_warehouse
+    from mainstem.delta_log.verify import verify_named
+
+    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
+    rows: list[list[object]] = []
+    failed = False
+    try:
+        for name in () if topics else Topics(store).other_directories():
+            say(f"note: topics/{name} is not a topic: it has no log that can be read")
+        for topic in topics or Topics(store).names():
+            try:
+                report = verify_named(store, topic)
+            except MainstemError as error:
+                failed = True
+                rows.append([topic, "log", 0, 1, *status_of(settings, error)])
+                continue
+            failed = failed or not report.ok
+            for result in report.results:
+                counts = [result.checked_count, result.finding_count]
+                rows.append([topic, result.check, *counts, *_status(settings, result)])
+            for note in report.notes:
+                say(f"note: {topic}: {note}")
+            if settings.verbose:
+                for finding in report.findings:
+                    say(f"{topic}: {finding.code}: {finding}")
+    finally:
+        store.close()
+    print_rows(
+        settings,
+        ["topic", "check", "checked", "findings", *status_columns(settings)],
+        rows,
+        numbers=["checked", "findings"],
+    )
+    if failed:
+        raise SystemExit(1)
+
+
+def _status(settings: Settings, result: CheckResult) -> list[object]:
+    if not result.findings:
+        return status_of(settings, None)
+    first = result.findings[0]
+    return [first.code, str(first)] if settings.format == "json" else [f"{first.code}: {first}"]
+
+
+def _describe(servers: str, timeout_s: float) -> ClusterDescription:
+    from mainstem.client import AdminClient
+
+    with AdminClient({"bootstrap.servers": servers}) as admin:
+        return admin.describe_cluster(timeout_s)

@@ -1,0 +1,237 @@
+"""What every command gets: its settings, and the ways in which it prints and asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mainstem.cli.errors import err, escape, fail, say_error
+from mainstem.cli.options import (
+    DEFAULT_SERVERS,
+    Settings,
+    current_settings,
+    parse_pairs,
+)
+from mainstem.errors import MainstemError
+
+if TYPE_CHECKING:
+    from mainstem.client import AdminClient
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "Settings",
+    "admin_client",
+    "bootstrap_servers",
+    "confirm",
+    "err",
+    "escape",
+    "fail",
+    "out",
+    "parse_pairs",
+    "pass_settings",
+    "print_object",
+    "print_rows",
+    "reports_errors",
+    "run_each",
+    "say",
+    "say_dry_run",
+    "say_error",
+    "split_flags",
+    "status_columns",
+    "status_of",
+]
+
+#: What a shell expects of a process that SIGINT ended.
+EXIT_INTERRUPTED: Final = 130
+
+#: Data goes to stdout, everything else to stderr.
+out = Console(highlight=False, soft_wrap=True)
+
+
+pass_settings = click.make_pass_decorator(Settings)
+
+
+def _servers() -> str:
+    return current_settings().bootstrap_servers or DEFAULT_SERVERS
+
+
+bootstrap_servers = click.option(
+    "-b",
+    "--bootstrap-servers",
+    default=_servers,
+    metavar="HOST:PORT,...",
+    help="Gateways to ask; any one that answers is enough.  [env var: MAINSTEM_BOOTSTRAP_SERVERS; "
+    f"default: {DEFAULT_SERVERS}]",
+)
+
+
+def admin_client(servers: str) -> AdminClient:
+    """The client of every command that administers something."""
+    from mainstem.client import AdminClient
+
+    return AdminClient({"bootstrap.servers": servers, "client.id": "mainstem-cli"})
+
+
+def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turns our errors into one line on stderr and exit code 1, and Ctrl-C into exit code 130."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except MainstemError as error:
+            fail(error.message, error.code)
+        except (KeyboardInterrupt, click.Abort):
+            err.print("interrupted")
+            raise SystemExit(EXIT_INTERRUPTED) from None
+
+    return run
+
+
+def say(message: str) -> None:
+    """A message for people, on stderr."""
+    err.print(escape(message))
+
+
+def say_dry_run() -> None:
+    """Said at the end of every dry run."""
+    say("this was a dry run: nothing was changed")
+
+
+def confirm(question: str) -> bool:
+    """Asks before something is destroyed. False: the answer was no.
+
+    Raises:
+        click.UsageError: Nobody is there to answer.
+    """
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as abort:
+        if isinstance(abort.__context__, EOFError):
+            raise click.UsageError(
+                "stdin is not a terminal and has no answer: use --no-confirm"
+            ) from None
+        raise
+
+
+def split_flags(flags: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """`-X` of a command that produces and consumes: the producer's, and the consumer's.
+
+    What both have goes to both; what neither has is the producer's to refuse.
+    """
+    from mainstem.client.settings import knows
+
+    consumer = {name: value for name, value in flags.items() if knows("consumer", name)}
+    producer = {n: v for n, v in flags.items() if knows("producer", n) or n not in consumer}
+    return producer, consumer
+
+
+def run_each(
+    settings: Settings,
+    noun: str,
+    targets: Iterable[str],
+    action: Callable[[str], Mapping[str, object]],
+    *,
+    columns: Sequence[str] = (),
+) -> None:
+    """Does one thing to each target and prints a row for each; exit code 1 if one failed.
+
+    Args:
+        noun: The name of the first column.
+        action: Gives the values of `columns`; raises MainstemError.
+    """
+    rows: list[list[object]] = []
+    failed = False
+    for target in targets:
+        values: Mapping[str, object] = {}
+        error: MainstemError | None = None
+        try:
+            values = action(target)
+        except MainstemError as failure:
+            error = failure
+            failed = True
+        rows.append([target, *map(values.get, columns), *status_of(settings, error)])
+    print_rows(settings, [noun, *columns, *status_columns(settings)], rows, numbers=columns)
+    if failed:
+        raise SystemExit(1)
+
+
+def status_columns(settings: Settings) -> list[str]:
+    """The last columns of a row that says how something went; JSON has code and message apart."""
+    return ["status", "message"] if settings.format == "json" else ["status"]
+
+
+def status_of(settings: Settings, error: MainstemError | None) -> list[object]:
+    """Their values: OK, or the error's code and message."""
+    if error is None:
+        return ["OK", ""] if settings.format == "json" else ["OK"]
+    if settings.format == "json":
+        return [error.code, error.message]
+    return [f"{error.code}: {error.message}"]
+
+
+def print_rows(
+    settings: Settings,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    numbers: Sequence[str] = (),
+    titles: Sequence[str] | None = None,
+) -> None:
+    """Prints rows as a table, or with `--format json` as one object a line.
+
+    A terminal's table is folded to its width. In a pipe, and with `--format wide`, a row is always
+    one line.
+
+    Args:
+        numbers: The columns to set flush right.
+        titles: The heads of the columns; by default their names in capitals.
+    """
+    if settings.format == "json":
+        for row in rows:
+            print_object(settings, dict(zip(columns, row, strict=True)))
+        return
+    if titles is None:
+        titles = [column.upper().replace("_", " ") for column in columns]
+    texts = [["" if value is None else str(value) for value in row] for row in rows]
+    if settings.format == "wide" or not out.is_terminal:
+        _print_lines(titles, texts, [column in numbers for column in columns])
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column, title in zip(columns, titles, strict=True):
+        table.add_column(title, justify="right" if column in numbers else "left", overflow="fold")
+    for line in texts:
+        table.add_row(*map(escape, line))
+    out.print(table, soft_wrap=False)
+
+
+def _print_lines(
+    titles: Sequence[str], texts: Sequence[Sequence[str]], right: Sequence[bool]
+) -> None:
+    widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
+    for index, line in enumerate([titles, *texts]):
+        cells = [
+            text.rjust(width) if flush_right else text.ljust(width)
+            for text, width, flush_right in zip(line, widths, right, strict=True)
+        ]
+        out.print(Text("  ".join(cells).rstrip(), style="bold" if index == 0 else ""))
+
+
+def print_object(settings: Settings, value: Mapping[str, Any]) -> None:
+    """Prints one object: `name: value` lines, or JSON."""
+    if settings.format == "json":
+        out.print_json(json.dumps(value, default=str), indent=None)
+        return
+    width = max(map(len, value), default=0)
+    for name, item in value.items():
+        out.print(f"[bold]{name:<{width}}[/]  {escape(str(item))}")

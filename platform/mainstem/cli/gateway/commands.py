@@ -1,0 +1,89 @@
+"""`mainstem gateway ...`"""
+
+from __future__ import annotations
+
+import click
+
+from mainstem.cli.context import (
+    Settings,
+    bootstrap_servers,
+    pass_settings,
+    print_rows,
+    reports_errors,
+    status_columns,
+    status_of,
+)
+from mainstem.cli.help import ExampleGroup
+
+
+@click.group(cls=ExampleGroup)
+def gateway() -> None:
+    """Run a gateway, and ask one how it is.
+
+    \b
+    EXAMPLES
+      mainstem gateway run --warehouse ./warehouse
+      mainstem gateway status -b 127.0.0.1:9490
+    """
+
+
+@gateway.command()
+@click.option("--warehouse", metavar="DIR", help="Where the tables are.")
+@click.option(
+    "--listen", "listeners", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one."
+)
+@pass_settings
+@reports_errors
+def run(settings: Settings, warehouse: str | None, listeners: str | None) -> None:
+    """Run a gateway until SIGTERM or Ctrl-C.
+
+    Prints `listening on HOST:PORT` to stdout once it answers, and its log to stderr. On SIGTERM it
+    commits and answers what it has accepted, then exits 0.
+
+    \b
+    EXAMPLES
+      mainstem gateway run --warehouse ./warehouse
+      mainstem --config conf/gateway.toml gateway run
+      MAINSTEM_LISTENERS=0.0.0.0:9490 mainstem -X message.max.bytes=4194304 gateway run
+    """
+    import uvloop
+
+    from mainstem.ingest_gateway import configure_logging, serve
+
+    flags = {"warehouse": warehouse, "listeners": listeners}
+    config = settings.gateway_config(
+        {name: value for name, value in flags.items() if value is not None}, warns=False
+    )
+    configure_logging(config)
+    uvloop.run(serve(config, lambda address: click.echo(f"listening on {address}")))
+
+
+@gateway.command()
+@bootstrap_servers
+@pass_settings
+@reports_errors
+def status(settings: Settings, bootstrap_servers: str) -> None:
+    """Ask each of the given gateways whether it serves, and what.
+
+    STATUS is OK, or the reason why it is not; then the exit code is 1. The check is the standard
+    health service of gRPC, so any load balancer can ask the same.
+
+    \b
+    EXAMPLES
+      mainstem gateway status
+      mainstem gateway status -b 10.0.0.1:9490,10.0.0.2:9490
+      mainstem --timeout 2 --format json gateway status
+    """
+    from mainstem.cli.gateway.status import gateway_status
+
+    servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
+    columns = ["address", "gateway_id", "topics_led", "version", "warehouse"]
+    rows: list[list[object]] = []
+    failed = False
+    for server in servers:
+        facts, error = gateway_status(server, settings.timeout_s)
+        failed = failed or error is not None
+        rows.append([server, *map(facts.get, columns[1:]), *status_of(settings, error)])
+    print_rows(settings, [*columns, *status_columns(settings)], rows, numbers=["topics_led"])
+    if failed:
+        raise SystemExit(1)

@@ -1,0 +1,40 @@
+"""Commands that take the global options too, and whose help ends in examples."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+
+from mainstem.cli.options import add_global_options
+
+_MARK = "\b\nEXAMPLES\n"
+
+
+class ExampleCommand(click.Command):
+    """A command whose docstring ends in a block `EXAMPLES`, which its help prints last."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _move_examples(self)
+        add_global_options(self)
+
+
+class ExampleGroup(click.Group):
+    """A group like that; so are its commands, unless they say otherwise."""
+
+    command_class = ExampleCommand
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _move_examples(self)
+        add_global_options(self)
+
+
+def _move_examples(command: click.Command) -> None:
+    text = inspect.cleandoc(command.help or "")
+    before, mark, examples = text.partition(_MARK)
+    if mark:
+        command.help = before.rstrip()
+        command.epilog = mark + examples
