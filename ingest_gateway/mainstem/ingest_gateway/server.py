@@ -42,7 +42,9 @@ from mainstem.ingest_gateway.services import (
     AdminService,
     FetchService,
     GroupService,
-    LogService,
+    MetadataService,
+    ProduceService,
+    handlers,
 )
 from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.ingest_gateway.topics import (
@@ -63,9 +65,11 @@ from mainstem.protocol.v1 import (
 
 log = structlog.get_logger()
 
-LOG_SERVICE = log_pb2.DESCRIPTOR.services_by_name["Log"].full_name
-ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
-GROUPS_SERVICE = groups_pb2.DESCRIPTOR.services_by_name["Groups"].full_name
+_SERVICES: Final = tuple(
+    service.full_name
+    for messages in (log_pb2, admin_pb2, groups_pb2)
+    for service in messages.DESCRIPTOR.services_by_name.values()
+)
 
 #: Hosts that stand for all addresses of a machine.
 _ANYWHERE: Final = ("0.0.0.0", "[::]", "*")
@@ -254,18 +258,23 @@ class Gateway:
             topics, arrivals, config, metrics, self._reader_threads, self._draining
         )
         self._closing.push_async_callback(self._fetches.close)
-        self._log_service = LogService(
-            topics, leases, config, metrics, self._draining, self._fetches, producer_ids, self._door
+        self._produce = ProduceService(
+            topics, producer_ids, config, metrics, self._door, self._draining
         )
-        self._register(
-            AdminService(
-                topics,
-                self._changes,
-                leases,
-                warehouse_uri=self._store.uri,
-                version=version("mainstem"),
-                store_trouble=self._store_trouble,
-            )
+        admin = AdminService(
+            topics,
+            self._changes,
+            leases,
+            warehouse_uri=self._store.uri,
+            version=version("mainstem"),
+            store_trouble=self._store_trouble,
+        )
+        self._register(log_pb2, self._produce, self._fetches, MetadataService(topics, leases))
+        self._register(admin_pb2, admin)
+        self._register(groups_pb2, GroupService(self._groups, config))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
         )
         return leases
 
@@ -316,7 +325,7 @@ class Gateway:
         def left_s() -> float:
             return max(ends_at - time.monotonic(), 0.0)
 
-        if await self._log_service.streams_end(left_s()):
+        if await self._produce.streams_end(left_s()):
             await asyncio.sleep(min(_LINGER_S, left_s()))
         await self._server.stop(grace=left_s())
         await self._close()
@@ -361,7 +370,7 @@ class Gateway:
             await self._set_health(status)
 
     async def _set_health(self, status: int) -> None:
-        for service in ("", LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
+        for service in ("", *_SERVICES):
             await self._health.set(service, status)
 
     async def _close(self) -> None:
@@ -369,30 +378,15 @@ class Gateway:
             await task.stop()
         await self._closing.aclose()
 
-    def _register(self, admin_service: AdminService) -> None:
-        for service, servicer in (
-            (log_pb2, self._log_service),
-            (admin_pb2, admin_service),
-            (groups_pb2, GroupService(self._groups, self._config)),
-        ):
-            for descriptor in service.DESCRIPTOR.services_by_name.values():
-                # In place of the generated handlers, which would parse requests of any size, and
-                # on the loop.
-                name, handlers = descriptor.full_name, self._door.handlers(descriptor, servicer)
-                self._server.add_registered_method_handlers(name, handlers)
-                # An old grpcio knows no registered handlers: it does nothing there.
-                self._server.add_generic_rpc_handlers(
-                    (grpc.method_handlers_generic_handler(name, handlers),)
-                )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (
-            LOG_SERVICE,
-            ADMIN_SERVICE,
-            GROUPS_SERVICE,
-            health.SERVICE_NAME,
-            reflection.SERVICE_NAME,
+    def _register(self, messages: Any, *servicers: object) -> None:
+        """Serves the one service of a module of messages."""
+        (service,) = messages.DESCRIPTOR.services_by_name.values()
+        calls = handlers(self._door, service, *servicers)
+        self._server.add_registered_method_handlers(service.full_name, calls)
+        # An old grpcio knows no registered handlers: it does nothing there.
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service.full_name, calls),)
         )
-        reflection.enable_server_reflection(names, self._server)
 
     def _start_http(self, gateway_id: str) -> None:
         listener = self._config.text("metrics.listeners")

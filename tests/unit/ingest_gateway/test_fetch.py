@@ -48,6 +48,7 @@ from tests.unit.ingest_gateway.payloads import (
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.format import Register, registers
 from mainstem.delta_log.store import random_access
+from mainstem.errors import BackPressureError
 from mainstem.ingest_gateway import reader_threads
 from mainstem.ingest_gateway.fetching.columns import COLUMNS
 from mainstem.ingest_gateway.server import Gateway
@@ -467,7 +468,7 @@ def test_a_cache_that_was_evicted_in_the_middle_and_files_give_every_record_once
             await client.create("t", commit_interval_ms="0")
             for number in range(20):
                 await client.produce(values_request(*[b"%04d" % number + b"x" * 96] * 20))
-            cache = gateway._fetches._cache
+            cache = gateway._fetches._planner._cache
             assert 0 < cache.used_bytes <= 20_000
             state = table(tmp_path, "t")
             start = cache.start_offset("t", state.topic_id, 0, state.log_end_offset(0))
@@ -500,7 +501,7 @@ def test_a_compacted_file_that_reaches_into_the_cached_tail_repeats_nothing(
             await client.produce(values_request(*(b"%d" % number for number in range(20, 30))))
             (first, _) = table(tmp_path, "t").files(0).sorted()
             assert (first.base_offset, first.last_offset) == (0, 19)
-            cache = gateway._fetches._cache
+            cache = gateway._fetches._planner._cache
             assert cache.start_offset("t", state.topic_id, 0, 30) == 10
             for limit in (1, 100, 300, 2**20):
                 at, came = 0, []
@@ -528,7 +529,7 @@ def test_what_keyed_compaction_removed_does_not_come_from_memory_either(tmp_path
             cleaned = Register(registers.cleaned(0), 15)
             commit(tmp_path, "t", *compacted(tmp_path, "t", state, kept), cleaned)
             await client.produce(values_request(b"20"))  # the gateway learns of it
-            assert gateway._fetches._cache.start_offset("t", state.topic_id, 0, 21) == 0
+            assert gateway._fetches._planner._cache.start_offset("t", state.topic_id, 0, 21) == 0
             for start in range(22):
                 for limit in (1, 2**20):
                     at, came = start, []
@@ -749,12 +750,12 @@ def test_answers_that_slow_readers_do_not_take_are_bounded(tmp_path: Path) -> No
             assert offsets((await fetch(client, ("t", 0, 0)))[0]) == [0], (
                 "one alone is always taken"
             )
-            await until(lambda: gateway._fetches._unsent_bytes == 0)
-            gateway._fetches._unsent_bytes += 1  # as of a reader that reads nothing
+            await until(lambda: gateway._fetches._room.unsent_bytes == 0)
+            gateway._fetches._room.unsent_bytes += 1  # as of a reader that reads nothing
             async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "BACK_PRESSURE") as facts:
                 await fetch(client, ("t", 0, 0))
             assert facts["limit_bytes"] == "1"
-            gateway._fetches._unsent_bytes -= 1
+            gateway._fetches._room.unsent_bytes -= 1
 
     run(test())
 
@@ -767,8 +768,8 @@ def test_many_fetches_whose_readers_read_nothing_have_the_bytes_of_the_queue_tog
 
         def add_done_callback(self, callback: object) -> None: ...
 
-        async def abort_with_status(self, status: Any) -> None:
-            raise RuntimeError(status.details)
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:1"
 
     async def test() -> None:
         async with running(tmp_path) as (_, client):
@@ -777,20 +778,20 @@ def test_many_fetches_whose_readers_read_nothing_have_the_bytes_of_the_queue_tog
             limit = 1_000_000
         async with running(tmp_path, fetch_queue_bytes=limit) as (gateway, client):
             await fetch(client, ("t", 0, 0), max_bytes=1)
-            await until(lambda: gateway._fetches._unsent_bytes == 0)
+            await until(lambda: gateway._fetches._room.unsent_bytes == 0)
             request = log_pb2.FetchRequest(
                 partitions=[log_pb2.FetchPartition(topic="t")], max_bytes=300_000
             )
             call: Any = Unread()
             outcomes = await asyncio.gather(
-                *(gateway._fetches.fetch(request, call) for _ in range(50)), return_exceptions=True
+                *(gateway._fetches.Fetch(request, call) for _ in range(50)), return_exceptions=True
             )
             answers = [outcome for outcome in outcomes if isinstance(outcome, bytes)]
             assert 3 <= len(answers) <= 5
-            assert sum(map(len, answers)) == gateway._fetches._unsent_bytes <= limit
-            assert {type(outcome) for outcome in outcomes} == {bytes, RuntimeError}
-            assert gateway._fetches._reserved_bytes == 0
-            gateway._fetches._unsent_bytes = 0
+            assert sum(map(len, answers)) == gateway._fetches._room.unsent_bytes <= limit
+            assert {type(outcome) for outcome in outcomes} == {bytes, BackPressureError}
+            assert gateway._fetches._room.reserved_bytes == 0
+            gateway._fetches._room.unsent_bytes = 0
 
     run(test())
 

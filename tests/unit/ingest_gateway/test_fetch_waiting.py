@@ -22,6 +22,7 @@ from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log.files import encode_data_file
 from mainstem.delta_log.format import Register, registers
+from mainstem.ingest_gateway.fetching import followers
 from mainstem.ingest_gateway.services import fetch as fetch_service
 from mainstem.ingest_gateway.topics import gateway_topics
 from mainstem.protocol.v1 import log_pb2
@@ -156,7 +157,7 @@ def test_a_topic_that_is_deleted_answers_who_waits_for_it(tmp_path: Path, led: b
 def test_a_topic_that_is_deleted_through_another_gateway_answers_who_waits_at_its_leader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_service, "LED_CATCH_UP_INTERVAL_S", 0.05)
+    monkeypatch.setattr(followers, "LED_CATCH_UP_INTERVAL_S", 0.05)
     monkeypatch.setattr(gateway_topics, "LED_CATCH_UP_INTERVAL_S", 0.02)
 
     async def test() -> None:

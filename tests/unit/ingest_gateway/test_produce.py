@@ -34,7 +34,7 @@ from tests.unit.ingest_gateway.payloads import (
 )
 
 from mainstem.delta_log import LocalStore
-from mainstem.ingest_gateway.services import produce_stream as produce_stream_module
+from mainstem.ingest_gateway.services.produce import stream as produce_stream_module
 from mainstem.ingest_gateway.topics import gateway_topics
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
@@ -444,7 +444,7 @@ def test_a_refused_batch_is_not_kept_in_memory_by_the_stream_that_waits_for_the_
         sentinel = Sentinel()
         held.append(weakref.ref(sentinel))
         monkeypatch.setattr(
-            self._acceptor, "accept_led", lambda _: raise_with(sentinel), raising=True
+            self._acceptance, "accept_led", lambda _: raise_with(sentinel), raising=True
         )
         await take(self, request)
 

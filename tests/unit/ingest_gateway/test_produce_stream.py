@@ -22,8 +22,9 @@ from mainstem.errors import (
     UnknownTopicError,
 )
 from mainstem.ingest_gateway.requests import RequestDoor
-from mainstem.ingest_gateway.services import produce_stream as produce_stream_module
-from mainstem.ingest_gateway.services.produce_stream import Accepted, AnswerRoom, ProduceStream
+from mainstem.ingest_gateway.services.produce import stream as produce_stream_module
+from mainstem.ingest_gateway.services.produce.acceptance import Accepted
+from mainstem.ingest_gateway.services.produce.stream import AnswerRoom, ProduceStream
 from mainstem.limits import REQUEST_PLACED_RECORDS_MAX
 from mainstem.protocol.v1 import log_pb2
 
@@ -99,7 +100,7 @@ class Service:
 
 def stream(
     caller: Caller,
-    service: Service,
+    service: Any,
     draining: asyncio.Event | None = None,
     requests_max: int = 100,
     room: AnswerRoom | None = None,

@@ -7,25 +7,31 @@ Plans of fetches and their records in memory and in files. It knows nothing of c
 from mainstem.ingest_gateway.fetching.answer import FetchAnswer, FetchPlan, build_answer
 from mainstem.ingest_gateway.fetching.arrivals import Arrivals
 from mainstem.ingest_gateway.fetching.columns import columns_asked
+from mainstem.ingest_gateway.fetching.followers import Followers
 from mainstem.ingest_gateway.fetching.history import History
 from mainstem.ingest_gateway.fetching.offset_answers import OffsetLookup, answer_query, look_up
-from mainstem.ingest_gateway.fetching.refusals import as_ours, check_count, partition_refusal
+from mainstem.ingest_gateway.fetching.planning import PLANS_AT_ONCE, FetchPlanner, not_open
+from mainstem.ingest_gateway.fetching.refusals import check_count
+from mainstem.ingest_gateway.fetching.room import FetchRoom
 from mainstem.ingest_gateway.fetching.tail_cache import TailCache
 from mainstem.ingest_gateway.fetching.waiters import FetchWaiters
 
 __all__ = [
+    "PLANS_AT_ONCE",
     "Arrivals",
     "FetchAnswer",
     "FetchPlan",
+    "FetchPlanner",
+    "FetchRoom",
     "FetchWaiters",
+    "Followers",
     "History",
     "OffsetLookup",
     "TailCache",
     "answer_query",
-    "as_ours",
     "build_answer",
     "check_count",
     "columns_asked",
     "look_up",
-    "partition_refusal",
+    "not_open",
 ]

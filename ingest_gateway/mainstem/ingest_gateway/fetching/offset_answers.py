@@ -9,7 +9,8 @@ from mainstem.delta_log import TableState
 from mainstem.delta_log.files import DataFileMissing, files_reaching, first_offset_at
 from mainstem.delta_log.format import DataFile
 from mainstem.errors import InvalidRecordError
-from mainstem.ingest_gateway.fetching.refusals import as_ours, partition_refusal
+from mainstem.ingest_gateway.failures import as_ours
+from mainstem.ingest_gateway.fetching.refusals import partition_refusal
 from mainstem.ingest_gateway.reader_threads import Reading
 from mainstem.ingest_gateway.topics import GatewayTopic
 from mainstem.protocol import error_to_message

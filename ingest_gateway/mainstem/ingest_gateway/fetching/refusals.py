@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import structlog
-
 from mainstem.delta_log import TableState
-from mainstem.delta_log.store import NotFound
 from mainstem.errors import (
-    InternalError,
-    LogDamagedError,
     MainstemError,
     RequestTooLargeError,
     UnknownPartitionError,
@@ -16,8 +11,6 @@ from mainstem.errors import (
 )
 from mainstem.ingest_gateway.topics import GatewayTopic
 from mainstem.limits import FETCH_PARTITIONS_MAX
-
-log = structlog.get_logger()
 
 
 def partition_refusal(
@@ -48,15 +41,3 @@ def check_count(what: str, count: int) -> None:
             f"the request has {count} {what}; the limit is {FETCH_PARTITIONS_MAX}",
             limit=FETCH_PARTITIONS_MAX,
         )
-
-
-def as_ours(failure: BaseException) -> MainstemError:
-    """The failure as one of our errors; one that is not ours is logged as a fault."""
-    if isinstance(failure, MainstemError):
-        return failure
-    if isinstance(failure, NotFound):
-        return LogDamagedError(f"a file of the table is missing: {failure}")
-    if not isinstance(failure, Exception):
-        raise failure
-    log.error("fetch failed", exc_info=failure)
-    return InternalError(f"the gateway failed on this fetch: {failure!r}")

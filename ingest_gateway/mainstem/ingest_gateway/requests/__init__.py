@@ -4,6 +4,6 @@ What is in a request that has come through here is bounded; whether it makes sen
 services to say.
 """
 
-from mainstem.ingest_gateway.requests.door import RequestDoor
+from mainstem.ingest_gateway.requests.door import RequestDoor, RequestKind
 
-__all__ = ["RequestDoor"]
+__all__ = ["RequestDoor", "RequestKind"]

@@ -4,20 +4,16 @@ long, and refused before it costs anything where there is too much of it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-import grpc
-import grpc.aio
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 
 from mainstem.config import GatewayConfig
-from mainstem.errors import BackPressureError, MainstemError, RequestTooLargeError
+from mainstem.errors import BackPressureError, RequestTooLargeError
 from mainstem.ingest_gateway.requests.bounds import (
     RequestBounds,
     TooManyForNow,
@@ -25,13 +21,10 @@ from mainstem.ingest_gateway.requests.bounds import (
     top_level,
 )
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES, REQUEST_BYTES_MAX
-from mainstem.protocol import error_to_status
 from mainstem.protocol.v1 import log_pb2
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 #: A request of no more fields is counted and parsed on the loop, in a millisecond: a thread would
 #: take longer.
@@ -110,6 +103,10 @@ class RequestDoor:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def kind(self, message: type[M]) -> RequestKind[M]:
+        """How the requests of a call that takes this type of message are parsed."""
+        return RequestKind(message, self._bytes_max)
+
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Runs a call that computes and waits for nothing."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
@@ -140,56 +137,13 @@ class RequestDoor:
             raise malformed(self.produce.name, "it is cut off") from None
         return self.produce.parse(b"".join(parts))
 
-    def handlers(self, service: ServiceDescriptor, servicer: object) -> dict[str, Any]:
-        """The handler of each call of the service, by its name.
-
-        Args:
-            servicer: Has a coroutine function for each call, of the request (of a stream: an
-                iterator over serialised requests) and the context. Its answer is a message, or
-                serialised already.
-        """
-        return {
-            method.name: self._handler(method, getattr(servicer, method.name))
-            for method in service.methods
-        }
-
-    def _handler(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Any:
-        if method.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                partial(self._stream, serve), response_serializer=_serialised
-            )
-        kind: RequestKind[Any] = self.produce
-        if method.input_type is not log_pb2.ProduceRequest.DESCRIPTOR:
-            kind = RequestKind(GetMessageClass(method.input_type), self._bytes_max)
-        return grpc.unary_unary_rpc_method_handler(
-            partial(self._unary, kind, serve), response_serializer=_serialised
-        )
-
-    async def _unary(
-        self, kind: RequestKind[Any], serve: Callable[..., Any], data: bytes, context: Context
-    ) -> Any:
-        try:
-            with self._counted(len(data)):
-                request = await self.decode(kind, data)
-                del data
-                return await serve(request, context)
-        except MainstemError as error:
-            await context.abort_with_status(error_to_status(error))
-            raise
-
-    async def _stream(
-        self, serve: Callable[..., Any], requests: AsyncIterator[bytes], context: Context
-    ) -> None:
-        try:
-            with self._counted(0):
-                await serve(requests, context)
-        except MainstemError as error:
-            await context.abort_with_status(error_to_status(error))
-            raise
-
     @contextmanager
-    def _counted(self, size_bytes: int) -> Iterator[None]:
-        """Lets a call in for the block unless there are too many, or too large ones."""
+    def admitted(self, size_bytes: int) -> Iterator[None]:
+        """Lets a call in for the block.
+
+        Raises:
+            BackPressureError: Too many are under way, or too large ones.
+        """
         if self._calls >= self._calls_max:
             raise BackPressureError(
                 f"{self._calls} calls are under way, the limit of max.calls; try again later",
@@ -211,10 +165,3 @@ class RequestDoor:
         finally:
             self._calls -= 1
             self._held_bytes -= size_bytes
-
-
-def _serialised(answer: Any) -> bytes:
-    if isinstance(answer, bytes):
-        return answer
-    data: bytes = answer.SerializeToString()
-    return data

@@ -1,11 +1,21 @@
 """The gRPC services, a module each: what a call is checked for, and what it is answered.
 
-Only the process (`server`) makes them; nothing below may import them.
+A call raises what is wrong; `rpc` makes a status of it. Only the process (`server`) makes the
+services; nothing below may import them.
 """
 
 from mainstem.ingest_gateway.services.admin import AdminService
 from mainstem.ingest_gateway.services.fetch import FetchService
 from mainstem.ingest_gateway.services.groups import GroupService
-from mainstem.ingest_gateway.services.produce import LogService
+from mainstem.ingest_gateway.services.metadata import MetadataService
+from mainstem.ingest_gateway.services.produce import ProduceService
+from mainstem.ingest_gateway.services.rpc import handlers
 
-__all__ = ["AdminService", "FetchService", "GroupService", "LogService"]
+__all__ = [
+    "AdminService",
+    "FetchService",
+    "GroupService",
+    "MetadataService",
+    "ProduceService",
+    "handlers",
+]

@@ -14,7 +14,7 @@ from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.services.caller import caller
-from mainstem.ingest_gateway.services.rpc import Context, answer_or_abort
+from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.ingest_gateway.topics import GatewayTopics, TopicChanges, trim_prefix
 from mainstem.protocol.v1 import admin_pb2
 from mainstem.records import check_topic_name
@@ -53,139 +53,116 @@ class AdminService:
     async def CreateTopic(
         self, request: admin_pb2.CreateTopicRequest, context: Context
     ) -> admin_pb2.CreateTopicResponse:
-        async def call() -> admin_pb2.CreateTopicResponse:
-            metadata = await self._changes.create(
-                request.topic,
-                request.partition_count,
-                dict(request.config),
-                validate_only=request.validate_only,
+        metadata = await self._changes.create(
+            request.topic,
+            request.partition_count,
+            dict(request.config),
+            validate_only=request.validate_only,
+        )
+        if not request.validate_only:
+            log.info(
+                "topic created",
+                topic=request.topic,
+                topic_id=metadata.id,
+                **caller(context),
             )
-            if not request.validate_only:
-                log.info(
-                    "topic created",
-                    topic=request.topic,
-                    topic_id=metadata.id,
-                    **caller(context),
-                )
-            return admin_pb2.CreateTopicResponse(
-                topic_id="" if request.validate_only else metadata.id,
-                partition_count=int(metadata.configuration["mainstem.partitions"]),
-            )
-
-        return await answer_or_abort(context, call)
+        return admin_pb2.CreateTopicResponse(
+            topic_id="" if request.validate_only else metadata.id,
+            partition_count=int(metadata.configuration["mainstem.partitions"]),
+        )
 
     async def DeleteTopic(
         self, request: admin_pb2.DeleteTopicRequest, context: Context
     ) -> admin_pb2.DeleteTopicResponse:
-        async def call() -> admin_pb2.DeleteTopicResponse:
-            check_topic_name(request.topic)
-            topic_id = await self._changes.delete(request.topic)
-            log.info("topic deleted", topic=request.topic, topic_id=topic_id, **caller(context))
-            return admin_pb2.DeleteTopicResponse(topic_id=topic_id)
-
-        return await answer_or_abort(context, call)
+        check_topic_name(request.topic)
+        topic_id = await self._changes.delete(request.topic)
+        log.info("topic deleted", topic=request.topic, topic_id=topic_id, **caller(context))
+        return admin_pb2.DeleteTopicResponse(topic_id=topic_id)
 
     async def ListTopics(
         self, request: admin_pb2.ListTopicsRequest, context: Context
     ) -> admin_pb2.ListTopicsResponse:
-        async def call() -> admin_pb2.ListTopicsResponse:
-            response = admin_pb2.ListTopicsResponse()
-            for number, name in enumerate(await self._topics.names()):
-                if number % (_AT_ONCE // 10) == 0:
-                    await asyncio.sleep(0)  # what is known of a topic is told without a pause
-                try:
-                    response.topics.append(
-                        await self._topics.describe(name, partial(_listing, name))
-                    )
-                except UnknownTopicError:
-                    continue  # deleted meanwhile
-                except MainstemError as error:
-                    log.warning("topic cannot be described", topic=name, error=error.message)
-                    response.topics.add(topic=name)
-            return response
-
-        return await answer_or_abort(context, call)
+        response = admin_pb2.ListTopicsResponse()
+        for number, name in enumerate(await self._topics.names()):
+            if number % (_AT_ONCE // 10) == 0:
+                await asyncio.sleep(0)  # what is known of a topic is told without a pause
+            try:
+                response.topics.append(await self._topics.describe(name, partial(_listing, name)))
+            except UnknownTopicError:
+                continue  # deleted meanwhile
+            except MainstemError as error:
+                log.warning("topic cannot be described", topic=name, error=error.message)
+                response.topics.add(topic=name)
+        return response
 
     async def DescribeTopic(
         self, request: admin_pb2.DescribeTopicRequest, context: Context
     ) -> admin_pb2.DescribeTopicResponse:
-        async def call() -> admin_pb2.DescribeTopicResponse:
-            check_topic_name(request.topic)
-            response, partitions = await self._topics.describe(
-                request.topic, partial(self._description, request.topic)
+        check_topic_name(request.topic)
+        response, partitions = await self._topics.describe(
+            request.topic, partial(self._description, request.topic)
+        )
+        for partition, facts in enumerate(partitions):
+            start, end, accepted, file_count, size_bytes, record_count = facts
+            response.partitions.add(
+                partition=partition,
+                log_start_offset=start,
+                high_watermark=end,
+                log_end_offset=accepted,
+                file_count=file_count,
+                size_bytes=size_bytes,
+                record_count=record_count,
             )
-            for partition, facts in enumerate(partitions):
-                start, end, accepted, file_count, size_bytes, record_count = facts
-                response.partitions.add(
-                    partition=partition,
-                    log_start_offset=start,
-                    high_watermark=end,
-                    log_end_offset=accepted,
-                    file_count=file_count,
-                    size_bytes=size_bytes,
-                    record_count=record_count,
-                )
-                if partition % _AT_ONCE == _AT_ONCE - 1:
-                    await asyncio.sleep(0)
-            return response
-
-        return await answer_or_abort(context, call)
+            if partition % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return response
 
     async def AlterTopicConfig(
         self, request: admin_pb2.AlterTopicConfigRequest, context: Context
     ) -> admin_pb2.AlterTopicConfigResponse:
-        async def call() -> admin_pb2.AlterTopicConfigResponse:
-            check_topic_name(request.topic)
-            version = await self._changes.change(
-                request.topic,
-                "ALTER CONFIG",
-                partial(altered_config, set_to=dict(request.set), reset=list(request.reset)),
-                validate_only=request.validate_only,
+        check_topic_name(request.topic)
+        version = await self._changes.change(
+            request.topic,
+            "ALTER CONFIG",
+            partial(altered_config, set_to=dict(request.set), reset=list(request.reset)),
+            validate_only=request.validate_only,
+        )
+        if not request.validate_only:
+            log.info(
+                "settings changed",
+                topic=request.topic,
+                set=dict(request.set),
+                reset=list(request.reset),
+                **caller(context),
             )
-            if not request.validate_only:
-                log.info(
-                    "settings changed",
-                    topic=request.topic,
-                    set=dict(request.set),
-                    reset=list(request.reset),
-                    **caller(context),
-                )
-            return admin_pb2.AlterTopicConfigResponse(table_version=version)
-
-        return await answer_or_abort(context, call)
+        return admin_pb2.AlterTopicConfigResponse(table_version=version)
 
     async def AddPartitions(
         self, request: admin_pb2.AddPartitionsRequest, context: Context
     ) -> admin_pb2.AddPartitionsResponse:
-        async def call() -> admin_pb2.AddPartitionsResponse:
-            check_topic_name(request.topic)
-            version = await self._changes.change(
-                request.topic,
-                "ADD PARTITIONS",
-                partial(added_partitions, partition_count=request.partition_count),
-                validate_only=False,
-            )
-            log.info(
-                "partitions added",
-                topic=request.topic,
-                partition_count=request.partition_count,
-                **caller(context),
-            )
-            return admin_pb2.AddPartitionsResponse(table_version=version)
-
-        return await answer_or_abort(context, call)
+        check_topic_name(request.topic)
+        version = await self._changes.change(
+            request.topic,
+            "ADD PARTITIONS",
+            partial(added_partitions, partition_count=request.partition_count),
+            validate_only=False,
+        )
+        log.info(
+            "partitions added",
+            topic=request.topic,
+            partition_count=request.partition_count,
+            **caller(context),
+        )
+        return admin_pb2.AddPartitionsResponse(table_version=version)
 
     async def TrimPrefix(
         self, request: admin_pb2.TrimPrefixRequest, context: Context
     ) -> admin_pb2.TrimPrefixResponse:
-        async def call() -> admin_pb2.TrimPrefixResponse:
-            check_topic_name(request.topic)
-            response = await trim_prefix(self._topics, self._changes, request)
-            if not request.validate_only:
-                log.info("topic trimmed", topic=request.topic, **caller(context))
-            return response
-
-        return await answer_or_abort(context, call)
+        check_topic_name(request.topic)
+        response = await trim_prefix(self._topics, self._changes, request)
+        if not request.validate_only:
+            log.info("topic trimmed", topic=request.topic, **caller(context))
+        return response
 
     async def DescribeCluster(
         self, request: admin_pb2.DescribeClusterRequest, context: Context

@@ -20,7 +20,7 @@ from mainstem.errors import (
 )
 from mainstem.ingest_gateway.groups import GroupCoordination, Running
 from mainstem.ingest_gateway.services.caller import caller
-from mainstem.ingest_gateway.services.rpc import Context, answer_or_abort
+from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import groups_pb2
@@ -44,91 +44,82 @@ class GroupService:
     async def Heartbeat(
         self, request: groups_pb2.HeartbeatRequest, context: Context
     ) -> groups_pb2.HeartbeatResponse:
-        async def call() -> groups_pb2.HeartbeatResponse:
-            beat = Heartbeat(
-                request.group,
-                request.member_id,
-                request.member_epoch,
-                request.instance_id,
-                request.client_id,
-                request.rack,
-                frozenset(request.topics),
-                request.topic_pattern,
-                request.assignor,
-                request.session_timeout_ms,
-                request.rebalance_timeout_ms,
-                frozenset(_partitions(request.owned)),
-            )
-            running = await self._coordination.started()
-            answer, interval_ms = await self._coordination.heartbeat(running, beat)
-            return groups_pb2.HeartbeatResponse(
-                member_id=answer.member_id,
-                member_epoch=answer.member_epoch,
-                heartbeat_interval_ms=interval_ms,
-                assignment=_messages(answer.assignment),
-                added_later=_messages(answer.added_later),
-                missing_topics=answer.missing_topics,
-            )
-
-        return await answer_or_abort(context, call)
+        beat = Heartbeat(
+            request.group,
+            request.member_id,
+            request.member_epoch,
+            request.instance_id,
+            request.client_id,
+            request.rack,
+            frozenset(request.topics),
+            request.topic_pattern,
+            request.assignor,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            frozenset(_partitions(request.owned)),
+        )
+        running = await self._coordination.started()
+        answer, interval_ms = await self._coordination.heartbeat(running, beat)
+        return groups_pb2.HeartbeatResponse(
+            member_id=answer.member_id,
+            member_epoch=answer.member_epoch,
+            heartbeat_interval_ms=interval_ms,
+            assignment=_messages(answer.assignment),
+            added_later=_messages(answer.added_later),
+            missing_topics=answer.missing_topics,
+        )
 
     async def Leave(
         self, request: groups_pb2.LeaveRequest, context: Context
     ) -> groups_pb2.LeaveResponse:
-        async def call() -> groups_pb2.LeaveResponse:
-            running = await self._coordination.started()
-            running.coordinator.leave(
-                request.group,
-                request.member_id,
-                request.instance_id,
-                request.member_epoch,
-                keep_place=request.keep_place,
-            )
-            self._coordination.note_changes(running)
-            return groups_pb2.LeaveResponse()
-
-        return await answer_or_abort(context, call)
+        running = await self._coordination.started()
+        running.coordinator.leave(
+            request.group,
+            request.member_id,
+            request.instance_id,
+            request.member_epoch,
+            keep_place=request.keep_place,
+        )
+        self._coordination.note_changes(running)
+        return groups_pb2.LeaveResponse()
 
     async def CommitOffsets(
         self, request: groups_pb2.CommitOffsetsRequest, context: Context
     ) -> groups_pb2.CommitOffsetsResponse:
-        async def call() -> groups_pb2.CommitOffsetsResponse:
-            if len(request.offsets) > OFFSETS_PER_COMMIT_MAX:
-                raise InvalidOffsetError(
-                    f"a commit has {len(request.offsets)} offsets; "
-                    f"it may have {OFFSETS_PER_COMMIT_MAX} at most",
-                    limit_offsets=OFFSETS_PER_COMMIT_MAX,
-                )
-            running = await self._coordination.started()
-            topics: dict[str, TopicInfo | None] = {}
-            if not request.member_id:
-                topics = await self._topics(one.topic for one in request.offsets)
-            # From here to the table's queue nothing waits: what is checked is what is stored, and
-            # commits take effect in the order in which they arrive.
-            running.coordinator.check_commit(
-                request.group, request.member_id, request.member_epoch, request.sequence
+        if len(request.offsets) > OFFSETS_PER_COMMIT_MAX:
+            raise InvalidOffsetError(
+                f"a commit has {len(request.offsets)} offsets; "
+                f"it may have {OFFSETS_PER_COMMIT_MAX} at most",
+                limit_offsets=OFFSETS_PER_COMMIT_MAX,
             )
-            response = groups_pb2.CommitOffsetsResponse()
-            rows: list[Row] = []
-            for one in request.offsets:
-                answer = response.offsets.add()
-                answer.CopyFrom(one)
-                answer.ClearField("error")
-                try:
-                    row = self._row(running, request, one, topics)
-                except MainstemError as error:
-                    answer.error.CopyFrom(error_to_message(error))
-                    continue
-                assert row.key is not None
-                answer.topic_id = row.key.topic_id
-                if isinstance(row.value, StoredOffset):
-                    answer.commit_timestamp_ms = row.value.commit_timestamp_ms
-                rows.append(row)
-            if rows:
-                await running.table.write(rows)
-            return response
-
-        return await answer_or_abort(context, call)
+        running = await self._coordination.started()
+        topics: dict[str, TopicInfo | None] = {}
+        if not request.member_id:
+            topics = await self._topics(one.topic for one in request.offsets)
+        # From here to the table's queue nothing waits: what is checked is what is stored, and
+        # commits take effect in the order in which they arrive.
+        running.coordinator.check_commit(
+            request.group, request.member_id, request.member_epoch, request.sequence
+        )
+        response = groups_pb2.CommitOffsetsResponse()
+        rows: list[Row] = []
+        for one in request.offsets:
+            answer = response.offsets.add()
+            answer.CopyFrom(one)
+            answer.ClearField("error")
+            try:
+                row = self._row(running, request, one, topics)
+            except MainstemError as error:
+                answer.error.CopyFrom(error_to_message(error))
+                continue
+            assert row.key is not None
+            answer.topic_id = row.key.topic_id
+            if isinstance(row.value, StoredOffset):
+                answer.commit_timestamp_ms = row.value.commit_timestamp_ms
+            rows.append(row)
+        if rows:
+            await running.table.write(rows)
+        return response
 
     def _row(
         self,
@@ -176,131 +167,117 @@ class GroupService:
     async def FetchOffsets(
         self, request: groups_pb2.FetchOffsetsRequest, context: Context
     ) -> groups_pb2.FetchOffsetsResponse:
-        async def call() -> groups_pb2.FetchOffsetsResponse:
-            running = await self._coordination.started()
-            # What the owner before committed, and was not answered yet, counts.
-            await running.table.flushed(request.group)
-            response = groups_pb2.FetchOffsetsResponse()
-            if not request.partitions:
-                response.offsets.extend(await self._current(running, request.group))
-                return response
-            topics = await self._topics(one.topic for one in request.partitions if not one.topic_id)
-            stored = running.table.offsets(request.group)
-            for wanted in request.partitions:
-                topic_id, error = wanted.topic_id, None
-                if not topic_id:
-                    info = topics[wanted.topic]
-                    topic_id = "" if info is None else info.topic_id
-                    error = _unknown(wanted.topic) if info is None else None
-                for number in wanted.partitions:
-                    found = stored.get(OffsetKey(topic_id, number))
-                    answer = groups_pb2.CommittedOffset(
-                        topic=wanted.topic,
-                        topic_id=topic_id,
-                        partition=number,
-                        offset=NO_OFFSET,
-                        leader_epoch=-1,
-                    )
-                    if found is not None:
-                        answer = _committed(found)
-                    elif error is not None:
-                        answer.error.CopyFrom(error_to_message(error))
-                    response.offsets.append(answer)
-                    if len(response.offsets) % _AT_ONCE == 0:
-                        await asyncio.sleep(0)
+        running = await self._coordination.started()
+        # What the owner before committed, and was not answered yet, counts.
+        await running.table.flushed(request.group)
+        response = groups_pb2.FetchOffsetsResponse()
+        if not request.partitions:
+            response.offsets.extend(await self._current(running, request.group))
             return response
-
-        return await answer_or_abort(context, call)
+        topics = await self._topics(one.topic for one in request.partitions if not one.topic_id)
+        stored = running.table.offsets(request.group)
+        for wanted in request.partitions:
+            topic_id, error = wanted.topic_id, None
+            if not topic_id:
+                info = topics[wanted.topic]
+                topic_id = "" if info is None else info.topic_id
+                error = _unknown(wanted.topic) if info is None else None
+            for number in wanted.partitions:
+                found = stored.get(OffsetKey(topic_id, number))
+                answer = groups_pb2.CommittedOffset(
+                    topic=wanted.topic,
+                    topic_id=topic_id,
+                    partition=number,
+                    offset=NO_OFFSET,
+                    leader_epoch=-1,
+                )
+                if found is not None:
+                    answer = _committed(found)
+                elif error is not None:
+                    answer.error.CopyFrom(error_to_message(error))
+                response.offsets.append(answer)
+                if len(response.offsets) % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        return response
 
     async def ListGroups(
         self, request: groups_pb2.ListGroupsRequest, context: Context
     ) -> groups_pb2.ListGroupsResponse:
-        async def call() -> groups_pb2.ListGroupsResponse:
-            running = await self._coordination.started()
-            running.coordinator.tick()
-            response = groups_pb2.ListGroupsResponse()
-            groups = running.coordinator.groups
-            for name in sorted({*groups, *running.table.groups}):
-                group = groups.get(name)
-                if group is None or not group.members:
-                    if not _has_content(running, name):
-                        continue
-                    response.groups.add(group=name, state=EMPTY)
-                else:
-                    response.groups.add(
-                        group=name, state=group.state, member_count=len(group.members)
-                    )
-            return response
-
-        return await answer_or_abort(context, call)
+        running = await self._coordination.started()
+        running.coordinator.tick()
+        response = groups_pb2.ListGroupsResponse()
+        groups = running.coordinator.groups
+        for name in sorted({*groups, *running.table.groups}):
+            group = groups.get(name)
+            if group is None or not group.members:
+                if not _has_content(running, name):
+                    continue
+                response.groups.add(group=name, state=EMPTY)
+            else:
+                response.groups.add(group=name, state=group.state, member_count=len(group.members))
+        return response
 
     async def DescribeGroup(
         self, request: groups_pb2.DescribeGroupRequest, context: Context
     ) -> groups_pb2.DescribeGroupResponse:
-        async def call() -> groups_pb2.DescribeGroupResponse:
-            running = await self._coordination.started()
-            await running.table.flushed(request.group)
-            offsets = await self._current(running, request.group)
-            running.coordinator.tick()
-            group = running.coordinator.groups.get(request.group)
-            if group is None or not (group.members or _has_content(running, request.group)):
-                if not offsets:
-                    raise _unknown_group(request.group)
-                return groups_pb2.DescribeGroupResponse(
-                    group=request.group, state=EMPTY, offsets=offsets
-                )
-            response = groups_pb2.DescribeGroupResponse(
-                group=request.group,
-                state=group.state,
-                group_epoch=group.epoch,
-                assignor=group.assignor if group.members else "",
-                offsets=offsets,
+        running = await self._coordination.started()
+        await running.table.flushed(request.group)
+        offsets = await self._current(running, request.group)
+        running.coordinator.tick()
+        group = running.coordinator.groups.get(request.group)
+        if group is None or not (group.members or _has_content(running, request.group)):
+            if not offsets:
+                raise _unknown_group(request.group)
+            return groups_pb2.DescribeGroupResponse(
+                group=request.group, state=EMPTY, offsets=offsets
             )
-            for member in group.members.values():
-                response.members.add(
-                    member_id=member.member_id,
-                    instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    member_epoch=member.epoch,
-                    assignment=_messages(member.assigned),
-                    target=_messages(group.target[member.member_id]),
-                )
-            return response
-
-        return await answer_or_abort(context, call)
+        response = groups_pb2.DescribeGroupResponse(
+            group=request.group,
+            state=group.state,
+            group_epoch=group.epoch,
+            assignor=group.assignor if group.members else "",
+            offsets=offsets,
+        )
+        for member in group.members.values():
+            response.members.add(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                member_epoch=member.epoch,
+                assignment=_messages(member.assigned),
+                target=_messages(group.target[member.member_id]),
+            )
+        return response
 
     async def DeleteGroup(
         self, request: groups_pb2.DeleteGroupRequest, context: Context
     ) -> groups_pb2.DeleteGroupResponse:
-        async def call() -> groups_pb2.DeleteGroupResponse:
-            group = request.group
-            running = await self._coordination.started()
-            await running.table.flushed(group)
+        group = request.group
+        running = await self._coordination.started()
+        await running.table.flushed(group)
+        running.coordinator.check_empty(group)
+        if not _has_content(running, group):
+            raise _unknown_group(group)
+        count = 0
+        while len(running.table.offsets(group)) > OFFSETS_PER_COMMIT_MAX:
+            # What cannot be one commit beside those of others. A member that joins in between
+            # ends it: the group is there, without these offsets.
+            some = islice(running.table.offsets(group), OFFSETS_PER_COMMIT_MAX)
+            rows = [Row(group, key, None) for key in some]
+            await running.table.write(rows)
+            count += len(rows)
             running.coordinator.check_empty(group)
-            if not _has_content(running, group):
-                raise _unknown_group(group)
-            count = 0
-            while len(running.table.offsets(group)) > OFFSETS_PER_COMMIT_MAX:
-                # What cannot be one commit beside those of others. A member that joins in between
-                # ends it: the group is there, without these offsets.
-                some = islice(running.table.offsets(group), OFFSETS_PER_COMMIT_MAX)
-                rows = [Row(group, key, None) for key in some]
-                await running.table.write(rows)
-                count += len(rows)
-                running.coordinator.check_empty(group)
-            running.coordinator.forget(group)
-            running.rows.pop(group, None)
-            rows = [Row(group, key, None) for key in running.table.offsets(group)]
-            await running.table.write([*rows, Row(group, None, None)])
-            log.info(
-                "group deleted",
-                group=group,
-                offset_count=count + len(rows),
-                **caller(context),
-            )
-            return groups_pb2.DeleteGroupResponse()
-
-        return await answer_or_abort(context, call)
+        running.coordinator.forget(group)
+        running.rows.pop(group, None)
+        rows = [Row(group, key, None) for key in running.table.offsets(group)]
+        await running.table.write([*rows, Row(group, None, None)])
+        log.info(
+            "group deleted",
+            group=group,
+            offset_count=count + len(rows),
+            **caller(context),
+        )
+        return groups_pb2.DeleteGroupResponse()
 
     async def _topics(self, names: Iterable[str]) -> dict[str, TopicInfo | None]:
         """What topics are now; None: there is none of that name."""

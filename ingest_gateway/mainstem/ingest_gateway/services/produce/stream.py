@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
 
 import grpc.aio
-import numpy as np
-import numpy.typing as npt
 
 from mainstem.delta_log import Appended
 from mainstem.errors import (
@@ -27,11 +23,9 @@ from mainstem.errors import (
     ShuttingDownError,
 )
 from mainstem.ingest_gateway.requests import RequestDoor
-from mainstem.ingest_gateway.services.produce_answer import (
-    answer,
-    refusal,
-    unacknowledged,
-)
+from mainstem.ingest_gateway.services.produce.acceptance import Acceptance, Accepted, Placed
+from mainstem.ingest_gateway.services.produce.answers import answer, refusal, unacknowledged
+from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.limits import (
     STREAM_ANSWERS_BYTES_MAX,
     STREAM_ANSWERS_BYTES_MIN,
@@ -39,9 +33,6 @@ from mainstem.limits import (
 )
 from mainstem.protocol import refused_records
 from mainstem.protocol.v1 import log_pb2
-
-Context = grpc.aio.ServicerContext[Any, Any]
-Placed = npt.NDArray[np.int32] | None
 
 #: In the trailing metadata of a stream that the gateway ended, with the reason.
 END_KEY = "mainstem-end"
@@ -56,37 +47,6 @@ _TOPICS_MAX = 10_000
 
 #: Advice to a producer whose topic is still being opened: about the time that it takes.
 _OPENING_RETRY_MS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A batch with its offsets.
-
-    Attributes:
-        future: Tells when the batch is durable.
-        partitions: Of its slices, with their numbers of records.
-        placed: The partition of each record where the gateway chose it.
-    """
-
-    future: asyncio.Future[Appended]
-    partitions: tuple[tuple[int, int], ...]
-    placed: Placed
-
-
-class Acceptor(Protocol):
-    """What a stream asks of the service."""
-
-    def accept_led(self, request: log_pb2.ProduceRequest) -> Awaitable[Accepted | None]:
-        """Queues a request; None when its topic is not led. Raises as `accept`."""
-        ...
-
-    def accept(self, request: log_pb2.ProduceRequest) -> Awaitable[Accepted]:
-        """Checks and queues a request, leading its topic. When it raises, nothing was taken."""
-        ...
-
-    def refused(self, failure: BaseException) -> MainstemError:
-        """The failure as an error for the caller; counts it."""
-        ...
 
 
 @dataclass(slots=True)
@@ -139,6 +99,7 @@ class ProduceStream:
     """Serves one call.
 
     Args:
+        acceptance: Takes the requests.
         door: Parses the requests.
         room: What all streams share.
         requests_max: Requests that may be read and not yet answered; more are not read until then.
@@ -150,7 +111,7 @@ class ProduceStream:
     def __init__(
         self,
         context: Context,
-        acceptor: Acceptor,
+        acceptance: Acceptance,
         door: RequestDoor,
         room: AnswerRoom,
         *,
@@ -159,7 +120,7 @@ class ProduceStream:
         draining: asyncio.Event,
     ) -> None:
         self._context = context
-        self._acceptor = acceptor
+        self._acceptance = acceptance
         self._door = door
         self._room = room
         self._requests_max = requests_max
@@ -312,7 +273,7 @@ class ProduceStream:
             self._check_order(lane, request)
             if error is not None:
                 raise error
-            accepted = await self._acceptor.accept_led(request)
+            accepted = await self._acceptance.accept_led(request)
         except asyncio.CancelledError:
             # The gateway shuts down while the records are looked at: none of them is taken.
             failure = ShuttingDownError("the gateway is shutting down; send the batch again")
@@ -335,7 +296,7 @@ class ProduceStream:
                     raise request
                 self._waiting_bytes -= request.ByteSize()
                 self._check_order(lane, request)
-                accepted = await self._acceptor.accept(request)
+                accepted = await self._acceptance.accept(request)
             except Exception as failure:
                 self._refuse(lane, entry, failure)
             else:
@@ -390,7 +351,7 @@ class ProduceStream:
             self._answer(lane, entry, response)
 
     def _refuse(self, lane: _Lane, entry: _Open, failure: Exception) -> None:
-        error = self._acceptor.refused(failure)
+        error = self._acceptance.refused(failure)
         in_part = isinstance(error, RequestTooLargeError) or refused_records(error)
         if error.retriable or (entry.resends_rest and in_part):
             lane.held = True

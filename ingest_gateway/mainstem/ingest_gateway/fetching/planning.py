@@ -1,0 +1,192 @@
+"""What each partition of a fetch can have: from the newest states of its topics to plans."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from mainstem.errors import BackPressureError, MainstemError, OffsetOutOfRangeError
+from mainstem.ingest_gateway.failures import as_ours
+from mainstem.ingest_gateway.fetching.answer import FetchPlan
+from mainstem.ingest_gateway.fetching.refusals import partition_refusal
+from mainstem.ingest_gateway.fetching.tail_cache import TailCache
+from mainstem.ingest_gateway.reader_threads import ReaderThreads
+from mainstem.ingest_gateway.topics import GatewayTopics
+from mainstem.limits import FETCH_FILES_MAX
+from mainstem.protocol.v1 import log_pb2
+
+#: Partitions that are planned in one step of the loop, in some milliseconds, and topics that are
+#: looked at in the store at a time.
+PLANS_AT_ONCE: Final = 500
+_LOOKS_AT_ONCE: Final = 20
+
+#: Times that a topic's state is asked for in one request: while somebody else brings it up to date,
+#: or pushes it out, it cannot be used.
+_LOOKS_MAX: Final = 20
+
+_RETRY_DELAY_MS: Final = 100
+
+
+class FetchPlanner:
+    """On the event loop; the store is read in `threads`."""
+
+    def __init__(self, topics: GatewayTopics, cache: TailCache, threads: ReaderThreads) -> None:
+        self._topics = topics
+        self._cache = cache
+        self._threads = threads
+
+    async def plans(
+        self, request: log_pb2.FetchRequest, bytes_max: int
+    ) -> tuple[list[FetchPlan], dict[str, int]]:
+        """What is known of each partition, and the version of each topic at the beginning.
+
+        All at the same moment for `PLANS_AT_ONCE` partitions or fewer.
+        """
+        topics = dict.fromkeys(asked.topic for asked in request.partitions)
+        looked: set[str] = set()
+        while True:
+            errors = await self.up_to_date(topics)
+            versions = {}
+            if len(request.partitions) > PLANS_AT_ONCE:
+                versions = self._versions(topics)
+            plans: list[FetchPlan] = []
+            for number, asked in enumerate(request.partitions, start=1):
+                plans.append(self._plan(asked, errors.get(asked.topic), bytes_max))
+                if number % PLANS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            # A client with an offset beyond the end may have it from a gateway that knows more.
+            beyond = {
+                plan.topic
+                for plan in plans
+                if isinstance(plan.error, OffsetOutOfRangeError)
+                and plan.offset > plan.high_watermark
+                and (plan.topic not in looked or self._topics.looking(plan.topic))
+            }
+            if not beyond:
+                return plans, versions
+            looked |= beyond
+            # What fails here is found out again above, or does not matter.
+            await asyncio.gather(
+                *(self._topics.look(topic) for topic in beyond), return_exceptions=True
+            )
+
+    def still(self, plans: Sequence[FetchPlan], versions: dict[str, int]) -> bool:
+        """Whether the plans of topics, made in several steps of the loop, are all still right."""
+        return len(plans) <= PLANS_AT_ONCE or versions == self._versions(versions)
+
+    def _versions(self, topics: Iterable[str]) -> dict[str, int]:
+        """The versions of the states that are known of the topics."""
+        states = {topic: self._topics.current(topic, any_age=True) for topic in topics}
+        return {topic: -1 if found is None else found[0].version for topic, found in states.items()}
+
+    async def up_to_date(self, topics: Iterable[str]) -> dict[str, MainstemError]:
+        """Makes each topic's state ready for `GatewayTopics.current`; returns why one's is not."""
+        errors: dict[str, MainstemError] = {}
+        any_age = False
+        missing: list[str] = []
+        for _ in range(_LOOKS_MAX):
+            missing = [
+                topic
+                for topic in topics
+                if topic not in errors and self._topics.current(topic, any_age=any_age) is None
+            ]
+            if not missing:
+                return errors
+            # The second look takes what the first has brought, however long the others took.
+            any_age = True
+            outcomes: list[BaseException | None] = []
+            for start in range(0, len(missing), _LOOKS_AT_ONCE):
+                some = missing[start : start + _LOOKS_AT_ONCE]
+                outcomes += await asyncio.gather(
+                    *(self._topics.look(topic) for topic in some), return_exceptions=True
+                )
+            for topic, outcome in zip(missing, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    error = errors[topic] = as_ours(outcome)
+                    # Frames and causes of thousands of them would keep the garbage collector busy.
+                    error.__traceback__ = error.__context__ = error.__cause__ = None
+                elif outcome is not None:
+                    raise outcome
+        errors.update((topic, not_open(topic)) for topic in missing)
+        return errors
+
+    async def look_again(self, topics: Iterable[str]) -> None:
+        """After a data file was gone: takes the newest states, whatever is known of the topics."""
+        led = [topic for topic in topics if self._topics.is_leader(topic)]
+        for topic in set(topics).difference(led):
+            self._topics.unfollow(topic)
+        # What fails here is found out again by the next look.
+        await asyncio.gather(*(self._topics.look(topic) for topic in led), return_exceptions=True)
+
+    def _plan(
+        self, asked: log_pb2.FetchPartition, error: MainstemError | None, bytes_max: int
+    ) -> FetchPlan:
+        topic, partition, offset = asked.topic, asked.partition, asked.offset
+        if error is not None:
+            return FetchPlan(topic, partition, offset=offset, error=error)
+        found = self._topics.current(topic, any_age=True)
+        if found is None:
+            return FetchPlan(topic, partition, offset=offset, error=not_open(topic))
+        state, reader, led = found
+        refusal = partition_refusal(state, reader, partition, asked.topic_id)
+        if refusal is not None:
+            return FetchPlan(topic, partition, offset=offset, error=refusal)
+        start, end = state.log_start_offset(partition), state.log_end_offset(partition)
+        plan = FetchPlan(
+            topic,
+            partition,
+            topic_id=state.topic_id,
+            log_start_offset=start,
+            high_watermark=end,
+            offset=offset,
+            end_offset=end,
+            tail_offset=end,
+            bytes_max=min(asked.max_bytes, bytes_max) if asked.max_bytes > 0 else bytes_max,
+            reader=reader,
+        )
+        if not start <= offset <= end:
+            return plan.failed(
+                OffsetOutOfRangeError(
+                    f"offset {offset} of partition {partition} of topic {topic!r} is not in "
+                    f"[{start}, {end}], from the log start offset to the high watermark",
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
+                    log_start_offset=start,
+                    high_watermark=end,
+                )
+            )
+        if offset == end:
+            return plan
+        tail = end
+        if led:
+            tail = self._cache.start_offset(topic, state.topic_id, partition, end)
+            # What keyed compaction removed is gone, although it may still be in memory.
+            tail = max(tail, min(state.cleaned_offset(partition), end))
+        if offset >= tail:
+            tail = offset
+            files = []
+        else:
+            files = state.files(partition).between(offset, tail, files_max=FETCH_FILES_MAX + 1)
+        slow = self._threads.refusal(topic) if files else None
+        if slow is not None:
+            return plan.failed(slow)
+        if len(files) > FETCH_FILES_MAX:
+            files = files[:FETCH_FILES_MAX]
+            end = tail = files[-1].last_offset + 1
+        runs = []
+        if tail < end:
+            runs = self._cache.runs(topic, state.topic_id, partition, tail, plan.bytes_max)
+            end = runs[-1].end_offset
+        return replace(plan, end_offset=end, tail_offset=tail, files=tuple(files), runs=tuple(runs))
+
+
+def not_open(topic: str) -> BackPressureError:
+    return BackPressureError(
+        f"topic {topic!r} cannot be kept open: too many topics are read here at a time; "
+        "use another gateway",
+        retry_delay_ms=_RETRY_DELAY_MS,
+        topic=topic,
+    )

@@ -1,0 +1,70 @@
+"""Metadata: which topics there are, who leads them, and which gateways."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from mainstem.delta_log import Appender, TableState
+from mainstem.errors import MainstemError, UnknownTopicError
+from mainstem.ingest_gateway.leases import Leases
+from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.topics import GatewayTopics
+from mainstem.protocol import error_to_message
+from mainstem.protocol.v1 import log_pb2
+from mainstem.records import check_topic_name
+
+#: Topics that are described in one step of the event loop.
+_TOPICS_AT_ONCE: Final = 100
+
+
+class MetadataService:
+    """The call of `mainstem.v1.Log` by which clients find their way."""
+
+    def __init__(self, topics: GatewayTopics, leases: Leases) -> None:
+        self._topics = topics
+        self._leases = leases
+
+    async def Metadata(
+        self, request: log_pb2.MetadataRequest, context: Context
+    ) -> log_pb2.MetadataResponse:
+        gateways = [row.address for row in self._leases.gateways()]
+        response = log_pb2.MetadataResponse(gateways=gateways)
+        names = dict.fromkeys(request.topics) or await self._topics.names()
+        for number, name in enumerate(names):
+            if number % _TOPICS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # what is known of a topic is told without a pause
+            found = await self._topic_metadata(
+                name,
+                asked=bool(request.topics),
+                may_create=bool(request.topics) and request.allow_auto_topic_creation,
+            )
+            if found is not None:
+                response.topics.append(found)
+        return response
+
+    async def _topic_metadata(
+        self, topic: str, *, asked: bool, may_create: bool
+    ) -> log_pb2.TopicMetadata | None:
+        """The topic, or why there is none; None for one that was listed and deleted meanwhile.
+
+        Only a topic that a producer asks for by name is created where the gateway may: a listing
+        must not bring back what is being deleted, and a reader's slip of the pen must not make a
+        topic.
+        """
+
+        def found(state: TableState, _: Appender | None) -> log_pb2.TopicMetadata:
+            return log_pb2.TopicMetadata(
+                topic=topic,
+                topic_id=state.topic_id,
+                partition_count=state.partition_count,
+                leader=self._leases.holder(topic),
+            )
+
+        try:
+            check_topic_name(topic)
+            return await self._topics.describe(topic, found, may_create=may_create)
+        except MainstemError as error:
+            if not asked and isinstance(error, UnknownTopicError):
+                return None
+            return log_pb2.TopicMetadata(topic=topic, error=error_to_message(error))

@@ -1,0 +1,142 @@
+"""How a produce request becomes a batch with offsets: its topic, its payload, the appender."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from mainstem.config import GatewayConfig
+from mainstem.delta_log import Appended
+from mainstem.errors import InvalidRecordError, MainstemError
+from mainstem.ingest_gateway.failures import as_ours
+from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.payloads import NotInlineError, PayloadRules, read_payload
+from mainstem.ingest_gateway.requests import RequestDoor
+from mainstem.ingest_gateway.topics import GatewayTopic, GatewayTopics
+from mainstem.protocol.v1 import log_pb2
+from mainstem.records import check_topic_name
+
+#: The partition of each record where the gateway chose it.
+Placed = npt.NDArray[np.int32] | None
+
+_ACKS = frozenset(log_pb2.Acks.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A batch with its offsets.
+
+    Attributes:
+        future: Tells when the batch is durable.
+        partitions: Of its slices, with their numbers of records.
+        placed: The partition of each record where the gateway chose it.
+    """
+
+    future: asyncio.Future[Appended]
+    partitions: tuple[tuple[int, int], ...]
+    placed: Placed
+
+
+class Acceptance:
+    """Takes the requests of all producers, whichever call they come by.
+
+    Args:
+        door: Has the threads in which large payloads are looked at.
+    """
+
+    def __init__(
+        self,
+        topics: GatewayTopics,
+        config: GatewayConfig,
+        metrics: GatewayMetrics,
+        door: RequestDoor,
+    ) -> None:
+        self._topics = topics
+        self._metrics = metrics
+        self._door = door
+        self._message_bytes_max = config.number("message.max.bytes")
+        self._request_bytes_max = config.number("socket.request.max.bytes")
+
+    async def accept(self, request: log_pb2.ProduceRequest) -> Accepted:
+        """Checks a request and queues it, leading its topic if need be.
+
+        Raises:
+            MainstemError: Nothing of it was taken.
+        """
+        accepted = await self.accept_led(request)
+        if accepted is None:
+            topic = await self._topics.lead_or_create(request.topic)
+            accepted = await self._queue(request, topic)
+        return accepted
+
+    async def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
+        """`accept` without waiting for anything but the processor; None when the topic is not led.
+
+        Requests of one topic that come one after the other are queued in this order.
+        """
+        known = self._topics.leading(request.topic)
+        if known is not None:
+            return await self._queue(request, known)
+        check_topic_name(request.topic)
+        _check_shape(request)  # a request that cannot be taken creates no topic
+        return None
+
+    async def _queue(self, request: log_pb2.ProduceRequest, known: GatewayTopic) -> Accepted:
+        _check_shape(request)
+        appender = known.appender
+        assert appender is not None
+        state = appender.state
+        rules = PayloadRules(
+            topic=request.topic,
+            partition_count=state.partition_count,
+            config=state.config,
+            message_bytes_max=self._message_bytes_max,
+            request_bytes_max=self._request_bytes_max,
+        )
+        read = partial(read_payload, request, rules, known.sticky, _now_ms())
+        try:
+            payload = read(inline=True)
+        except NotInlineError:
+            payload = await self._door.in_thread(read)
+        future = appender.submit(
+            payload.slices,
+            payload.queue_bytes,
+            write_ahead=request.acks == log_pb2.ACKS_LEADER,
+        )
+        # The caller may be gone when it fails: then nobody looks at the failure.
+        future.add_done_callback(_retrieve)
+        self._metrics.produce_records.labels(request.topic).inc(payload.record_count)
+        self._metrics.produce_bytes.labels(request.topic).inc(payload.record_bytes)
+        partitions = tuple((slice_.partition, slice_.records.num_rows) for slice_ in payload.slices)
+        return Accepted(future, partitions, payload.placed)
+
+    def refused(self, failure: BaseException) -> MainstemError:
+        """The failure as one of our errors, counted; one that is not ours is logged as a fault."""
+        error = as_ours(failure)
+        self._metrics.produce_rejected.labels(error.code).inc()
+        return error
+
+
+def _check_shape(request: log_pb2.ProduceRequest) -> None:
+    if request.WhichOneof("payload") is None:
+        raise InvalidRecordError(
+            "the request has neither `arrow` nor `records`", topic=request.topic
+        )
+    if request.acks not in _ACKS:
+        raise InvalidRecordError(
+            f"acks is {request.acks}; it must be one of the enum Acks", topic=request.topic
+        )
+
+
+def _retrieve(future: asyncio.Future[Appended]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
