@@ -6,7 +6,7 @@ A range is read in full or not at all: what is missing is an error, never a shor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -17,6 +17,7 @@ from mainstem.delta_log.files import DataFileMissing
 from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import open_warehouse
 from mainstem.errors import LogDamagedError
+from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import HEADERS_TYPE
 from pyspark_mainstem._range_plan import FilePart, RangePlan
 from pyspark_mainstem._range_rest import plan_rest
@@ -24,6 +25,10 @@ from pyspark_mainstem._range_rest import plan_rest
 #: Rows that small files are gathered into before they go to Spark: a batch costs the same whatever
 #: is in it.
 _BATCH_ROWS: Final = 16 * 1024
+
+#: Bytes of a batch, unless one record alone has more. Spark's worker and its JVM each hold a batch
+#: or two of every task, and the offsets of an Arrow column end at 2 GiB. A whole row group fits.
+_BATCH_BYTES_MAX: Final = 2 * ROW_GROUP_BYTES_MAX
 
 #: Plans of one range, the first included. Compaction and vacuum would have to overtake the same
 #: task again each time.
@@ -60,7 +65,8 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 def read_range(
     plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the range in offset order.
+    """The records of the range in offset order, in batches of at most `ROW_GROUP_ROWS_MAX` rows and
+    16 MiB; a larger record is a batch of its own.
 
     Args:
         fail_on_data_loss: False: of a range that retention has overtaken, read what is left.
@@ -72,19 +78,41 @@ def read_range(
         StoreUnavailableError: The table's directory is gone, or cannot be read.
     """
     schema = arrow_schema(columns)
+    for batch in _sized(_read_files(plan, columns, fail_on_data_loss)):
+        yield _shape(batch, plan, schema)
+
+
+def _sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth their cost, and within bounds."""
     gathered: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in _read_files(plan, columns, fail_on_data_loss):
-        if batch.num_rows >= _BATCH_ROWS and not gathered:
-            yield _shape(batch, plan, schema)
-            continue
-        gathered.append(batch)
-        rows += batch.num_rows
-        if rows >= _BATCH_ROWS:
-            yield _shape(pa.concat_batches(gathered), plan, schema)
-            gathered, rows = [], 0
+    row_count = byte_count = 0
+    for piece in (piece for batch in batches for piece in _cut(batch)):
+        row_count += piece.num_rows
+        byte_count += piece.nbytes
+        if gathered and (row_count > ROW_GROUP_ROWS_MAX or byte_count > _BATCH_BYTES_MAX):
+            yield _joined(gathered)
+            gathered, row_count, byte_count = [], piece.num_rows, piece.nbytes
+        gathered.append(piece)
+        if row_count >= _BATCH_ROWS:
+            yield _joined(gathered)
+            gathered, row_count, byte_count = [], 0, 0
     if gathered:
-        yield _shape(pa.concat_batches(gathered), plan, schema)
+        yield _joined(gathered)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Halves of the batch, and halves of those, until each is within bounds. Copies nothing."""
+    within = batch.num_rows <= ROW_GROUP_ROWS_MAX and batch.nbytes <= _BATCH_BYTES_MAX
+    if within or batch.num_rows == 1:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from _cut(batch.slice(0, middle))
+    yield from _cut(batch.slice(middle))
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _read_files(

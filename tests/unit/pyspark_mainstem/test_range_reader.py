@@ -68,6 +68,38 @@ def test_small_files_are_gathered_into_batches(
     )
 
 
+def _sizes(plan: RangePlan, *columns: str) -> list[tuple[int, int]]:
+    """Rows and bytes of each batch, whose records are those of the plan."""
+    batches = list(read_range(plan, columns))
+    offsets = [row for batch in batches for row in batch.column("offset").to_pylist()]
+    assert offsets == list(range(plan.start, plan.end))
+    return [(batch.num_rows, batch.nbytes) for batch in batches]
+
+
+def test_large_records_of_many_files_are_gathered_by_bytes(
+    topic_log: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_range_reader, "_BATCH_BYTES_MAX", 100_000)
+    topic_log.create("a")
+    topic_log.append("a", *[(0, [Record(bytes(10_000))] * 3)] * 12)
+    sizes = _sizes(_plan(topic_log, 0, 36), "offset", "value")
+    assert [rows for rows, _ in sizes] == [9, 9, 9, 9]
+    assert max(size for _, size in sizes) <= 100_000
+
+
+def test_a_row_group_that_is_larger_than_a_batch_is_cut(
+    topic_log: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_range_reader, "_BATCH_BYTES_MAX", 100_000)
+    monkeypatch.setattr(_range_reader, "ROW_GROUP_ROWS_MAX", 16)
+    topic_log.create("a")
+    small, large, huge = Record(b"x"), Record(bytes(30_000)), Record(bytes(300_000))
+    topic_log.append("a", (0, [*[small] * 64, *[large] * 4, huge, small]))
+    sizes = _sizes(_plan(topic_log, 0, 70), "offset", "value")
+    assert max(rows for rows, _ in sizes) <= 16
+    assert [rows for rows, size in sizes if size > 100_000] == [1], "a record is not cut"
+
+
 def test_all_columns_come_as_they_were_sent(topic_log: TopicLog) -> None:
     topic_log.create("a")
     headers = [("b", b"1"), ("a", None), ("b", b"")]
