@@ -55,10 +55,8 @@ class Planner:
         self._monotonic = monotonic
         self._states: dict[str, TableState] = {}
         self._topic_ids: dict[str, str] = {}
-        #: Topics just found to have a new id, and the offsets that belong to the earlier topic of
-        #: the same name.
+        #: Topics whose offsets in the checkpoint count in an earlier topic of the same name.
         self._recreated: set[str] = set()
-        self._outdated: Offsets = {}
         self._initial: Offsets | None = None
         self._initial_moves = False
         self._empty_batch_due = False
@@ -105,12 +103,22 @@ class Planner:
             self._empty_batch_due = False
             return start
         self._refresh(must_exist=False)
-        self._note_recreated(start)
-        for where in sorted(start.keys() - self._ends().keys()):
+        ends = self._ends()
+        for where in sorted(start.keys() - ends.keys()):
             self._lose(self._gone(where))
-        ends = self._ends() if self._target is None else self._target
-        begins = {where: self._begin(where, start.get(where)) for where in ends if self._has(where)}
-        ends = {where: max(ends[where], begin) for where, begin in begins.items()}
+        self._note_beyond(start, "the query is at")
+        begins = {where: self._begin(where, start.get(where)) for where in ends}
+        moved = {w for w in begins if w.topic in self._recreated and start.get(w) != begins[w]}
+        self._recreated.clear()
+        if moved & start.keys():
+            # A batch that reads nothing takes the checkpoint to the first offsets of the new topic.
+            # Whatever comes between, a restart too, no offset of the old one is mistaken for one of
+            # the new one then.
+            return {w: begins[w] for w in sorted(moved | start.keys()) if w in begins}
+        if self._target is not None:
+            ends = {w: min(ends[w], end) for w, end in self._target.items() if w in ends}
+        ends = {where: max(end, begins[where]) for where, end in ends.items()}
+        begins = {where: begins[where] for where in ends}
         if may_wait and self._target is None and self._should_wait(begins, ends):
             return start
         return ends if limit is None else limit_rate(limit, begins, ends)
@@ -126,19 +134,22 @@ class Planner:
             MainstemError: The range is not there in full; the message says what is missing.
         """
         self._refresh(must_exist=False)
-        self._note_recreated(start)
-        for where in sorted(start.keys() - end.keys()):
+        for where in sorted(start.keys() | end.keys()):
             if not self._has(where):
                 self._lose(self._gone(where))
+        self._note_beyond(end, "the batch ends at")
         ranges = []
         for where, last in sorted(end.items()):
-            if not self._has(where):
-                self._lose(self._gone(where))
+            # What was planned in a topic that is another one now is gone; `latest` goes on in the
+            # new one.
+            if not self._has(where) or where.topic in self._recreated:
                 continue
-            # A first batch that began at "latest" can begin after its end when it is planned again
-            # after a restart. It was empty, see `latest`, and is again; the next one goes on from
-            # its end.
-            ranges.append(self._range(where, self._begin(where, start.get(where)), last))
+            # A batch that begins after its end reads nothing: it leads into a topic that was
+            # created again, see `latest`; or it began at "latest", was empty, and is planned once
+            # more after a restart.
+            if last > start.get(where, -1):
+                begin = self._begin(where, start.get(where))
+                ranges.append(OffsetRange(where, begin, last))
         return self._plan_ranges(ranges)
 
     # -- batches ---------------------------------------------------------------------------------
@@ -171,8 +182,7 @@ class Planner:
             if state is not None:
                 self._states[topic] = state
                 if self._topic_ids.setdefault(topic, state.topic_id) != state.topic_id:
-                    self._topic_ids[topic] = state.topic_id
-                    self._recreated.add(topic)
+                    self._note_recreated(topic, state)
             elif options.pattern is None:
                 missing = UnknownTopicError(
                     f"there is no topic {topic!r} in the warehouse {options.warehouse}", topic=topic
@@ -183,16 +193,19 @@ class Planner:
         for where in options.assigned:
             state = self._states.get(where.topic)
             if state is not None and where.partition >= state.partition_count:
-                raise UnknownPartitionError(
+                absent = UnknownPartitionError(
                     f"assign names partition {where.partition} of topic {where.topic!r}, which has "
                     f"{state.partition_count}",
                     topic=where.topic,
                     partition=where.partition,
                 )
+                if must_exist:
+                    raise absent
+                self._lose(absent)
 
     def _partitions(self) -> list[TopicPartition]:
         if self._options.assigned:
-            return [where for where in self._options.assigned if where.topic in self._states]
+            return [where for where in self._options.assigned if self._has(where)]
         return [
             TopicPartition(topic, partition)
             for topic, state in self._states.items()
@@ -208,6 +221,9 @@ class Planner:
     def _has(self, where: TopicPartition) -> bool:
         state = self._states.get(where.topic)
         return state is not None and where.partition < state.partition_count
+
+    def _wants(self, where: TopicPartition) -> bool:
+        return not self._options.assigned or where in self._options.assigned
 
     def _bounds(self, where: TopicPartition) -> tuple[int, int]:
         """Log start and log end offset."""
@@ -284,7 +300,7 @@ class Planner:
         """The first offset to read of a partition whose checkpoint says `start`; None: it was not
         there yet.
         """
-        first, last = self._bounds(where)
+        first, _ = self._bounds(where)
         if start is None:
             if first > 0:
                 self._lose(
@@ -296,16 +312,7 @@ class Planner:
                     )
                 )
             return first
-        if self._outdated.get(where) == start:
-            self._lose(
-                _out_of_range(
-                    where,
-                    f"topic {where.topic!r} was deleted and created again while the query ran: "
-                    f"offset {start} of "
-                    f"{where} belongs to the old one",
-                    first,
-                )
-            )
+        if where.topic in self._recreated:
             return first
         if start < first:
             self._lose(
@@ -318,25 +325,47 @@ class Planner:
                 )
             )
             return first
-        if start > last:
-            self._lose(
-                _out_of_range(
-                    where,
-                    f"the query is at offset {start} of {where}, but its log ends at {last}: "
-                    "the topic was deleted and created again, or the checkpoint is of another "
-                    "warehouse",
-                    first,
-                )
-            )
-            return first
         return start
 
-    def _note_recreated(self, start: Offsets) -> None:
-        """Remembers that `start` counts in topics as they were before they were made again."""
-        for topic in self._recreated:
-            self._outdated = {w: o for w, o in self._outdated.items() if w.topic != topic}
-            self._outdated |= {w: o for w, o in start.items() if w.topic == topic}
-        self._recreated.clear()
+    def _note_recreated(self, topic: str, state: TableState) -> None:
+        """Remembers that the checkpoint counts in an earlier topic of that name; what is in the new
+        one now is what is left to read of it.
+        """
+        self._topic_ids[topic] = state.topic_id
+        self._recreated.add(topic)
+        if self._target is not None:
+            others = {w: end for w, end in self._target.items() if w.topic != topic}
+            self._target = others | {
+                TopicPartition(topic, partition): state.log_end_offset(partition)
+                for partition in range(state.partition_count)
+                if self._wants(TopicPartition(topic, partition))
+            }
+
+    def _note_beyond(self, offsets: Offsets, what: str) -> None:
+        """Loses the offsets of topics that are not what they were, by their ids or because the log
+        does not reach as far. None of the topic's offsets counts then, as nobody can tell which
+        would.
+        """
+        beyond = set()
+        for where, offset in sorted(offsets.items()):
+            if not self._has(where):
+                continue
+            first, last = self._bounds(where)
+            if where.topic in self._recreated:
+                reason = (
+                    f"topic {where.topic!r} was deleted and created again while the query ran: "
+                    f"offset {offset} of {where} belongs to the old one"
+                )
+            elif offset > last:
+                beyond.add(where.topic)
+                reason = (
+                    f"{what} offset {offset} of {where}, but its log ends at {last}: the topic was "
+                    "deleted and created again, or the checkpoint is of another warehouse"
+                )
+            else:
+                continue
+            self._lose(_out_of_range(where, reason, first))
+        self._recreated |= beyond
 
     def _should_wait(self, begins: Offsets, ends: Offsets) -> bool:
         least = self._options.offsets_per_trigger_min
@@ -352,21 +381,6 @@ class Planner:
         return False
 
     # -- ranges ----------------------------------------------------------------------------------
-
-    def _range(self, where: TopicPartition, begin: int, end: int) -> OffsetRange:
-        last = self._bounds(where)[1]
-        if end > last:
-            self._lose(
-                _out_of_range(
-                    where,
-                    f"the batch ends at offset {end} of {where}, but its log ends at {last}: "
-                    "the topic was deleted and created again, or the checkpoint is of another "
-                    "warehouse",
-                    last,
-                )
-            )
-            end = last
-        return OffsetRange(where, begin, end)
 
     def _plan_ranges(self, ranges: list[OffsetRange]) -> list[RangePlan]:
         boundaries = {}

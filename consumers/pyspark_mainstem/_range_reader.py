@@ -69,7 +69,8 @@ def read_range(
     16 MiB; a larger record is a batch of its own.
 
     Args:
-        fail_on_data_loss: False: of a range that retention has overtaken, read what is left.
+        fail_on_data_loss: False: of a range that retention or the deletion of the topic has
+            overtaken, read what is left.
 
     Raises:
         OffsetOutOfRangeError: Retention has removed records of the range since it was planned.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from mainstem.delta_log import ObjectStore, TableState, load_table
 from mainstem.delta_log.files import DataFileMissing
@@ -28,14 +29,27 @@ def plan_rest(
 
     Args:
         missing: The file that is not there.
-        fail_on_data_loss: Refuse where records are gone; else go on from the first that is there.
+        fail_on_data_loss: Refuse where records are gone; else go on from the first that is there,
+            if there is one.
 
     Raises:
         OffsetOutOfRangeError: Records were removed; the log start offset is in the facts.
-        UnknownTopicError: The topic was deleted.
+        UnknownTopicError: The topic was deleted, and `fail_on_data_loss`.
         LogDamagedError: The table still has the file, so it is lost.
     """
     state = _newest(store, plan)
+    if state is None:
+        deleted = UnknownTopicError(
+            f"topic {plan.topic!r} was deleted while offsets {plan.start} to {plan.end} "
+            f"(exclusive) of partition {plan.partition} were read: those from {next_offset} on are "
+            "gone",
+            topic=plan.topic,
+            partition=plan.partition,
+        )
+        if fail_on_data_loss:
+            raise deleted from missing
+        log.warning("failOnDataLoss is false, the query goes on: %s", deleted.message)
+        return replace(plan, files=())
     begin, first = next_offset, state.log_start_offset(plan.partition)
     if begin < first:
         error = OffsetOutOfRangeError(
@@ -58,16 +72,10 @@ def plan_rest(
     return rest
 
 
-def _newest(store: ObjectStore, plan: RangePlan) -> TableState:
+def _newest(store: ObjectStore, plan: RangePlan) -> TableState | None:
+    """The topic as it is now; None where it was deleted, created again or not."""
     try:
         state = load_table(store)
-        if state.topic_id == plan.topic_id and not state.deleted:
-            return state
     except UnknownTopicError:
-        pass
-    raise UnknownTopicError(
-        f"topic {plan.topic!r} was deleted while offsets {plan.start} to {plan.end} (exclusive) of "
-        f"partition {plan.partition} were read",
-        topic=plan.topic,
-        partition=plan.partition,
-    )
+        return None
+    return state if state.topic_id == plan.topic_id and not state.deleted else None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.conftest import WAIT_S, Streams
 from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
@@ -211,6 +212,32 @@ def test_a_topic_that_is_deleted_or_created_again_stops_the_query(
     topic_log.create("orders")
     with pytest.raises(StreamingQueryException, match="at offset 3 of orders-0, but its log ends"):
         streams.run(subscribe="orders")
+
+
+def test_available_now_reads_a_topic_that_is_created_again_meanwhile_once_where_loss_is_allowed(
+    topic_log: TopicLog, streams: Streams
+) -> None:
+    topic_log.create("orders", 2)
+    topic_log.append("orders", *((partition, [Record(b"old")] * 20) for partition in range(2)))
+    take = streams._take
+
+    def recreate(frame: DataFrame, batch_id: int) -> None:
+        take(frame, batch_id)
+        if batch_id == 1:
+            topic_log.delete("orders")
+            topic_log.create("orders", 3)
+
+    streams._take = recreate  # type: ignore[method-assign]
+    options = {"subscribe": "orders", "maxOffsetsPerTrigger": "10", "failOnDataLoss": "false"}
+    streams.run(startingOffsets="earliest", **options)
+    assert [len(streams.batches[number]) for number in sorted(streams.batches)] == [10, 10, 0]
+    assert streams.offsets()[-1] == {"orders": {"0": 0, "1": 0, "2": 0}}
+
+    streams._take = take  # type: ignore[method-assign]
+    topic_log.append("orders", *((partition, [Record(b"new")] * 12) for partition in range(3)))
+    batches = streams.run(**options)
+    rows = sorted((row.partition, row.offset) for rows in batches for row in rows)
+    assert rows == [(partition, offset) for partition in range(3) for offset in range(12)]
 
 
 def test_a_missing_data_file_stops_the_query_and_it_resumes_when_it_is_back(

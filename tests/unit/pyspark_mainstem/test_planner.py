@@ -341,14 +341,13 @@ def test_a_topic_created_again_while_the_query_runs_is_data_loss_whatever_its_le
     topic_log.count_up("a", 0, new_count)
     with pytest.raises(OffsetOutOfRangeError, match="deleted and created again while the query"):
         _latest(strict, {A0: 3})
-    assert _latest(tolerant, {A0: 3}) == {A0: new_count}
-    if new_count != 3:  # else Spark sees no news, and plans when there are more
-        assert _spans(tolerant.plan({A0: 3}, {A0: new_count})) == [("a", 0, 0, new_count)]
-    topic_log.count_up("a", 0, 1)
-    after = {A0: new_count + 1}
-    first = 0 if new_count == 3 else new_count
-    assert _latest(tolerant, {A0: new_count}) == after
-    assert _spans(tolerant.plan({A0: new_count}, after)) == [("a", 0, first, new_count + 1)]
+    with pytest.raises(OffsetOutOfRangeError, match="deleted and created again while the query"):
+        strict.plan({A0: 1}, {A0: 3})
+    assert tolerant.plan({A0: 1}, {A0: 3}) == [], "its records are gone"
+    assert _latest(tolerant, {A0: 3}) == {A0: 0}, "a batch without records leads to the new topic"
+    assert tolerant.plan({A0: 3}, {A0: 0}) == []
+    assert _latest(tolerant, {A0: 0}) == {A0: new_count}
+    assert _spans(tolerant.plan({A0: 0}, {A0: new_count})) == [("a", 0, 0, new_count)]
 
 
 def test_a_checkpoint_beyond_the_end_of_the_log_is_data_loss(
@@ -361,8 +360,139 @@ def test_a_checkpoint_beyond_the_end_of_the_log_is_data_loss(
     with pytest.raises(OffsetOutOfRangeError, match="the batch ends at offset 9 of a-0"):
         stream().plan({A0: 2}, {A0: 9})
     tolerant = stream(failOnDataLoss="false")
-    assert _latest(tolerant, {A0: 8}) == {A0: 3}
-    assert _spans(tolerant.plan({A0: 8}, {A0: 3})) == [("a", 0, 0, 3)]
+    assert _latest(tolerant, {A0: 8}) == {A0: 0}
+    assert tolerant.plan({A0: 8}, {A0: 0}) == []
+    assert _latest(tolerant, {A0: 0}) == {A0: 3}
+    assert stream(failOnDataLoss="false").plan({A0: 2}, {A0: 9}) == []
+
+
+def _available_now(
+    make: Callable[[], Planner], start: Offsets, before: Callable[[str], None]
+) -> tuple[list[RangePlan], Offsets]:
+    """Drives planners as Spark does with `Trigger.AvailableNow`; returns what it reads, and the
+    checkpoint. `before` is called with each step's name; "restart" at a step raises Restart.
+    """
+    planner = make()
+    planner.prepare_available_now()
+    read: list[RangePlan] = []
+    for number in range(40):
+        before(f"latest {number}")
+        end = planner.latest(start, limit=6, may_wait=True)
+        if end == start:
+            return read, end
+        try:
+            before(f"plan {number}")
+        except Restart:
+            planner = make()
+            planner.prepare_available_now()
+        read += planner.plan(start, end)
+        start = end
+    raise AssertionError(f"the query does not end: {_spans(read)}")
+
+
+class Restart(Exception):
+    """The query ends here, and begins again from its checkpoint."""
+
+
+@pytest.mark.parametrize(
+    ("partition_count", "count", "step"),
+    [
+        (4, 5, "latest 2"),
+        (4, 5, "plan 2"),
+        (4, 0, "latest 2"),
+        (4, 0, "plan 2"),
+        (1, 30, "latest 2"),
+        (1, 3, "plan 2"),
+        (2, 6, "latest 2"),
+        (2, 6, "plan 2"),
+        (2, 30, "plan 2"),
+    ],
+)
+def test_a_topic_created_again_during_available_now_is_read_once_and_the_query_ends(
+    topic_log: TopicLog,
+    stream: Callable[..., Planner],
+    partition_count: int,
+    count: int,
+    step: str,
+) -> None:
+    _make_topic(topic_log, 2, 12)
+    new_id = ""
+
+    def recreate(now: str) -> None:
+        nonlocal new_id
+        if now == step:
+            topic_log.delete("a")
+            new_id = _make_topic(topic_log, partition_count, count)
+
+    selection = {"subscribe": "a"} if count == 5 else {"subscribePattern": "[ab]"}
+
+    def make() -> Planner:
+        return stream(startingOffsets="earliest", failOnDataLoss="false", **selection)
+
+    read, checkpoint = _available_now(make, {A0: 0, A1: 0}, recreate)
+    end = {TopicPartition("a", partition): count for partition in range(partition_count)}
+    assert checkpoint == end
+    assert _offsets(read, new_id) == {where: list(range(count)) for where in end if count}
+
+
+def _make_topic(topic_log: TopicLog, partition_count: int, count: int) -> str:
+    """Topic `a` with so many records in each partition; returns its id."""
+    topic_id = topic_log.create("a", partition_count)
+    if count:
+        records = [Record(b"x")] * count
+        topic_log.append("a", *((partition, records) for partition in range(partition_count)))
+    return topic_id
+
+
+def _offsets(plans: list[RangePlan], topic_id: str) -> dict[TopicPartition, list[int]]:
+    read: dict[TopicPartition, list[int]] = {}
+    for plan in plans:
+        if plan.topic_id == topic_id:
+            where = TopicPartition(plan.topic, plan.partition)
+            read.setdefault(where, []).extend(range(plan.start, plan.end))
+    return read
+
+
+@pytest.mark.parametrize("count", [0, 5, 12, 30])
+def test_a_restart_on_the_way_into_a_new_topic_reads_it_once_all_the_same(
+    topic_log: TopicLog, stream: Callable[..., Planner], count: int
+) -> None:
+    _make_topic(topic_log, 2, 12)
+    new_id = ""
+
+    def recreate(now: str) -> None:
+        nonlocal new_id
+        if now == "latest 2":
+            topic_log.delete("a")
+            new_id = _make_topic(topic_log, 2, count)
+        if now in ("plan 2", "plan 3"):
+            raise Restart
+
+    def make() -> Planner:
+        return stream(startingOffsets="earliest", failOnDataLoss="false")
+
+    read, checkpoint = _available_now(make, {A0: 0, A1: 0}, recreate)
+    assert checkpoint == {A0: count, A1: count}
+    wanted = list(range(count))
+    assert _offsets(read, new_id) == ({A0: wanted, A1: wanted} if count else {})
+
+
+def test_an_assigned_partition_that_a_new_topic_does_not_have_is_data_loss(
+    topic_log: TopicLog, stream: Callable[..., Planner]
+) -> None:
+    topic_log.create("a", 2)
+    topic_log.count_up("a", 1, 2)
+    strict, tolerant = (
+        stream(assign='{"a":[0,1]}', failOnDataLoss=lose) for lose in ("true", "false")
+    )
+    for planner in (strict, tolerant):
+        assert _latest(planner, {A0: 0, A1: 0}) == {A0: 0, A1: 2}
+    topic_log.delete("a")
+    topic_log.create("a")
+    topic_log.count_up("a", 0, 2)
+    with pytest.raises(UnknownPartitionError, match="partition 1 of topic 'a', which has 1"):
+        _latest(strict, {A0: 0, A1: 2})
+    assert _latest(tolerant, {A0: 0, A1: 2}) == {A0: 2}
 
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])

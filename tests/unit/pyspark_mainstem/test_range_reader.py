@@ -179,7 +179,9 @@ def test_a_file_that_is_no_parquet_is_an_error(topic_log: TopicLog) -> None:
         _read(plan, "value")
 
 
-def test_a_table_that_was_deleted_after_planning_is_an_error(topic_log: TopicLog) -> None:
+def test_a_table_that_was_deleted_after_planning_is_an_error_unless_told_otherwise(
+    topic_log: TopicLog, caplog: pytest.LogCaptureFixture
+) -> None:
     topic_log.create("a")
     topic_log.count_up("a", 0, 3)
     plan = _plan(topic_log, 0, 3)
@@ -190,6 +192,8 @@ def test_a_table_that_was_deleted_after_planning_is_an_error(topic_log: TopicLog
     topic_log.count_up("a", 0, 3)
     with pytest.raises(UnknownTopicError, match="'a' was deleted while"):
         _read(plan, "value")
+    assert list(read_range(plan, ["value"], fail_on_data_loss=False)) == []
+    assert "failOnDataLoss is false, the query goes on: topic 'a' was deleted" in caplog.text
 
 
 def test_a_file_with_gaps_may_have_them_after_compaction(topic_log: TopicLog) -> None:
