@@ -6,9 +6,10 @@ A record's way: `producer` → `engine` → `accumulator` (columns of a topic's 
 `delivery`.
 """
 
+from mainstem.client.producer.append import BytesLike, HeadersLike
 from mainstem.client.producer.async_producer import AsyncProducer
 from mainstem.client.producer.delivery import DeliveryCallback
-from mainstem.client.producer.producer import BytesLike, HeadersLike, Producer
+from mainstem.client.producer.producer import Producer
 from mainstem.client.producer.settings import (
     PRODUCER_KEYS,
     Partitioner,

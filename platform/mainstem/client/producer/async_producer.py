@@ -11,16 +11,16 @@ from typing import Self
 
 import pyarrow as pa
 
-from mainstem.client.producer.batches import append_batch
-from mainstem.client.producer.engine import Engine, WouldBlock
-from mainstem.client.producer.producer import (
+from mainstem.client.producer.append import (
     BytesLike,
     HeadersLike,
+    append_batch,
     append_record,
     check_timestamp,
     to_bytes,
     to_headers,
 )
+from mainstem.client.producer.engine import Engine, WouldBlock
 from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
 from mainstem.errors import MainstemError
 

@@ -13,8 +13,9 @@ import grpc
 
 from mainstem.client.callbacks import unexpected
 from mainstem.client.producer.accumulator import TopicBuffer
-from mainstem.client.producer.pieces import Outgoing, Piece, encode_request
+from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.queue import Request
+from mainstem.client.producer.requests import Outgoing, encode_request
 from mainstem.errors import GatewayUnavailableError, MainstemError
 from mainstem.protocol.v1 import log_pb2
 

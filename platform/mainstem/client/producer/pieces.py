@@ -1,21 +1,16 @@
-"""Columns of records as Arrow IPC messages ordered by partition, and requests made of those."""
+"""Columns of records as Arrow IPC messages ordered by partition."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Self
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from mainstem.client.producer.delivery import BatchPromise, Receipts
-from mainstem.client.producer.queue import Failure, Request
-from mainstem.client.producer.sequences import Numbers
-from mainstem.errors import InternalError, MainstemError
-from mainstem.protocol import field_tag, varint
-from mainstem.protocol.v1 import log_pb2
 from mainstem.records import HEADERS_TYPE, WIRE_SCHEMA
 
 #: What each record counts for beside its bytes: two offsets and a timestamp.
@@ -26,9 +21,8 @@ _WITH_HEADERS: Final = WIRE_SCHEMA
 _WITHOUT_HEADERS: Final = pa.schema([f for f in WIRE_SCHEMA if f.name != "headers"])
 _WITH_HEADERS_MESSAGE: Final = _WITH_HEADERS.serialize().to_pybytes()
 _WITHOUT_HEADERS_MESSAGE: Final = _WITHOUT_HEADERS.serialize().to_pybytes()
-_END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-_ARROW_TAG: Final = field_tag(log_pb2.ProduceRequest, "arrow")
-_IPC_STREAM_TAG: Final = field_tag(log_pb2.ArrowRecords, "ipc_stream")
+#: What closes an Arrow IPC stream.
+END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 _HEADER_FIELDS: Final = [HEADERS_TYPE.value_type.field(i) for i in range(2)]
 
@@ -157,7 +151,7 @@ def serialise(
         writer.write_batch(batch)
     stream = sink.getvalue()
     # The stream is the schema message, the batch, and the end mark.
-    return stream.slice(len(layout), stream.size - len(layout) - len(_END_OF_STREAM)), layout
+    return stream.slice(len(layout), stream.size - len(layout) - len(END_OF_STREAM)), layout
 
 
 def headers_column(
@@ -180,109 +174,3 @@ def headers_column(
     return pa.ListArray.from_arrays(
         pa.array(offsets), entries, type=HEADERS_TYPE, mask=pa.array(~present)
     )
-
-
-class Outgoing(NamedTuple):
-    """A request as it goes out once: what is done to it later does not reach what was handed on."""
-
-    topic: str
-    correlation_id: int
-    resume: bool
-    pieces: tuple[Piece, ...]
-    numbers: Numbers | None
-
-    @classmethod
-    def of(cls, request: Request[Piece], topic: str) -> Self:
-        """The request as it is now."""
-        return cls(
-            topic, request.correlation_id, request.resume, tuple(request.pieces), request.numbers
-        )
-
-
-def encode_request(request: Outgoing, acks: log_pb2.Acks) -> bytes:
-    """The bytes of the ProduceRequest message.
-
-    The payload is put together by hand, in one copy; protobuf would make three more.
-    """
-    ranges = []
-    first_row = 0
-    for piece in request.pieces:
-        for partition, row_count in piece.ranges:
-            ranges.append(
-                log_pb2.PartitionRange(
-                    partition=partition, first_row=first_row, row_count=row_count
-                )
-            )
-            first_row += row_count
-    head = log_pb2.ProduceRequest(
-        correlation_id=request.correlation_id,
-        topic=request.topic,
-        acks=acks,
-        resume=request.resume,
-    )
-    if request.numbers is not None:
-        head.producer_id, head.producer_epoch = request.numbers.identity
-        for one, base_sequence in zip(ranges, request.numbers.base_sequences, strict=True):
-            one.base_sequence = base_sequence
-    head.resends_rest = True
-    tail = log_pb2.ArrowRecords(ranges=ranges).SerializeToString()
-    layout = request.pieces[0].layout
-    messages = [piece.message for piece in request.pieces]
-    stream_bytes = len(layout) + sum(m.size for m in messages) + len(_END_OF_STREAM)
-    stream_head = _IPC_STREAM_TAG + varint(stream_bytes)
-    arrow_bytes = len(stream_head) + stream_bytes + len(tail)
-    return b"".join(
-        [
-            head.SerializeToString(),
-            _ARROW_TAG,
-            varint(arrow_bytes),
-            stream_head,
-            layout,
-            *messages,
-            _END_OF_STREAM,
-            tail,
-        ]
-    )
-
-
-#: A piece that left: the base offset of each of its ranges, the table version, or the error.
-PieceOutcome = tuple[Piece, Sequence[int] | None, int, MainstemError | None]
-
-
-def accepted(
-    topic: str, request: Request[Piece], answer: log_pb2.ProduceResponse
-) -> list[PieceOutcome]:
-    """The base offset of each range of each piece, out of one base offset a partition.
-
-    An offset is -1 where the gateway does not tell it.
-    """
-    following = {result.partition: result.base_offset for result in answer.results}
-    outcomes: list[PieceOutcome] = []
-    for piece in request.pieces:
-        base_offsets = []
-        missing = None
-        for partition, row_count in piece.ranges:
-            base = following.get(partition)
-            if base is None:
-                missing = partition
-                break
-            base_offsets.append(base)
-            if base >= 0:
-                following[partition] = base + row_count
-        if piece.done:
-            continue
-        piece.done = True
-        if missing is None:
-            outcomes.append((piece, base_offsets, answer.table_version, None))
-        else:
-            error = InternalError(
-                f"the gateway accepted a request of topic {topic} without an offset for "
-                f"partition {missing}; the records may be in the log"
-            )
-            outcomes.append((piece, None, -1, error))
-    return outcomes
-
-
-def failed(failures: list[Failure[Piece]]) -> list[PieceOutcome]:
-    """What failed, each with its own error."""
-    return [(piece, None, -1, error) for piece, error in failures]

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
-from mainstem.client.producer.accumulator import FULL, Headers, record_bytes
-from mainstem.client.producer.batches import append_batch
+from mainstem.client.producer.accumulator import FULL, record_bytes
+from mainstem.client.producer.append import (
+    BytesLike,
+    HeadersLike,
+    append_batch,
+    append_record,
+    check_timestamp,
+    to_bytes,
+    to_headers,
+)
 from mainstem.client.producer.delivery import DeliveryCallback, Waiter, check_callback
 from mainstem.client.producer.engine import Engine
 from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES
 from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
-from mainstem.errors import InvalidRecordError, MainstemError
-from mainstem.limits import TIMESTAMP_MS_MAX
+from mainstem.errors import MainstemError
 
 _log = logging.getLogger("mainstem.client")
-
-#: What a key or a value may be given as; str becomes UTF-8.
-BytesLike = bytes | bytearray | memoryview | str
-
-#: What headers may be given as.
-HeadersLike = Mapping[str, BytesLike | None] | Iterable[tuple[str, BytesLike | None]]
 
 
 class Producer:
@@ -284,105 +285,3 @@ class Producer:
             check_timestamp(timestamp),
             to_headers(headers),
         )
-
-
-def append_record(
-    engine: Engine,
-    topic: str,
-    value: bytes | None,
-    key: bytes | None,
-    partition: int,
-    waiter: Waiter | None,
-    timestamp_ms: int | None,
-    headers: Headers | None,
-    *,
-    blocking: bool = True,
-) -> None:
-    """Queues one record, with everything that a record may have.
-
-    Raises:
-        WouldBlock: Not `blocking`, and it would have to wait; nothing was queued.
-    """
-    buffer = engine.topics.get(topic)
-    if buffer is None:
-        buffer = engine.open(topic, blocking=blocking)
-    if partition == -1:
-        partition = engine.place(buffer, key, blocking=blocking)
-    else:
-        if type(partition) is not int:
-            raise TypeError(f"partition is a {type(partition).__name__}; it must be an int")
-        engine.check_partition(buffer, partition, blocking=blocking)
-    size = record_bytes(value, key, headers)
-    while True:
-        code = buffer.append(value, key, size, partition, waiter, timestamp_ms, headers)
-        if code != FULL:
-            break
-        buffer = engine.make_room(buffer, size, blocking=blocking)
-    if code:
-        engine.look(buffer)
-
-
-def to_bytes(value: object, what: str) -> bytes | None:
-    """A key or value as bytes.
-
-    Raises:
-        TypeError: It is none of bytes, bytearray, memoryview, str and None.
-    """
-    if value is None or type(value) is bytes:
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    raise TypeError(
-        f"the {what} is a {type(value).__name__}; it must be bytes, str or None: serialise it first"
-    )
-
-
-def check_timestamp(timestamp: object) -> int | None:
-    """A timestamp in milliseconds; None for now.
-
-    Raises:
-        TypeError: It is no int.
-        InvalidRecordError: It is negative or beyond the year 9999.
-    """
-    if timestamp is None:
-        return None
-    if type(timestamp) is not int:
-        raise TypeError(
-            f"the timestamp is a {type(timestamp).__name__}; it must be an int, "
-            "milliseconds since 1970-01-01 UTC"
-        )
-    if not 0 <= timestamp <= TIMESTAMP_MS_MAX:
-        raise InvalidRecordError(
-            f"the timestamp is {timestamp} ms; it must be 0 to {TIMESTAMP_MS_MAX} ms since "
-            "1970-01-01 UTC (the end of the year 9999), not microseconds or nanoseconds",
-            timestamp_ms=timestamp,
-        )
-    return timestamp
-
-
-def to_headers(headers: object) -> Headers | None:
-    """Headers as (name, bytes or None) pairs; None when there are none.
-
-    Raises:
-        TypeError: A name is no str, or a value neither bytes, str nor None.
-    """
-    if not headers:
-        return None
-    if isinstance(headers, Mapping):
-        headers = headers.items()
-    if not isinstance(headers, Iterable):
-        raise TypeError(
-            f"headers is a {type(headers).__name__}; it must be a list of (str, bytes) or a dict"
-        )
-    found: Headers = []
-    for pair in headers:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"a header is {pair!r}; it must be a pair of name and value")
-        name, value = pair
-        if not isinstance(name, str):
-            raise TypeError(f"a header's name is a {type(name).__name__}; it must be a str")
-        name.encode()  # a lone surrogate is refused here, not when its batch is made
-        found.append((name, to_bytes(value, f"value of header {name!r}")))
-    return found or None

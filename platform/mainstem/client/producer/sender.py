@@ -23,9 +23,15 @@ from mainstem.client.metadata import MetadataClient, TopicAnswer
 from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.budget import Budget
 from mainstem.client.producer.connection import Link, ProduceStream
-from mainstem.client.producer.pieces import Piece, PieceOutcome, accepted, failed
+from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.queue import Failure, QueuePolicy
-from mainstem.client.producer.refusals import Remainder, remainder
+from mainstem.client.producer.requests import (
+    PieceOutcome,
+    Remainder,
+    accepted,
+    failed,
+    remainder,
+)
 from mainstem.client.producer.sequences import IdentityKeeper
 from mainstem.client.producer.settings import ProducerSettings
 from mainstem.client.results import ProducerIdentity, TopicMetadata

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from mainstem.client.callbacks import check_plain
-from mainstem.client.producer.engine import Engine, WouldBlock
-from mainstem.client.producer.producer import (
+from mainstem.client.producer.append import (
     append_record,
     check_timestamp,
     to_bytes,
     to_headers,
 )
+from mainstem.client.producer.engine import Engine, WouldBlock
 from mainstem.client.results import RecordMetadata
 from mainstem.compat.confluent.configuration import (
     Configuration,
