@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from mainstem.client.backoff import backoff_s
-from mainstem.client.gateways import Gateways
+from mainstem.client.gateways import FIRST_REFRESH_S, Gateways
 from mainstem.client.results import ProducerIdentity, TopicMetadata
 from mainstem.errors import (
     GatewayUnavailableError,
@@ -150,6 +150,59 @@ class MetadataClient:
                 done(answer)
 
         _start(ask, "mainstem-producer-id")
+
+
+class RefreshSchedule:
+    """When metadata is asked for again. Pure; times in monotonic seconds.
+
+    After FIRST_REFRESH_S at first, then after twice as long each time up to metadata.max.age.ms: a
+    gateway that started with the client is known early. Sooner where a leader may have moved.
+
+    Args:
+        now: The client begins.
+        age_s_max: metadata.max.age.ms.
+
+    Attributes:
+        failures: Calls that failed since the last answer.
+    """
+
+    __slots__ = ("_age_s_max", "_asking", "_at", "_retry_at", "_wait_s", "failures")
+
+    def __init__(self, now: float, age_s_max: float) -> None:
+        self._age_s_max = age_s_max
+        self._wait_s = min(FIRST_REFRESH_S, age_s_max)
+        self._at = now + self._wait_s
+        self._retry_at = now
+        self._asking = False
+        self.failures = 0
+
+    def soon(self, now: float) -> None:
+        """A leader may have moved: ask now; or, after a failure, as soon as that allows."""
+        self._at = min(self._at, max(now, self._retry_at))
+
+    def begin(self, now: float) -> bool:
+        """Whether to ask now; if so, a call is under way until `answered` or `failed`."""
+        if self._asking or now < self._at:
+            return False
+        self._asking = True
+        return True
+
+    def answered(self, now: float) -> None:
+        """The call was answered."""
+        self._asking = False
+        self.failures = 0
+        self._at = now + self._wait_s
+        self._wait_s = min(2 * self._wait_s, self._age_s_max)
+
+    def failed(self, now: float, wait_s: float) -> None:
+        """The call failed; the next one is for as soon as `wait_s` have passed."""
+        self._asking = False
+        self.failures += 1
+        self._at = self._retry_at = now + wait_s
+
+    def next_call(self) -> float:
+        """When `begin` has something to do; infinite while a call is under way."""
+        return float("inf") if self._asking else self._at
 
 
 def _start(run: Callable[[], None], name: str) -> None:

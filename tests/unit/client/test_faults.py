@@ -409,11 +409,11 @@ def test_the_background_thread_sleeps_while_a_refused_request_waits_and_more_rec
     producer.send("t", b"refused", partition=0)
     sender = producer._engine.sender
     deadline = time.monotonic() + DEADLINE_S
-    while not sender.topics or not sender.topics["t"].queue.retrying:
+    while not [one for one in sender.topics() if one.queue.retrying]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     producer.send("t", b"waits", partition=0)
-    with sender.lock:
-        later = sender.topics["t"].created_at + 0.5
+    with sender._lock:
+        later = sender._topics["t"].created_at + 0.5
         assert sender._next_look(later) > later + 0.1
     producer.close(0.1)

@@ -85,7 +85,7 @@ def test_bad_records_fail_alone_and_the_others_are_stored_once_in_order(
         numbers = [int((record.value or b"").split(b"-")[1]) for record in partition]
         assert numbers == sorted(numbers)
     assert len(producer) == 0
-    assert producer._engine.sender.budget.used == 0
+    assert producer._engine.memory.used_bytes == 0
 
 
 def test_a_record_that_is_alone_and_bad_fails_and_what_follows_goes_on(

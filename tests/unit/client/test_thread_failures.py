@@ -133,10 +133,10 @@ def test_a_producer_whose_background_thread_fails_waits_for_nothing(
     assert producer.send("one", b"").result(DEADLINE_S).offset == 0
     gateway.stop()
 
-    def fail(_: Sender) -> None:
+    def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Sender, "_look", fail)
+    monkeypatch.setattr(Sender, "_next_look", fail)
     future = producer.send("one", b"")
     assert isinstance(future.exception(DEADLINE_S), InternalError)
     with pytest.raises(InternalError):

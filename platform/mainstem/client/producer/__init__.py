@@ -1,9 +1,10 @@
 """Producing: from `produce()` to the stream of requests to each leader, and back to the caller.
 
-A record's way: `producer` → `engine` → `accumulator` (columns of a topic's open buffer) → `pieces`
-(one Arrow batch, ordered by partition) → `queue` (what a topic has in flight, pure) → `sender`
-(which request goes where) → `connection` (the stream). Its answer comes back through `sender` and
-`delivery`.
+A record's way down: `producer` and `append` (what may be produced), `accumulator` (the columns of a
+topic's open buffer), `engine` (when a buffer is full or old enough), `pieces` (one Arrow batch,
+ordered by partition), `sender` (which request goes where, when), `queue` (what a topic has in
+flight, pure), `connection` and `requests` (the stream and its bytes). The way back: `sender`,
+`reports`, `delivery`. docs/internals/architecture.md walks it step by step.
 """
 
 from mainstem.client.producer.append import BytesLike, HeadersLike

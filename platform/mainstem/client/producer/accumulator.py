@@ -88,7 +88,7 @@ class TopicBuffer:
     """A topic as the producer knows it: its open lists, its metadata and its queue.
 
     Attributes:
-        lock: Guards the lists. Take it before the sender's lock, never after.
+        lock: Guards the lists. Taken before the sender's lock, never after.
         info: Partitions and leader; replaced as a whole by a metadata refresh.
         queue: What was cut and is not acknowledged; guarded by the sender's lock.
         lane: When its next small request goes; guarded likewise.
@@ -212,6 +212,12 @@ class TopicBuffer:
             if now_ns >= self.flush_at_ns or index >= PIECE_ROWS_MAX - 1:
                 return LOOK
             return APPENDED
+
+    def mark_stale(self) -> None:
+        """The next record of the topic asks the gateway again whether it exists."""
+        with self.lock:
+            self.stale = True
+            self.limit = -1
 
     def cut(self, *, ready: bool) -> Piece:
         """Makes a piece of the open records; the caller holds the lock and there is at least one.

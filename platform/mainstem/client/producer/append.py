@@ -172,9 +172,7 @@ def _queue(
             if topic.values:
                 # What came before in time stays before in the log.
                 sender.cut(topic, ready=True)
-            with sender.lock:
-                reserved = not topic.closed and sender.budget.reserve(total_bytes)
-            if reserved:
+            if not topic.closed and engine.memory.reserve(total_bytes):
                 created_at = engine.clock()
                 pieces = []
                 for index in range(len(bounds) - 1):

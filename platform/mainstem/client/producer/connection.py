@@ -1,4 +1,4 @@
-"""One bidirectional ProduceStream, and the connection to one leader."""
+"""The connections to the leaders, and the bidirectional stream of requests and answers on each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
@@ -16,12 +16,17 @@ from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.queue import Request
 from mainstem.client.producer.requests import Outgoing, encode_request
-from mainstem.errors import GatewayUnavailableError, MainstemError
+from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
 from mainstem.protocol.v1 import log_pb2
 
 _log = logging.getLogger("mainstem.client")
 
-_METHOD = "/mainstem.v1.Log/ProduceStream"
+#: A leader that has not answered for so long may hang, while another has its topics already: the
+#: other gateways are asked, so often.
+_SILENT_S: Final = 2.0
+_ASK_EVERY_S: Final = 0.5
+
+_METHOD: Final = "/mainstem.v1.Log/ProduceStream"
 
 
 class ProduceStream:
@@ -117,8 +122,11 @@ def _encoded(requests: SimpleQueue[Outgoing | None], acks: log_pb2.Acks) -> Iter
 class Link:
     """The connection to one leader: its stream, what is in flight on it, and when to connect again.
 
+    Guarded by the sender's lock, like `Links`.
+
     Attributes:
         stream: The open stream, if any.
+        token: Identity of the stream for TopicQueue, which may ask before the stream is open.
         in_flight: Whose request each correlation id on that stream is, the oldest first.
         retry_at: Monotonic seconds before which no new stream is opened.
         failures: Streams that broke since the last answer.
@@ -139,7 +147,6 @@ class Link:
     def __init__(self, address: str) -> None:
         self.address = address
         self.stream: ProduceStream | None = None
-        # Identity of the stream for TopicQueue, which may ask before the stream is open.
         self.token: object = object()
         self.in_flight: dict[int, TopicBuffer] = {}
         self.next_id = 1
@@ -147,8 +154,119 @@ class Link:
         self.failures = 0
         self.asked_at = 0.0
 
+    def send(self, topic: TopicBuffer, request: Request[Piece]) -> None:
+        """Sends a request, which has `next_id`, on the open stream."""
+        assert self.stream is not None
+        self.next_id += 1
+        self.in_flight[request.correlation_id] = topic
+        self.stream.send(topic, request)
+
+    def end(self, error: MainstemError, retry_at: float) -> tuple[object, list[TopicBuffer]]:
+        """The stream is over. Returns its token, and the topics with something in flight on it."""
+        token, topics = self.token, list(dict.fromkeys(self.in_flight.values()))
+        self.token = object()
+        self.stream = None
+        self.in_flight.clear()
+        self.retry_at = retry_at
+        self.failures += 1
+        if topics or self.failures > 1:
+            level = logging.WARNING if self.failures == 1 else logging.DEBUG
+            _log.log(level, "the stream to %s broke, trying again: %s", self.address, error)
+        return token, topics
+
+    def give_up(self, topic: TopicBuffer) -> bool:
+        """Does not wait for the topic's answers any more; returns whether any were to come.
+
+        Those of other topics may come yet.
+        """
+        given_up = [number for number, one in self.in_flight.items() if one is topic]
+        for number in given_up:
+            del self.in_flight[number]
+        return bool(given_up)
+
     def waiting_since(self) -> float:
         """When the oldest request without an answer was sent; infinite if there is none."""
         for correlation_id, topic in self.in_flight.items():
             return topic.queue.in_flight[correlation_id].sent_at
         return float("inf")
+
+    def is_silent(self, now: float) -> bool:
+        """Whether it has not answered for so long that it may hang."""
+        return now - self.waiting_since() >= _SILENT_S
+
+    def no_answer(self, now: float, limit: str = "") -> MainstemError:
+        """The error that says for how long it has not answered."""
+        waited_ms = (now - self.waiting_since()) * 1000
+        return OutcomeUnknownError(
+            f"{self.address} did not answer within {waited_ms:.0f} ms{limit}"
+        )
+
+
+class Links:
+    """The connections to all leaders of one producer.
+
+    Args:
+        open_stream: Opens a stream to a leader.
+        answer_s_max: request.timeout.ms.
+    """
+
+    def __init__(self, open_stream: Callable[[Link], ProduceStream], answer_s_max: float) -> None:
+        self._open_stream = open_stream
+        self._answer_s_max = answer_s_max
+        self._links: dict[str, Link] = {}
+
+    def get(self, address: str) -> Link | None:
+        """The connection to a leader, if there is one."""
+        return self._links.get(address)
+
+    def to(self, address: str) -> Link:
+        """The connection to a leader; its stream may have to be opened."""
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = Link(address)
+        return link
+
+    def send(self, link: Link, topic: TopicBuffer, request: Request[Piece]) -> None:
+        """Sends a request, on a new stream if none is open."""
+        if link.stream is None:
+            link.stream = self._open_stream(link)
+        link.send(topic, request)
+
+    def overdue(self, now: float) -> list[Link]:
+        """Those that have not answered within request.timeout.ms."""
+        limit_s = self._answer_s_max
+        return [one for one in self._links.values() if now - one.waiting_since() >= limit_s]
+
+    def to_ask_about(self, now: float) -> list[Link]:
+        """Those that are silent, while another gateway may have their topics already; each of them
+        once in a while."""
+        silent = [
+            one
+            for one in self._links.values()
+            if one.is_silent(now) and now >= one.asked_at + _ASK_EVERY_S
+        ]
+        for link in silent:
+            link.asked_at = now
+        return silent
+
+    def next_look(self) -> float:
+        """When `overdue` or `to_ask_about` has something at the earliest; infinite for never."""
+        at = float("inf")
+        for link in self._links.values():
+            since = link.waiting_since()
+            at = min(at, since + self._answer_s_max)
+            at = min(at, max(since + _SILENT_S, link.asked_at + _ASK_EVERY_S))
+        return at
+
+    def clear(self) -> list[ProduceStream]:
+        """Forgets all; returns the open streams, for the caller to end."""
+        streams = [link.stream for link in self._links.values() if link.stream is not None]
+        for link in self._links.values():
+            link.stream = None
+        self._links.clear()
+        return streams
+
+    def abandon(self) -> None:
+        """Waits for no answer any more."""
+        for link in self._links.values():
+            link.in_flight.clear()

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from mainstem.client.callbacks import raise_first
@@ -17,7 +17,8 @@ from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
 from mainstem.client.metadata import MetadataClient
 from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
-from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES, Piece
+from mainstem.client.producer.memory import BufferMemory
+from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES
 from mainstem.client.producer.queue import QueuePolicy
 from mainstem.client.producer.reports import LOOK_EVERY_S, Reports
 from mainstem.client.producer.sender import Sender
@@ -26,7 +27,6 @@ from mainstem.client.results import TopicMetadata
 from mainstem.errors import (
     MainstemError,
     ProducerClosedError,
-    ProducerFencedError,
     QueueFullError,
     RecordTooLargeError,
     UnknownPartitionError,
@@ -57,6 +57,8 @@ class Engine:
         settings: As parsed.
         topics: The topics that may be appended to: empty once closed, or in a forked child, so that
             the hot path needs no check of its own.
+        clock: Monotonic seconds.
+        memory, sender: For `produce_batch`, which brings pieces of its own.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class Engine:
     ) -> None:
         self.settings = settings = ProducerSettings.parse(config)
         self.topics: dict[str, TopicBuffer] = {}
-        self._clock = clock
+        self.clock = clock
         self._rng = rng or random.Random()
         self._policy = QueuePolicy(
             linger_s=settings.linger_ms / 1000,
@@ -88,17 +90,19 @@ class Engine:
         self._closing = threading.Event()
         self._close_lock = threading.Lock()
         self._pid = os.getpid()
-        self._sender = Sender(
+        self.memory = BufferMemory(settings.buffer_memory)
+        self._reports = Reports(self.memory, clock)
+        self.sender = Sender(
             settings,
             self._policy,
             gateways,
             self._metadata,
-            self._completed,
+            self.memory,
+            self._reports,
             self._end,
             clock,
             self._rng,
         )
-        self._reports = Reports(self._sender, clock)
         _engines.add(self)
 
     # ------------------------------------------------------------------------------------- records
@@ -118,7 +122,7 @@ class Engine:
         check_topic_name(name)
         if not blocking:
             raise WouldBlock
-        self._sender.prepare()
+        self.sender.prepare()
         info = self.metadata_of(name)
         if topic is None:
             round_robin = self.settings.partitioner == "round_robin"
@@ -134,9 +138,7 @@ class Engine:
             )
             with self._close_lock:
                 self._check_open()
-                with self._sender.lock:
-                    topic = self._sender.topics.setdefault(name, created)
-                self.topics[name] = topic
+                topic = self.topics[name] = self.sender.add(created)
         with topic.lock:
             topic.info = info
             topic.stale = False
@@ -203,21 +205,21 @@ class Engine:
                 return
             now_ns = topic.times_ns[-1]
             if not topic.created_at:
-                topic.created_at = self._clock()
+                topic.created_at = self.clock()
                 topic.flush_at_ns = now_ns + self._linger_ns
-                self._sender.wake_by(topic.created_at + self._policy.linger_s)
+                self.sender.wake_by(topic.created_at + self._policy.linger_s)
             if topic.used >= topic.batch_bytes:
-                self._sender.cut(topic, ready=True)
+                self.sender.cut(topic, ready=True)
             elif row_count >= PIECE_ROWS_MAX:
-                self._sender.cut(topic, ready=False)
+                self.sender.cut(topic, ready=False)
             elif now_ns >= topic.flush_at_ns:
-                if not self._sender.may_go_out(topic):
+                if not self.sender.may_go_out(topic):
                     topic.flush_at_ns = now_ns + _LOOK_AGAIN_NS
                     return
-                self._sender.cut(topic, ready=True)
+                self.sender.cut(topic, ready=True)
             else:
                 return
-        self._sender.pump()
+        self.sender.pump()
 
     def make_room(self, topic: TopicBuffer, size: int, *, blocking: bool = True) -> TopicBuffer:
         """After an append that said FULL: reserves memory for a record of `size` bytes.
@@ -242,20 +244,20 @@ class Engine:
                     self._check_open()
                     raise _closed_error()
                 if topic.values and topic.used + size > topic.batch_bytes:
-                    self._sender.cut(topic, ready=True)
+                    self.sender.cut(topic, ready=True)
                     cut = True
                 room = self._reserve(topic, size)
                 if not room and topic.values:
-                    self._sender.cut(topic, ready=True)
+                    self.sender.cut(topic, ready=True)
                     cut = True
             if cut:
-                self._sender.pump()
+                self.sender.pump()
             if room:
                 return topic
             if not blocking:
                 raise WouldBlock
             if deadline is None:
-                deadline = self._clock() + self.settings.max_block_ms / 1000
+                deadline = self.clock() + self.settings.max_block_ms / 1000
             self.wait_for_room(size, deadline)
 
     def _check_size(self, topic: TopicBuffer, size: int) -> None:
@@ -282,15 +284,10 @@ class Engine:
         """Makes `limit` allow a record of `size` bytes; the caller holds the topic's lock."""
         need = topic.used + size - topic.reserved
         if need > 0:
-            budget = self._sender.budget
-            step = max(need, min(_RESERVE_BYTES, budget.total // 64))
-            with self._sender.lock:
-                if budget.reserve(step):
-                    topic.reserved += step
-                elif budget.reserve(need):
-                    topic.reserved += need
-                else:
-                    return False
+            taken = self.memory.reserve(need, min(_RESERVE_BYTES, self.memory.total_bytes // 64))
+            if not taken:
+                return False
+            topic.reserved += taken
         topic.limit = min(topic.reserved, max(topic.batch_bytes, topic.used + size))
         return True
 
@@ -300,53 +297,26 @@ class Engine:
         Raises:
             QueueFullError: They did not by `deadline`, or will not unless somebody polls.
         """
-        sender = self._sender
-        budget = sender.budget
-        with sender.lock:
-            while budget.used + size > budget.total:
-                self._check_open()
-                left_s = deadline - self._clock()
-                if budget.only_reports and not self._reports.served_elsewhere():
-                    raise QueueFullError(
-                        f"buffer.memory ({budget.total} bytes) is full of records whose delivery "
-                        "reports nobody has served: call poll() now and then, or flush()",
-                        limit_bytes=budget.total,
-                    )
-                if left_s <= 0:
-                    raise QueueFullError(
-                        f"buffer.memory ({budget.total} bytes) stayed full for max.block.ms "
-                        f"({self.settings.max_block_ms} ms): the gateway takes records more slowly "
-                        "than they come. Try again later, or raise buffer.memory",
-                        limit_bytes=budget.total,
-                    )
-                sender.progress.wait(min(left_s, LOOK_EVERY_S))
-
-    @property
-    def sender(self) -> Sender:
-        """For `produce_batch`, which brings pieces of its own."""
-        return self._sender
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """Monotonic seconds."""
-        return self._clock
+        memory = self.memory
+        while not memory.wait(size, 0):
+            self._check_open()
+            left_s = deadline - self.clock()
+            if memory.only_reports and not self._reports.served_elsewhere():
+                raise QueueFullError(
+                    f"buffer.memory ({memory.total_bytes} bytes) is full of records whose delivery "
+                    "reports nobody has served: call poll() now and then, or flush()",
+                    limit_bytes=memory.total_bytes,
+                )
+            if left_s <= 0:
+                raise QueueFullError(
+                    f"buffer.memory ({memory.total_bytes} bytes) stayed full for max.block.ms "
+                    f"({self.settings.max_block_ms} ms): the gateway takes records more slowly "
+                    "than they come. Try again later, or raise buffer.memory",
+                    limit_bytes=memory.total_bytes,
+                )
+            memory.wait(size, min(left_s, LOOK_EVERY_S))
 
     # ------------------------------------------------------------------------------------- results
-
-    def _completed(
-        self,
-        topic: TopicBuffer,
-        piece: Piece,
-        base_offsets: Sequence[int] | None,
-        table_version: int,
-        error: MainstemError | None,
-    ) -> None:
-        """A piece left."""
-        try:
-            self._reports.completed(topic.name, piece, base_offsets, table_version, error)
-        finally:
-            if isinstance(error, ProducerFencedError):
-                self._end(error)
 
     def _end(self, error: MainstemError) -> None:
         """Another producer goes on in this one's place, or a fault of ours has lost account of its
@@ -356,22 +326,20 @@ class Engine:
                 return
             self._fatal = error
             self.topics.clear()
-            with self._sender.lock:
-                topics = list(self._sender.topics.values())
         _log.error("the producer cannot go on: %s", error)
         try:
-            self._end_topics(topics)
+            self._end_topics()
         finally:
-            self._sender.abandon_all(error)
+            self.sender.abandon(error)
 
-    def _end_topics(self, topics: Sequence[TopicBuffer]) -> None:
+    def _end_topics(self) -> None:
         """No more records; what is open becomes a piece."""
-        for topic in topics:
+        for topic in self.sender.topics():
             with topic.lock:
                 topic.closed = True
                 topic.limit = -1
                 if topic.values:
-                    self._sender.cut(topic, ready=True)
+                    self.sender.cut(topic, ready=True)
 
     def poll(self, timeout_s: float | None) -> int:
         """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""
@@ -380,10 +348,11 @@ class Engine:
 
     def pending_count(self) -> int:
         """Records that are not acknowledged, and delivery reports that are not served."""
-        with self._sender.lock:
-            count = sum(piece.row_count for piece in self._sender.undone)
-            count += sum(len(topic.values) for topic in self._sender.topics.values())
-            return count + len(self._reports)
+        open_count = 0
+        for topic in self.sender.topics():
+            with topic.lock:  # between lists and queue they would be in neither
+                open_count += len(topic.values)
+        return open_count + self._reports.left_count()
 
     @property
     def report_count(self) -> int:
@@ -413,30 +382,21 @@ class Engine:
             failures: Takes what callbacks raise; an interrupt ends the wait.
         """
         self._check_process()
-        deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
-        sender = self._sender
-        with sender.lock:
-            topics = list(sender.topics.values())
-        for topic in topics:
+        deadline = None if timeout_s is None or timeout_s < 0 else self.clock() + timeout_s
+        for topic in self.sender.topics():
             with topic.lock:
                 if topic.values:
-                    sender.cut(topic, ready=True)
-        mark = sender.mark_ready()
+                    self.sender.cut(topic, ready=True)
+        mark = self.sender.mark_ready()
         while True:
             self._reports.serve(failures)
             if not closing and failures and not isinstance(failures[-1], Exception):
                 raise failures[-1]
-            with sender.lock:
-                left = [piece for piece in sender.undone if piece.number < mark]
-                if not left and not self._reports.waiting:
-                    return 0
-                wait_s = LOOK_EVERY_S
-                if deadline is not None:
-                    wait_s = min(wait_s, deadline - self._clock())
-                    if wait_s <= 0:
-                        return sum(piece.row_count for piece in left) + len(self._reports)
-                if not self._reports:
-                    sender.progress.wait(wait_s)
+            left_s = LOOK_EVERY_S if deadline is None else deadline - self.clock()
+            if self._reports.wait(mark, min(left_s, LOOK_EVERY_S)):
+                return 0
+            if left_s <= 0:
+                return self._reports.left_count(mark)
 
     # --------------------------------------------------------------------------------------- close
 
@@ -449,27 +409,26 @@ class Engine:
                 return
             self._closing.set()
             self.topics.clear()
-            with self._sender.lock:
-                topics = list(self._sender.topics.values())
-                self._sender.progress.notify_all()
+        self.memory.close()
+        self._reports.wake()
         failures: list[BaseException] = []
         after = "" if timeout_s is None or timeout_s < 0 else f" after {timeout_s} s"
         try:
-            self._end_topics(topics)
+            self._end_topics()
             self._drain(timeout_s, failures, closing=True)
         except BaseException as failure:  # an interrupt of the wait, for one
             failures.append(failure)
             after = f" by {type(failure).__name__}"
         finally:
             # Whatever happened: each record is told of once.
-            self._sender.abandon_all(
+            self.sender.abandon(
                 ProducerClosedError(
                     f"close() ended{after} before the record was acknowledged: it may be in the "
                     "log if it was sent"
                 )
             )
             self._reports.serve(failures)
-            self._sender.stop()
+            self.sender.stop()
             _engines.discard(self)
         raise_first(failures, _CALLBACKS)
         self._reports.raise_failure()

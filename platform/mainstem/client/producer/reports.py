@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mainstem.client.callbacks import note_failure
 from mainstem.client.producer.delivery import Report, call, tell
+from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.pieces import Piece
-from mainstem.client.producer.sender import Sender
 from mainstem.errors import MainstemError
 
 _log = logging.getLogger("mainstem.client")
@@ -24,11 +25,22 @@ LOOK_EVERY_S: Final = _POLLED_RECENTLY_S / 2
 
 
 class Reports:
-    """The delivery reports of one producer, and the failures that nobody asked about."""
+    """The pieces of one producer that have not ended, the delivery reports of those that have, and
+    the failures that nobody asked about. Thread-safe: its lock is its own, and nothing else is
+    locked while it is held.
 
-    def __init__(self, sender: Sender, clock: Callable[[], float]) -> None:
-        self._sender = sender
+    Args:
+        memory: Gets back what a piece held.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, memory: BufferMemory, clock: Callable[[], float]) -> None:
+        self._memory = memory
         self._clock = clock
+        #: Notified when a piece has ended, or reports were served.
+        self._progress = threading.Condition(threading.Lock())
+        #: Pieces that have not ended, each with its topic.
+        self._undone: dict[Piece, str] = {}
         self._reports: deque[Report] = deque()
         self._polled_by: tuple[int, float] = (0, float("-inf"))
         #: How deep in `serve` each thread is; two: a callback closes the producer.
@@ -40,6 +52,19 @@ class Reports:
         """Reports that wait to be served."""
         return len(self._reports)
 
+    # --------------------------------------------------------------------------- a piece's life
+
+    def begin(self, topic: str, piece: Piece) -> None:
+        """A piece is on its way."""
+        with self._progress:
+            self._undone[piece] = topic
+
+    def replace(self, piece: Piece, parts: Iterable[Piece]) -> None:
+        """A piece goes on as its parts."""
+        with self._progress:
+            topic = self._undone.pop(piece)
+            self._undone.update(dict.fromkeys(parts, topic))
+
     def completed(
         self,
         topic: str,
@@ -48,8 +73,8 @@ class Reports:
         table_version: int,
         error: MainstemError | None,
     ) -> None:
-        """A piece left: tells everyone who asked, then gives its memory back. Once a piece."""
-        with self._sender.lock:
+        """A piece has ended: tells everyone who asked, then gives its memory back. Once a piece."""
+        with self._progress:
             if piece.told:
                 return
             piece.told = True
@@ -79,16 +104,48 @@ class Reports:
         finally:
             # All reports of a piece have the same share.
             report_bytes = len(reports) * reports[0][3] if reports else 0
-            sender = self._sender
-            with sender.lock:
-                sender.undone.pop(piece, None)
-                sender.budget.release(piece.memory_bytes - report_bytes)
-                sender.budget.to_reports(report_bytes)
+            self._memory.finished(piece.memory_bytes, report_bytes)
+            with self._progress:
+                self._undone.pop(piece, None)
                 self._reports.extend(reports)
                 if error is not None and silent_count:
                     self._failure_count += silent_count
                     self._failure = self._failure or error
-                sender.progress.notify_all()
+                self._progress.notify_all()
+
+    def fail_all(self, error: MainstemError) -> None:
+        """Ends every piece that has not ended."""
+        with self._progress:
+            left = list(self._undone.items())
+        for piece, topic in left:
+            self.completed(topic, piece, None, -1, error)
+
+    def left_count(self, before: float = math.inf) -> int:
+        """Records of pieces with a number below `before` that have not ended, and all reports that
+        are not served."""
+        with self._progress:
+            rows = sum(piece.row_count for piece in self._undone if piece.number < before)
+            return rows + len(self._reports)
+
+    def wait(self, before: float, timeout_s: float) -> bool:
+        """Whether all pieces with a number below `before` have ended and all reports are served.
+
+        If not, and there is nothing to serve, it waits until something changes.
+        """
+        with self._progress:
+            waiting = self._reports or self._serving.keys() - {threading.get_ident()}
+            if not waiting and not any(piece.number < before for piece in self._undone):
+                return True
+            if not self._reports and timeout_s > 0:
+                self._progress.wait(timeout_s)
+            return False
+
+    def wake(self) -> None:
+        """The producer ends: a poll() looks again."""
+        with self._progress:
+            self._progress.notify_all()
+
+    # ---------------------------------------------------------------------------------- reports
 
     def poll(self, timeout_s: float | None, closing: Callable[[], bool]) -> int:
         """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""
@@ -97,14 +154,14 @@ class Reports:
         self._polled_by = (threading.get_ident(), self._clock())
         if not self._reports and timeout_s != 0:
             deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
-            with self._sender.lock:
+            with self._progress:
                 while not self._reports and not closing():
                     left_s = LOOK_EVERY_S
                     if deadline is not None:
                         left_s = min(left_s, deadline - self._clock())
                     if left_s <= 0:
                         break
-                    self._sender.progress.wait(left_s)
+                    self._progress.wait(left_s)
                     self._polled_by = (threading.get_ident(), self._clock())
         return self.serve()
 
@@ -138,24 +195,19 @@ class Reports:
                         raise
                     note_failure(failures, failure)
         finally:
-            if depth:
-                self._serving[thread] = depth
-            else:
-                del self._serving[thread]
-            with self._sender.lock:
-                self._sender.budget.release_reports(served_bytes)
-                self._sender.progress.notify_all()
+            self._memory.served(served_bytes)
+            with self._progress:
+                if depth:
+                    self._serving[thread] = depth
+                else:
+                    del self._serving[thread]
+                self._progress.notify_all()
         return served_count
 
     @property
     def in_callback(self) -> bool:
         """Whether a callback of this producer has called, in this thread."""
         return threading.get_ident() in self._serving
-
-    @property
-    def waiting(self) -> bool:
-        """Whether reports wait to be served, or another thread is serving some."""
-        return bool(self._reports or self._serving.keys() - {threading.get_ident()})
 
     def served_elsewhere(self) -> bool:
         """Whether another thread has polled just now."""
@@ -164,7 +216,7 @@ class Reports:
 
     def raise_failure(self) -> None:
         """Raises what failed since the last call and nobody had asked about, if anything did."""
-        with self._sender.lock:
+        with self._progress:
             failure, self._failure = self._failure, None
             count, self._failure_count = self._failure_count, 0
         if failure is not None:
