@@ -16,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mainstem.client.producer.delivery import BatchPromise, Receipts, Waiter
 from mainstem.client.producer.pieces import (
     RECORD_OVERHEAD_BYTES,
+    BatchPromise,
     Piece,
+    Receipts,
+    Waiter,
     headers_column,
     order_by_partition,
     serialise,

@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mainstem.client.producer.accumulator import FULL, Headers, TopicBuffer, record_bytes
-from mainstem.client.producer.delivery import BatchPromise, Waiter
 from mainstem.client.producer.engine import Engine
-from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES
+from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES, BatchPromise, Waiter
 from mainstem.client.results import BatchMetadata
 from mainstem.errors import InvalidRecordError, QueueFullError, RecordTooLargeError
 from mainstem.limits import REQUEST_RECORDS_MAX, TIMESTAMP_MS_MAX

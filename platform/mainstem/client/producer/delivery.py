@@ -1,26 +1,24 @@
-"""What records that asked for a report get: callbacks, futures, and the promise of a batch."""
+"""Telling what became of records: futures at once, callbacks when the user polls."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-from mainstem.client.callbacks import check_plain, check_returned
-from mainstem.client.results import BatchMetadata, PartitionOffsets, RecordMetadata
+from mainstem.client.callbacks import check_plain, check_returned, note_failure
+from mainstem.client.producer.memory import BufferMemory
+from mainstem.client.producer.pieces import DeliveryCallback, Piece, Receipts
+from mainstem.client.results import RecordMetadata
 from mainstem.errors import MainstemError
 
 _log = logging.getLogger("mainstem.client")
-
-#: `on_delivery(error, metadata)`: called by poll(), flush() and close(), never by another thread.
-DeliveryCallback = Callable[[MainstemError | None, RecordMetadata], object]
 
 #: What awaits.
 _INSTEAD: Final = "AsyncProducer.send()"
@@ -28,8 +26,215 @@ _INSTEAD: Final = "AsyncProducer.send()"
 #: A callback that poll() will call, with its arguments and the bytes that it holds until then.
 Report = tuple[DeliveryCallback, MainstemError | None, RecordMetadata, int]
 
-#: Who waits for one record.
-Waiter = DeliveryCallback | Future[RecordMetadata] | asyncio.Future[RecordMetadata]
+#: A poll() in another thread within this time is a sign that reports are being served.
+_POLLED_RECENTLY_S: Final = 1.0
+
+#: Threads that wait look again so often.
+LOOK_EVERY_S: Final = _POLLED_RECENTLY_S / 2
+
+
+class Reports:
+    """The pieces of one producer that have not ended, the delivery reports of those that have, and
+    the failures that nobody asked about. Thread-safe: its lock is its own, and nothing else is
+    locked while it is held.
+
+    Args:
+        memory: Gets back what a piece held.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, memory: BufferMemory, clock: Callable[[], float]) -> None:
+        self._memory = memory
+        self._clock = clock
+        #: Notified when a piece has ended, or reports were served.
+        self._progress = threading.Condition(threading.Lock())
+        #: Pieces that have not ended, each with its topic.
+        self._undone: dict[Piece, str] = {}
+        self._reports: deque[Report] = deque()
+        self._polled_by: tuple[int, float] = (0, float("-inf"))
+        #: How deep in `serve` each thread is; two: a callback closes the producer.
+        self._serving: dict[int, int] = {}
+        self._failure: MainstemError | None = None
+        self._failure_count = 0
+
+    def __len__(self) -> int:
+        """Reports that wait to be served."""
+        return len(self._reports)
+
+    # --------------------------------------------------------------------------- a piece's life
+
+    def begin(self, topic: str, piece: Piece) -> None:
+        """A piece is on its way."""
+        with self._progress:
+            self._undone[piece] = topic
+
+    def replace(self, piece: Piece, parts: Iterable[Piece]) -> None:
+        """A piece goes on as its parts."""
+        with self._progress:
+            topic = self._undone.pop(piece)
+            self._undone.update(dict.fromkeys(parts, topic))
+
+    def completed(
+        self,
+        topic: str,
+        piece: Piece,
+        base_offsets: Sequence[int] | None,
+        table_version: int,
+        error: MainstemError | None,
+    ) -> None:
+        """A piece has ended: tells everyone who asked, then gives its memory back. Once a piece."""
+        with self._progress:
+            if piece.told:
+                return
+            piece.told = True
+        receipts = piece.receipts
+        reports: list[Report] = []
+        silent_count = 0
+        try:
+            if piece.promise is not None:
+                if error is None:
+                    assert base_offsets is not None
+                    piece.promise.part_done(
+                        piece.part_index, piece.ranges, base_offsets, table_version
+                    )
+                else:
+                    piece.promise.part_failed(error)
+            else:
+                silent_count = piece.row_count
+                if receipts is not None:
+                    silent_count -= len(receipts.waiters)
+                    metadata = receipts.metadata(topic, piece.ranges, base_offsets, table_version)
+                    share = piece.memory_bytes // piece.row_count
+                    reports = tell(receipts, metadata, error, share)
+                if error is not None and silent_count:
+                    _log.error(
+                        "%d records of topic %s were not delivered: %s", silent_count, topic, error
+                    )
+        finally:
+            # All reports of a piece have the same share.
+            report_bytes = len(reports) * reports[0][3] if reports else 0
+            self._memory.finished(piece.memory_bytes, report_bytes)
+            with self._progress:
+                self._undone.pop(piece, None)
+                self._reports.extend(reports)
+                if error is not None and silent_count:
+                    self._failure_count += silent_count
+                    self._failure = self._failure or error
+                self._progress.notify_all()
+
+    def fail_all(self, error: MainstemError) -> None:
+        """Ends every piece that has not ended."""
+        with self._progress:
+            left = list(self._undone.items())
+        for piece, topic in left:
+            self.completed(topic, piece, None, -1, error)
+
+    def left_count(self, before: float = math.inf) -> int:
+        """Records of pieces with a number below `before` that have not ended, and all reports that
+        are not served."""
+        with self._progress:
+            rows = sum(piece.row_count for piece in self._undone if piece.number < before)
+            return rows + len(self._reports)
+
+    def wait(self, before: float, timeout_s: float) -> bool:
+        """Whether all pieces with a number below `before` have ended and all reports are served.
+
+        If not, and there is nothing to serve, it waits until something changes.
+        """
+        with self._progress:
+            waiting = self._reports or self._serving.keys() - {threading.get_ident()}
+            if not waiting and not any(piece.number < before for piece in self._undone):
+                return True
+            if not self._reports and timeout_s > 0:
+                self._progress.wait(timeout_s)
+            return False
+
+    def wake(self) -> None:
+        """The producer ends: a poll() looks again."""
+        with self._progress:
+            self._progress.notify_all()
+
+    # ---------------------------------------------------------------------------------- reports
+
+    def poll(self, timeout_s: float | None, closing: Callable[[], bool]) -> int:
+        """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""
+        if self.in_callback:
+            return 0  # the poll() or flush() that called the callback serves what comes
+        self._polled_by = (threading.get_ident(), self._clock())
+        if not self._reports and timeout_s != 0:
+            deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
+            with self._progress:
+                while not self._reports and not closing():
+                    left_s = LOOK_EVERY_S
+                    if deadline is not None:
+                        left_s = min(left_s, deadline - self._clock())
+                    if left_s <= 0:
+                        break
+                    self._progress.wait(left_s)
+                    self._polled_by = (threading.get_ident(), self._clock())
+        return self.serve()
+
+    def serve(self, failures: list[BaseException] | None = None) -> int:
+        """Calls the callbacks of the reports that are there; returns how many.
+
+        Args:
+            failures: Takes what callbacks raise, and the others are called all the same. None: it
+                is raised, and the others stay for the next call.
+        """
+        thread = threading.get_ident()
+        self._polled_by = (thread, self._clock())
+        if not self._reports:
+            return 0  # most polls: without a lock
+        depth = self._serving.get(thread, 0)
+        self._serving[thread] = depth + 1
+        served_count = 0
+        served_bytes = 0
+        try:
+            for _ in range(len(self._reports)):
+                try:
+                    callback, error, metadata, size = self._reports.popleft()
+                except IndexError:
+                    break  # another thread serves them too
+                served_count += 1
+                served_bytes += size
+                try:
+                    call(callback, error, metadata)
+                except BaseException as failure:
+                    if failures is None:
+                        raise
+                    note_failure(failures, failure)
+        finally:
+            self._memory.served(served_bytes)
+            with self._progress:
+                if depth:
+                    self._serving[thread] = depth
+                else:
+                    del self._serving[thread]
+                self._progress.notify_all()
+        return served_count
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether a callback of this producer has called, in this thread."""
+        return threading.get_ident() in self._serving
+
+    def served_elsewhere(self) -> bool:
+        """Whether another thread has polled just now."""
+        thread, at = self._polled_by
+        return thread != threading.get_ident() and self._clock() - at < _POLLED_RECENTLY_S
+
+    def raise_failure(self) -> None:
+        """Raises what failed since the last call and nobody had asked about, if anything did."""
+        with self._progress:
+            failure, self._failure = self._failure, None
+            count, self._failure_count = self._failure_count, 0
+        if failure is not None:
+            error = type(failure)(
+                f"{count} records were not delivered, and nobody had asked for their delivery "
+                f"report; the first failed with: {failure.message}"
+            )
+            error.facts = {**failure.facts, "record_count": str(count)}
+            raise error from failure
 
 
 def check_callback(callback: object) -> None:
@@ -51,113 +256,6 @@ def call(callback: DeliveryCallback, error: MainstemError | None, where: RecordM
     returned = callback(error, where)
     if returned is not None:
         check_returned(returned, callback, "on_delivery", _INSTEAD)
-
-
-@dataclass(slots=True, eq=False)
-class Receipts:
-    """The records of a piece that asked for a report.
-
-    Attributes:
-        waiters: One a record.
-        rows: Each one's row in the piece, after the rows were ordered by partition.
-        timestamps_ms: Each one's timestamp.
-    """
-
-    waiters: list[Waiter]
-    rows: npt.NDArray[np.int64]
-    timestamps_ms: npt.NDArray[np.int64]
-
-    def of_rows(self, rows: npt.NDArray[np.bool_]) -> Receipts | None:
-        """Those of some rows of the piece, which become a piece of their own; None: there are none.
-
-        Args:
-            rows: For each row of the piece whether it is one of them.
-        """
-        mine = rows[self.rows]
-        if not mine.any():
-            return None
-        return Receipts(
-            [waiter for waiter, is_mine in zip(self.waiters, mine, strict=True) if is_mine],
-            (np.cumsum(rows) - 1)[self.rows[mine]],
-            self.timestamps_ms[mine],
-        )
-
-    def metadata(
-        self,
-        topic: str,
-        ranges: Sequence[tuple[int, int]],
-        base_offsets: Sequence[int] | None,
-        table_version: int,
-    ) -> list[RecordMetadata]:
-        """Where each record is.
-
-        Args:
-            topic: The topic's name.
-            ranges: The piece's (partition, row count), in row order.
-            base_offsets: The offset of each range's first record; -1, or None for all, unknown.
-            table_version: As answered.
-        """
-        partitions = np.array([partition for partition, _ in ranges], dtype=np.int64)
-        ends = np.cumsum([count for _, count in ranges])
-        at = np.searchsorted(ends, self.rows, side="right")
-        if base_offsets is None:
-            offsets = np.full(len(self.rows), -1)
-        else:
-            bases = np.array(base_offsets, dtype=np.int64)[at]
-            starts = np.concatenate([[0], ends[:-1]])[at]
-            offsets = np.where(bases < 0, -1, bases + self.rows - starts)
-        fields = zip(
-            repeat(topic),
-            partitions[at].tolist(),
-            offsets.tolist(),
-            self.timestamps_ms.tolist(),
-            repeat(table_version),
-        )
-        # Half the time of calling the class for each.
-        return list(map(RecordMetadata._make, fields))
-
-
-@dataclass(slots=True, eq=False)
-class BatchPromise:
-    """The future of a `produce_batch`, which may travel in several parts."""
-
-    topic: str
-    part_count: int
-    future: Future[BatchMetadata] = field(default_factory=Future)
-    _offsets: dict[int, list[PartitionOffsets]] = field(default_factory=dict)
-    _done_count: int = 0
-    _table_version: int = -1
-    _error: MainstemError | None = None
-
-    def part_done(
-        self,
-        part_index: int,
-        ranges: Sequence[tuple[int, int]],
-        base_offsets: Sequence[int],
-        table_version: int,
-    ) -> None:
-        """One part is in the log. The last part completes the future."""
-        self._offsets[part_index] = [
-            PartitionOffsets(partition, base, count)
-            for (partition, count), base in zip(ranges, base_offsets, strict=True)
-        ]
-        self._table_version = max(self._table_version, table_version)
-        self._part_ended()
-
-    def part_failed(self, error: MainstemError) -> None:
-        """One part failed, and with it the batch; the other parts may be in the log."""
-        self._error = self._error or error
-        self._part_ended()
-
-    def _part_ended(self) -> None:
-        self._done_count += 1
-        if self._done_count < self.part_count:
-            return
-        if self._error is not None:
-            self.future.set_exception(self._error)
-            return
-        offsets = tuple(part for index in sorted(self._offsets) for part in self._offsets[index])
-        self.future.set_result(BatchMetadata(self.topic, self._table_version, offsets))
 
 
 def tell(

@@ -17,10 +17,10 @@ from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
 from mainstem.client.metadata import MetadataClient
 from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
+from mainstem.client.producer.delivery import LOOK_EVERY_S, Reports
 from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES
 from mainstem.client.producer.queue import QueuePolicy
-from mainstem.client.producer.reports import LOOK_EVERY_S, Reports
 from mainstem.client.producer.sender import Sender
 from mainstem.client.producer.settings import ProducerSettings
 from mainstem.client.results import TopicMetadata

@@ -20,9 +20,9 @@ from mainstem.client.producer.append import (
     to_bytes,
     to_headers,
 )
-from mainstem.client.producer.delivery import DeliveryCallback, Waiter, check_callback
+from mainstem.client.producer.delivery import check_callback
 from mainstem.client.producer.engine import Engine
-from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES
+from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES, DeliveryCallback, Waiter
 from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
 from mainstem.errors import MainstemError
 

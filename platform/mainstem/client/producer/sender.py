@@ -23,10 +23,10 @@ from mainstem.client.metadata import MetadataClient, RefreshSchedule, TopicAnswe
 from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.alarm import Alarm
 from mainstem.client.producer.connection import Link, Links, ProduceStream
+from mainstem.client.producer.delivery import Reports
 from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.queue import Failure, QueuePolicy
-from mainstem.client.producer.reports import Reports
 from mainstem.client.producer.requests import PieceOutcome, Remainder, accepted, failed, remainder
 from mainstem.client.producer.sequences import IdentityKeeper
 from mainstem.client.producer.settings import ProducerSettings
