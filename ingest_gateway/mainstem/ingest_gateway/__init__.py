@@ -1,6 +1,7 @@
 """The ingest gateway: gRPC in, table commits out. `mainstem gateway run` starts it."""
 
 from mainstem.ingest_gateway.gateway_logging import configure_logging
-from mainstem.ingest_gateway.server import Gateway, serve
+from mainstem.ingest_gateway.process import serve
+from mainstem.ingest_gateway.server import Gateway
 
 __all__ = ["Gateway", "configure_logging", "serve"]

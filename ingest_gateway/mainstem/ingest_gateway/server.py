@@ -1,16 +1,9 @@
-"""The gateway process: starts the services, waits for SIGTERM, drains, and ends."""
+"""A gateway on an event loop: makes its parts, in one order, serves, and drains."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import logging
-import os
-import resource
-import signal
-import socket
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +16,7 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from mainstem.config import GatewayConfig, split_address
+from mainstem.config import GatewayConfig
 from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse
 from mainstem.delta_log.system import GatewayRow
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
@@ -33,6 +26,12 @@ from mainstem.ingest_gateway.groups import GroupCoordination, GroupMetrics, watc
 from mainstem.ingest_gateway.http_pages import gateway_pages
 from mainstem.ingest_gateway.identity import GatewayIdentity
 from mainstem.ingest_gateway.leases import Leases
+from mainstem.ingest_gateway.listeners import (
+    address_of,
+    advertised_address,
+    check_can_listen,
+    reachable,
+)
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.reader_threads import ReaderThreads
@@ -52,7 +51,6 @@ from mainstem.ingest_gateway.topics import (
     GatewayTopics,
     Maintainer,
     Operations,
-    TopicChanges,
     WalRecovery,
 )
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
@@ -70,11 +68,6 @@ _SERVICES: Final = tuple(
     for messages in (log_pb2, admin_pb2, groups_pb2)
     for service in messages.DESCRIPTOR.services_by_name.values()
 )
-
-#: Hosts that stand for all addresses of a machine.
-_ANYWHERE: Final = ("0.0.0.0", "[::]", "*")
-
-_STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 #: The part of `shutdown.grace.ms` that is kept for writing the last answers, and its upper bound.
 _ANSWERS_SHARE = 0.2
@@ -147,10 +140,10 @@ class Gateway:
 
     async def _start(self) -> str:
         listener = self._config.text("listeners")
-        host, wanted_port = _address("listeners", listener)
+        host, wanted_port = address_of("listeners", listener)
         advertised = self._config.text("advertised.listeners")
         if advertised:
-            advertised = _advertised(advertised)
+            advertised = advertised_address(advertised)
         try:
             self._store.self_check()
         except StoreFull as error:
@@ -169,18 +162,18 @@ class Gateway:
         self._metrics.watch_wal(identity.wal)
         # First: a bound port of a gRPC server that never started stays bound.
         self._start_http(identity.gateway_id)
-        _check_can_listen(host, wanted_port)
+        check_can_listen(host, wanted_port)
         try:
             port = self._server.add_insecure_port(f"{host}:{wanted_port}")
         except RuntimeError as error:
             raise InvalidConfigError(
                 f"cannot listen on {listener}: {error}", name="listeners"
             ) from error
-        self.address = advertised or f"{_reachable(host)}:{port}"
+        self.address = advertised or f"{reachable(host)}:{port}"
         leases = await self._make(identity)
         await self._recovery.recover()
         self._in_background("recover", self._recovery.go_on)
-        self._in_background("finish deletions", self._changes.finish_deletions, returns=True)
+        self._in_background("finish deletions", self._topics.finish_deletions, returns=True)
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         self._in_background("tell health", self._tell_health)
@@ -241,7 +234,6 @@ class Gateway:
             on_closed=arrivals.closed,
         )
         self._recovery = WalRecovery(self._store, wal, topics, operations, metrics)
-        self._changes = TopicChanges(self._store, topics, operations, config)
         self._groups = GroupCoordination(
             topics,
             leases,
@@ -263,7 +255,6 @@ class Gateway:
         )
         admin = AdminService(
             topics,
-            self._changes,
             leases,
             warehouse_uri=self._store.uri,
             version=version("mainstem"),
@@ -392,7 +383,7 @@ class Gateway:
         listener = self._config.text("metrics.listeners")
         if not listener:
             return
-        _address("metrics.listeners", listener)
+        address_of("metrics.listeners", listener)
 
         def facts() -> list[tuple[str, object]]:
             return [
@@ -411,43 +402,6 @@ class Gateway:
         self.metrics_address = http.address
 
 
-async def serve(
-    config: GatewayConfig, on_ready: Callable[[str], None], store: Warehouse | None = None
-) -> None:
-    """Runs a gateway until SIGTERM, SIGINT or SIGHUP, then drains it.
-
-    More of these signals change nothing, also after this has returned: the process is about to end,
-    and its exit code says whether the drain was clean.
-
-    When not everything that was accepted could be committed in time, this ends the process with
-    exit code 1: a store call that hangs would keep it alive.
-
-    Args:
-        on_ready: Gets the host:port that is listened on, once requests are answered. What it raises
-            ends the gateway as a signal would, and is raised then.
-        store: See `Gateway`.
-    """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _STOPPING:
-        # Not a handler of the loop, which gives the signal back when it closes.
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-    _raise_descriptor_limit()
-    gateway = Gateway(config, store)
-    address = await gateway.start()
-    try:
-        on_ready(address)
-        await stop.wait()
-    finally:
-        for number in _STOPPING:
-            signal.signal(number, signal.SIG_IGN)
-        if not await gateway.drain():
-            log.error("not everything could be committed within shutdown.grace.ms")
-            logging.shutdown()
-            sys.stdout.flush()
-            os._exit(1)
-
-
 def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
     message_bytes_max = config.number("socket.request.max.bytes") + MESSAGE_OVERHEAD_BYTES
     return [
@@ -462,75 +416,3 @@ def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", config.number("max.connections")),
         ("grpc.max_concurrent_streams", config.number("connection.max.calls")),
     ]
-
-
-def _address(name: str, text: str) -> tuple[str, int]:
-    """The host and the port of the setting `name`.
-
-    Raises:
-        InvalidConfigError: It is not an address.
-    """
-    try:
-        return split_address(text)
-    except ValueError as error:
-        raise InvalidConfigError(f"{name} is {text!r}: {error}", name=name, value=text) from None
-
-
-def _advertised(text: str) -> str:
-    """host:port that clients are told.
-
-    Raises:
-        InvalidConfigError: No client can connect to it.
-    """
-    host, port = _address("advertised.listeners", text)
-    if port == 0 or host in _ANYWHERE:
-        raise InvalidConfigError(
-            f"advertised.listeners is {text!r}; it must be an address that clients can connect to, "
-            "with a host of its own and a port from 1",
-            name="advertised.listeners",
-            value=text,
-        )
-    return f"{host}:{port}"
-
-
-def _check_can_listen(host: str, port: int) -> None:
-    """Tries to bind as gRPC will, which itself only says that it failed.
-
-    Raises:
-        InvalidConfigError: None of the host's addresses can be bound; the message says why.
-    """
-    failure: OSError | None = None
-    try:
-        found = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except OSError as error:
-        found, failure = [], error
-    for family, kind, protocol, _, address in found:
-        try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(address)
-            return
-        except OSError as error:
-            failure = error
-    hint = "; is another gateway running there?" if _is_in_use(failure) else ""
-    why = failure.strerror if failure is not None else "it has no address"
-    raise InvalidConfigError(f"cannot listen on {host}:{port}: {why}{hint}", name="listeners")
-
-
-def _is_in_use(failure: OSError | None) -> bool:
-    return failure is not None and failure.errno == errno.EADDRINUSE
-
-
-def _reachable(host: str) -> str:
-    """The host that clients are told where the gateway listens on all of a machine's addresses."""
-    return socket.gethostname() if host in _ANYWHERE else host
-
-
-def _raise_descriptor_limit() -> None:
-    """Every open topic holds a descriptor, and the usual soft limit is 1024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

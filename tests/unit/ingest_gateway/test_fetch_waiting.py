@@ -24,7 +24,7 @@ from mainstem.delta_log.files import encode_data_file
 from mainstem.delta_log.format import Register, registers
 from mainstem.ingest_gateway.fetching import followers
 from mainstem.ingest_gateway.services import fetch as fetch_service
-from mainstem.ingest_gateway.topics import gateway_topics
+from mainstem.ingest_gateway.topics import gateway_topic
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import records_to_wire_batch
 
@@ -158,7 +158,7 @@ def test_a_topic_that_is_deleted_through_another_gateway_answers_who_waits_at_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(followers, "LED_CATCH_UP_INTERVAL_S", 0.05)
-    monkeypatch.setattr(gateway_topics, "LED_CATCH_UP_INTERVAL_S", 0.02)
+    monkeypatch.setattr(gateway_topic, "LED_CATCH_UP_INTERVAL_S", 0.02)
 
     async def test() -> None:
         async with running(tmp_path) as (gateway, client), running(tmp_path) as (_, other):

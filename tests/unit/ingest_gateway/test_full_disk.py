@@ -18,7 +18,7 @@ from tests.unit.ingest_gateway.harness import WAIT_S, Client, refused, run, runn
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.ingest_gateway.server import Gateway
-from mainstem.ingest_gateway.topics import gateway_topics
+from mainstem.ingest_gateway.topics import gateway_topic, gateway_topics
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -65,7 +65,7 @@ def test_reads_are_served_at_once_while_an_append_waits_for_space(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A leader without trouble would look at the store first.
-    monkeypatch.setattr(gateway_topics, "LED_CATCH_UP_INTERVAL_S", 0.0)
+    monkeypatch.setattr(gateway_topic, "LED_CATCH_UP_INTERVAL_S", 0.0)
     monkeypatch.setattr(gateway_topics, "DESCRIBED_AGE_S_MAX", 0.0)
 
     async def test() -> None:

@@ -35,7 +35,7 @@ from tests.unit.ingest_gateway.payloads import (
 
 from mainstem.delta_log import LocalStore
 from mainstem.ingest_gateway.services.produce import stream as produce_stream_module
-from mainstem.ingest_gateway.topics import gateway_topics
+from mainstem.ingest_gateway.topics import gateway_topic
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -423,7 +423,7 @@ def test_a_stream_may_name_any_number_of_topics_and_keeps_none_of_them(
             answers = [await stream.answer() for _ in range(40)]
             assert sorted(set(error_codes(answers))) == ["", "UNKNOWN_TOPIC"]
             assert not streams[0]._lanes
-            assert list(gateway._topics._topics) == ["t"]
+            assert list(gateway._topics._memory._topics) == ["t"]
             await stream.end()
 
     run(test())
@@ -748,7 +748,7 @@ def test_a_gateway_that_is_not_heard_of_loses_its_topics_and_cannot_write_any_mo
             assert answer.results[0].base_offset == 1
             async with refused(grpc.StatusCode.FAILED_PRECONDITION, "NOT_LEADER"):
                 await first.produce(values_request(b"lost"))
-            assert one._topics.led_count == 0
+            assert not list(one._topics.leaders())
             assert (await second.produce(values_request(b"2"))).results[0].base_offset == 2
 
     run(test())
@@ -773,7 +773,7 @@ def test_a_topic_that_another_gateway_leads_can_be_changed_through_any(tmp_path:
 def test_two_gateways_that_fight_for_a_topic_lose_and_double_nothing_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_topics, "REOPEN_AFTER_S", 0.0)
+    monkeypatch.setattr(gateway_topic, "REOPEN_AFTER_S", 0.0)
 
     async def test() -> list[tuple[int, bytes]]:
         acknowledged: list[tuple[int, bytes]] = []

@@ -31,7 +31,7 @@ from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.table import trim_step
-from mainstem.ingest_gateway.topics import gateway_topics
+from mainstem.ingest_gateway.topics import gateway_topic
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -172,7 +172,7 @@ def test_a_partition_that_is_named_twice_is_refused(tmp_path: Path) -> None:
 def test_a_trim_through_a_gateway_that_does_not_lead_reaches_the_leaders_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_topics, "LED_CATCH_UP_INTERVAL_S", 0.0)
+    monkeypatch.setattr(gateway_topic, "LED_CATCH_UP_INTERVAL_S", 0.0)
 
     async def test() -> None:
         async with running(tmp_path) as (_, leader), running(tmp_path) as (_, other):
@@ -299,7 +299,7 @@ def test_an_open_cursor_gives_nothing_below_a_start_that_has_moved_over_it(tmp_p
 def test_a_fetch_that_waits_at_the_end_is_not_disturbed_by_a_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_topics, "LED_CATCH_UP_INTERVAL_S", 0.0)
+    monkeypatch.setattr(gateway_topic, "LED_CATCH_UP_INTERVAL_S", 0.0)
 
     async def test() -> None:
         async with running(tmp_path) as (gateway, client):

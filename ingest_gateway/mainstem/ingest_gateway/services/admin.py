@@ -15,7 +15,7 @@ from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.services.caller import caller
 from mainstem.ingest_gateway.services.rpc import Context
-from mainstem.ingest_gateway.topics import GatewayTopics, TopicChanges, trim_prefix
+from mainstem.ingest_gateway.topics import GatewayTopics, trim_prefix
 from mainstem.protocol.v1 import admin_pb2
 from mainstem.records import check_topic_name
 
@@ -36,7 +36,6 @@ class AdminService:
     def __init__(
         self,
         topics: GatewayTopics,
-        changes: TopicChanges,
         leases: Leases,
         *,
         warehouse_uri: str,
@@ -44,7 +43,6 @@ class AdminService:
         store_trouble: Callable[[], Awaitable[str]],
     ) -> None:
         self._topics = topics
-        self._changes = changes
         self._leases = leases
         self._warehouse_uri = warehouse_uri
         self._version = version
@@ -53,7 +51,7 @@ class AdminService:
     async def CreateTopic(
         self, request: admin_pb2.CreateTopicRequest, context: Context
     ) -> admin_pb2.CreateTopicResponse:
-        metadata = await self._changes.create(
+        metadata = await self._topics.create(
             request.topic,
             request.partition_count,
             dict(request.config),
@@ -75,7 +73,7 @@ class AdminService:
         self, request: admin_pb2.DeleteTopicRequest, context: Context
     ) -> admin_pb2.DeleteTopicResponse:
         check_topic_name(request.topic)
-        topic_id = await self._changes.delete(request.topic)
+        topic_id = await self._topics.delete(request.topic)
         log.info("topic deleted", topic=request.topic, topic_id=topic_id, **caller(context))
         return admin_pb2.DeleteTopicResponse(topic_id=topic_id)
 
@@ -121,7 +119,7 @@ class AdminService:
         self, request: admin_pb2.AlterTopicConfigRequest, context: Context
     ) -> admin_pb2.AlterTopicConfigResponse:
         check_topic_name(request.topic)
-        version = await self._changes.change(
+        version = await self._topics.change(
             request.topic,
             "ALTER CONFIG",
             partial(altered_config, set_to=dict(request.set), reset=list(request.reset)),
@@ -141,7 +139,7 @@ class AdminService:
         self, request: admin_pb2.AddPartitionsRequest, context: Context
     ) -> admin_pb2.AddPartitionsResponse:
         check_topic_name(request.topic)
-        version = await self._changes.change(
+        version = await self._topics.change(
             request.topic,
             "ADD PARTITIONS",
             partial(added_partitions, partition_count=request.partition_count),
@@ -159,7 +157,7 @@ class AdminService:
         self, request: admin_pb2.TrimPrefixRequest, context: Context
     ) -> admin_pb2.TrimPrefixResponse:
         check_topic_name(request.topic)
-        response = await trim_prefix(self._topics, self._changes, request)
+        response = await trim_prefix(self._topics, request)
         if not request.validate_only:
             log.info("topic trimmed", topic=request.topic, **caller(context))
         return response

@@ -5,13 +5,13 @@ lead, or for a change.
 """
 
 from mainstem.ingest_gateway.topics.appenders import Appenders
-from mainstem.ingest_gateway.topics.changes import TopicChanges
-from mainstem.ingest_gateway.topics.gateway_topic import GatewayTopic, TopicState
-from mainstem.ingest_gateway.topics.gateway_topics import (
+from mainstem.ingest_gateway.topics.gateway_topic import (
     FOLLOW_INTERVAL_S,
     LED_CATCH_UP_INTERVAL_S,
-    GatewayTopics,
+    GatewayTopic,
+    TopicState,
 )
+from mainstem.ingest_gateway.topics.gateway_topics import GatewayTopics
 from mainstem.ingest_gateway.topics.maintainer import Maintainer
 from mainstem.ingest_gateway.topics.operations import Operations
 from mainstem.ingest_gateway.topics.recovery import WalRecovery
@@ -25,7 +25,6 @@ __all__ = [
     "GatewayTopics",
     "Maintainer",
     "Operations",
-    "TopicChanges",
     "TopicState",
     "WalRecovery",
     "trim_prefix",

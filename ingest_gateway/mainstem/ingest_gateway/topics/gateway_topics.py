@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 import structlog
 
-from mainstem.config import GatewayConfig
-from mainstem.delta_log import (
-    Appender,
-    ObjectStore,
-    OpenTopic,
-    TableState,
-    Topics,
-)
-from mainstem.delta_log.store import StoreFolder, time_elapsed_s
+from mainstem.config import GatewayConfig, TopicConfig
+from mainstem.delta_log import Appender, TableState, Topics
+from mainstem.delta_log.format import Action, Metadata
+from mainstem.delta_log.store import Warehouse
 from mainstem.delta_log.table import LogOvertakenError
-from mainstem.delta_log.topics import TOPICS
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
-    BackPressureError,
     FencedError,
     MainstemError,
+    NotLeaderError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -36,40 +29,23 @@ from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.reader_threads import SLOW_S, ReaderThreads
 from mainstem.ingest_gateway.topics.appenders import Appenders
-from mainstem.ingest_gateway.topics.followed_topics import FollowedTopics
-from mainstem.ingest_gateway.topics.gateway_topic import GatewayTopic, TopicState
+from mainstem.ingest_gateway.topics.gateway_topic import GatewayTopic
 from mainstem.ingest_gateway.topics.operations import Operations
 from mainstem.ingest_gateway.topics.orphans import settle
-from mainstem.limits import TOPICS_OPEN_MAX
+from mainstem.ingest_gateway.topics.table_changes import TableChanges, check_message_bytes
+from mainstem.ingest_gateway.topics.topics_in_memory import WAITERS_MAX, TopicsInMemory
 from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
 
-#: A topic that was lost to another leader, or is damaged, is not tried again before this has
-#: passed: two gateways must not take it from each other at every request.
-REOPEN_AFTER_S = 6.0
-
 #: How old the state of a topic that is led here may be when it is described: jobs commit beside the
 #: leader, and the operator who ran one looks at what it did.
 DESCRIBED_AGE_S_MAX = 0.1
 
-#: How old the state of a topic that is led here may be for readers when nothing is appended to it:
-#: an appender knows what it has committed itself, and is told to look what others have.
-LED_CATCH_UP_INTERVAL_S = 5.0
-
-#: How old the state of a topic that is followed may be for readers.
-FOLLOW_INTERVAL_S = 0.1
-
 #: How long a description or a fetch waits for a leader that is to take what others committed.
 CATCH_UP_TIMEOUT_S = 5.0
-
-#: Calls that may wait for one topic to be opened, changed or deleted.
-WAITERS_MAX = 1_000
-
-#: How long a topic that is given up or deleted has for committing what it accepted.
-CLOSE_TIMEOUT_S = 30.0
 
 
 class GatewayTopics:
@@ -84,7 +60,7 @@ class GatewayTopics:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: Warehouse,
         config: GatewayConfig,
         metrics: GatewayMetrics,
         *,
@@ -95,7 +71,6 @@ class GatewayTopics:
         wal: Wal,
         on_closed: Callable[[str], None],
     ) -> None:
-        self._store = store
         self._tables = Topics(store)
         self._config = config
         self._metrics = metrics
@@ -105,30 +80,25 @@ class GatewayTopics:
         self._leases = leases
         self._wal = wal
         self._on_closed = on_closed
-        self._topics: dict[str, GatewayTopic] = {}
-        self._followed = FollowedTopics(time_elapsed_s)
+        self._message_bytes_max = config.number("message.max.bytes")
+        self._memory = TopicsInMemory(store, self._tables, operations, on_closed)
+        self._changes = TableChanges(store, self._tables, operations, self._memory)
         #: All who want a topic led while that is under way wait for the same task.
         self._leading: dict[str, asyncio.Task[GatewayTopic]] = {}
-        self._dice = random.Random()
         metrics.watch_topics(self.leaders)
 
     # -- led ---------------------------------------------------------------------------------------
 
     def leaders(self) -> Iterator[Appender]:
         """The appenders that were not lost. The metrics ask from another thread."""
-        for topic in list(self._topics.values()):
+        for topic in self._memory:
             leader = topic.leader
             if leader is not None:
                 yield leader
 
-    @property
-    def led_count(self) -> int:
-        """How many topics this gateway leads now."""
-        return sum(1 for _ in self.leaders())
-
     def leading(self, name: str) -> GatewayTopic | None:
         """The topic if it is led right now, without waiting: the hot path."""
-        topic = self._topics.get(name)
+        topic = self._memory.find(name)
         return topic if topic is not None and topic.leader is not None else None
 
     def is_leader(self, name: str) -> bool:
@@ -163,7 +133,7 @@ class GatewayTopics:
         return await self.lead(name)
 
     async def _create(self, name: str) -> None:
-        async with self.holding(name):
+        async with self._memory.holding(name):
             self._operations.check_running()
             with contextlib.suppress(TopicExistsError):
                 partition_count = self._config.number("num.partitions")
@@ -171,28 +141,27 @@ class GatewayTopics:
                 log.info("topic created automatically", topic=name)
 
     async def _lead(self, name: str) -> GatewayTopic:
-        async with self.holding(name) as topic:
+        async with self._memory.holding(name) as topic:
             self._operations.check_running()
             if topic.leader is not None:
                 return topic
-            if topic.appender is not None and topic.appender.failure is not None:
-                if time.monotonic() - topic.lost_at < REOPEN_AFTER_S:
+            if topic.appender is not None:
+                if topic.refusal is not None:
                     # Raised again and again, it must not keep the frames of all who saw it.
-                    raise topic.appender.failure.with_traceback(None)
-                await self.close(topic)
+                    raise topic.refusal.with_traceback(None)
+                await self._memory.close(topic)
             # First: nobody shall have the lease of a topic that does not exist.
-            table = await self.table_of(topic)
+            table = await self._memory.table_of(topic)
             try:
                 await self._leases.acquire(name)
             except MainstemError:
-                self.give_back(topic, table)
+                self._memory.give_back(topic, table)
                 raise
             # What others committed before they lost the lease.
             await self._operations.run(table.refresh)
-            topic.appender = await self._appenders.lead(table, partial(self._lost, name))
-            topic.unfollow()
-            self._followed.remove(name)
-            log.info("topic led", topic=name, epoch=topic.appender.epoch)
+            appender = await self._appenders.lead(table, partial(self._lost, name))
+            self._memory.led(topic, appender)
+            log.info("topic led", topic=name, epoch=appender.epoch)
             return topic
 
     def _lost(self, name: str, error: MainstemError) -> None:
@@ -201,21 +170,21 @@ class GatewayTopics:
         self._on_closed(name)
         if isinstance(error, FencedError):
             self._operations.begin(self._keep_orphans(name))
-        topic = self._topics.get(name)
+        topic = self._memory.find(name)
         if topic is None or topic.appender is None:
             return
         if topic.appender.state.deleted:
             # Its log says so. That it cannot be found would be no proof.
             self._wal.forget(name, topic.appender.state.topic_id)
         # A topic that is gone, or that went on without us, is no other gateway's to be left to.
-        at_once = isinstance(error, UnknownTopicError | LogOvertakenError)
-        topic.lost_at = -REOPEN_AFTER_S if at_once else time.monotonic()
+        gone = isinstance(error, UnknownTopicError | LogOvertakenError)
+        topic.lost(may_return_at_once=gone)
 
     async def _keep_orphans(self, name: str) -> None:
         """After the loss of a topic to another gateway, which gives its offsets from now on: what
         was acknowledged with acks=1 and is not in the table goes into a file beside the write-ahead
         log."""
-        async with self.holding(name, waiters_max=sys.maxsize) as topic:
+        async with self._memory.holding(name, waiters_max=sys.maxsize) as topic:
             if topic.appender is None or topic.leader is not None:
                 return  # led again meanwhile, which took care of them
             await topic.appender.stopped()
@@ -266,24 +235,24 @@ class GatewayTopics:
                 await topic.leader.catch_up()
 
     async def _describe(self, name: str, view: Callable[[TableState, Appender | None], T]) -> T:
-        async with self.holding(name) as topic:
+        async with self._memory.holding(name) as topic:
             if topic.leader is not None:
                 return view(topic.leader.state, topic.leader)
-            table = await self.table_of(topic)
+            table = await self._memory.table_of(topic)
             try:
                 await self._operations.run(table.refresh)
             except MainstemError:
-                await self.close(topic)
+                await self._memory.close(topic)
                 table = await self._operations.run(self._tables.open, name)
             found = view(table.state, None)
-            self.give_back(topic, table)
+            self._memory.give_back(topic, table)
             return found
 
     # -- read --------------------------------------------------------------------------------------
 
     def looking(self, name: str) -> bool:
         """Whether the topic's state is being brought up to date from the store."""
-        topic = self._topics.get(name)
+        topic = self._memory.find(name)
         return topic is not None and topic.looking is not None
 
     def current(
@@ -299,29 +268,15 @@ class GatewayTopics:
         Returns:
             The state, whose files are in the store of the topic, and whether it is the appender's.
         """
-        topic = self._topics.get(name)
+        topic = self._memory.find(name)
         if topic is None:
             return None
-        followed = topic.followed
-        led = False
-        if topic.leader is not None and self._leases.holds(name):
-            if not any_age and topic.leader.state_age_s > LED_CATCH_UP_INTERVAL_S:
-                return None
-            state = topic.leader.state
-            led = True
-            if followed is not None and followed.topic_id != state.topic_id:
-                topic.unfollow()
-            elif followed is not None and followed.version > state.version:
-                # Another gateway has taken the topic, and our appender does not know it yet.
-                state, led = followed, False
-        elif followed is not None and (
-            any_age or time_elapsed_s() - topic.looked_at <= FOLLOW_INTERVAL_S
-        ):
-            state = followed
-        else:
+        found = topic.current(holds_lease=self._leases.holds(name), any_age=any_age)
+        if found is None:
             return None
+        state, led = found
         if not led:
-            self._note_read(topic)
+            self._memory.note_read(topic)
         return state, topic, led
 
     async def look(self, name: str) -> None:
@@ -338,14 +293,12 @@ class GatewayTopics:
         refusal = self._reader_threads.refusal(name)
         if refusal is not None:
             raise refusal
-        topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topics[name] = self._closed_topic(name)
-        self._note_read(topic)
-        if topic.looking is None:
-            topic.looking = asyncio.get_running_loop().create_task(self._look(topic))
-            topic.looking.add_done_callback(_retrieve)
-        await asyncio.shield(topic.looking)
+        topic = self._memory.read(name)
+        looking = topic.looking
+        if looking is None:
+            looking = topic.begin_look(self._look(topic))
+            looking.add_done_callback(_retrieve)
+        await asyncio.shield(looking)
 
     async def _catch_up_soon(self, name: str) -> None:
         """Catches up with a topic that is led here; what is known of it has to do where the store
@@ -359,90 +312,137 @@ class GatewayTopics:
     async def _look(self, topic: GatewayTopic) -> None:
         failed = True
         try:
-            await self._reader_threads.run(lambda _: topic.look(self._tables), topic.topic)
-            topic.looked_at = time_elapsed_s()
+            await self._reader_threads.run(lambda _: topic.load(self._tables), topic.topic)
             failed = False
         finally:
-            topic.looking = None
+            topic.end_look(failed=failed)
             # Perhaps another topic has the name now: the next one who asks looks again.
-            if failed or topic.topic not in self._followed:
-                self.unfollow(topic.topic)
+            if failed or not self._memory.is_followed(topic.topic):
+                self._memory.unfollow(topic.topic)
 
     def unfollow(self, name: str) -> None:
         """Lets go of what is followed of a topic, for example because it is outdated."""
-        topic = self._topics.get(name)
-        self._followed.remove(name)
-        if topic is not None:
-            topic.unfollow()
-            self._drop_closed(topic)
+        self._memory.unfollow(name)
 
-    def _note_read(self, topic: GatewayTopic) -> None:
-        for other in self._followed.read(topic):
-            self.unfollow(other.topic)
-
-    # -- held by one caller at a time --------------------------------------------------------------
-
-    @contextlib.asynccontextmanager
-    async def holding(
+    def holding(
         self, name: str, waiters_max: int = WAITERS_MAX
-    ) -> AsyncIterator[GatewayTopic]:
-        """The topic for this caller alone, to lead, change or close it; readers read on.
+    ) -> contextlib.AbstractAsyncContextManager[GatewayTopic]:
+        """See `TopicsInMemory.holding`."""
+        return self._memory.holding(name, waiters_max)
 
-        Raises:
-            BackPressureError: Too many topics are open, or too many calls wait for this one.
-        """
-        topic = self._topics.get(name)
-        if topic is None or (self._followed.has_readers(name) and not topic.in_use):
-            if len(self._topics) - self._followed.read_count >= TOPICS_OPEN_MAX:
-                raise BackPressureError(
-                    f"the gateway has {TOPICS_OPEN_MAX} topics open, its limit; "
-                    "use another gateway",
-                    limit_topics=TOPICS_OPEN_MAX,
-                )
-            if topic is None:
-                topic = self._topics[name] = self._closed_topic(name)
-        if topic.users >= waiters_max:
-            raise BackPressureError(
-                f"{topic.users} calls wait for topic {name!r} already; try again later",
-                retry_delay_ms=1_000,
-                topic=name,
-                limit_calls=waiters_max,
+    # -- created, changed, deleted -----------------------------------------------------------------
+
+    async def create(
+        self, name: str, partition_count: int, config: Mapping[str, str], *, validate_only: bool
+    ) -> Metadata:
+        """Creates a topic; see `Topics.create`."""
+        self._operations.check_running()
+        check_message_bytes(TopicConfig.parse(config), self._message_bytes_max)
+        return await self._operations.run(
+            partial(
+                self._tables.create,
+                name,
+                partition_count or self._config.number("num.partitions"),
+                config,
+                validate_only=validate_only,
             )
-        topic.users += 1
-        try:
-            async with topic.lock:
-                yield topic
-        finally:
-            topic.users -= 1
-            self._drop_closed(topic)
+        )
 
-    async def table_of(self, topic: GatewayTopic) -> OpenTopic:
-        """A table for a caller that holds the topic: what was followed, or else opened. Not brought
-        up to date; `give_back` it, unless it failed.
+    async def delete(self, name: str) -> str:
+        """Deletes a topic: what was accepted is committed and answered, then the table goes.
+
+        What waits for a store that does not take it, as a full one, is not waited for.
+        """
+        self._operations.check_running()
+        return await self._operations.finish(self._delete(name))
+
+    async def finish_deletions(self) -> None:
+        """Removes what is left of topics whose deletion was interrupted, as when a gateway was
+        killed in the middle of it."""
+        try:
+            for topic in await self._operations.run(self._tables.half_deleted):
+                await self._operations.run(self._tables.finish_deletion, topic)
+                log.info("interrupted deletion finished", topic=topic)
+        except MainstemError as error:
+            log.warning("interrupted deletions wait for the next start", error=error.message)
+
+    async def _delete(self, name: str) -> str:
+        async with self._memory.holding(name) as held:
+            self._operations.check_running()
+            if held.appender is None or held.appender.trouble is None:
+                await self._memory.close(held)
+            topic_id = await self._operations.run(self._tables.delete, name)
+            await self._memory.close(held, 0.0)
+            self._forget(name, topic_id)
+        await self._changes.fill_reserve()
+        return topic_id
+
+    async def change(
+        self,
+        name: str,
+        operation: str,
+        change: Callable[[TableState], Metadata],
+        *,
+        validate_only: bool,
+    ) -> int:
+        """Changes a topic's metadata; returns the table version that has it."""
+
+        def checked(state: TableState) -> Metadata:
+            metadata = change(state)
+            config = TopicConfig.from_properties(metadata.configuration)
+            check_message_bytes(config, self._message_bytes_max)
+            return metadata
+
+        def validated(state: TableState, _: Appender | None) -> int:
+            checked(state)
+            return state.version
+
+        if validate_only:
+            return await self.describe(name, validated)
+        with contextlib.suppress(NotLeaderError):
+            await self.lead(name)
+        return await self.commit(name, operation, lambda state: [checked(state)])
+
+    async def commit(
+        self,
+        name: str,
+        operation: str,
+        build: Callable[[TableState], Sequence[Action]],
+        *,
+        frees_space: bool = False,
+    ) -> int:
+        """Commits something else than records to a topic, whichever gateway leads it.
+
+        A leader elsewhere takes it into its state with its next commit or look.
+
+        Args:
+            build: The actions, from the newest state; none: there is nothing to do. Called on the
+                loop or in a thread, again after each conflict.
+            frees_space: See `TableCommit`.
+
+        Returns:
+            The table version that has it; today's if there was nothing to do.
 
         Raises:
             UnknownTopicError: There is none.
+            MainstemError: `build` refused, or the store failed.
         """
-        table = topic.take_table()
-        if table is None:
-            table = await self._operations.run(self._tables.open, topic.topic)
-        return table
+        self._operations.check_running()
+        led = self.leading(name)
+        if led is not None and led.leader is not None:
+            if led.leader.trouble is not None:
+                # Its appends are tried until they are stored, which a change must not wait for.
+                work = self._changes.commit_apart(name, operation, build, frees_space)
+            else:
+                work = led.leader.change(operation, build, frees_space=frees_space)
+        else:
+            work = self._changes.commit_beside(name, operation, build, frees_space)
+        version = await self._operations.finish(work)
+        if frees_space:
+            await self._changes.fill_reserve()
+        return version
 
-    def give_back(self, topic: GatewayTopic, table: OpenTopic) -> None:
-        """Follows a table of `table_of` again."""
-        topic.give_back(table)
-        for other in self._followed.described(topic):
-            self.unfollow(other.topic)
-
-    async def close(self, topic: GatewayTopic, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Closes a topic that the caller holds; what it accepted is committed first."""
-        appender, topic.appender = topic.appender, None
-        topic.unfollow()
-        if appender is not None:
-            await appender.close(timeout_s)
-            self._on_closed(topic.topic)
-
-    def forget(self, name: str, topic_id: str) -> None:
+    def _forget(self, name: str, topic_id: str) -> None:
         """Keeps nothing of a topic that was deleted."""
         self._leases.release(name)
         for wal_name, one in self._wal.topics():
@@ -451,14 +451,6 @@ class GatewayTopics:
                 self._wal.forget(wal_name, one)
         self._metrics.forget_topic(name)
         self._on_closed(name)
-
-    def _closed_topic(self, name: str) -> GatewayTopic:
-        return GatewayTopic(name, StoreFolder(self._store, f"{TOPICS}/{name}"), self._dice)
-
-    def _drop_closed(self, topic: GatewayTopic) -> None:
-        if topic.state is TopicState.CLOSED and not topic.in_use:
-            self._topics.pop(topic.topic, None)
-            self._followed.remove(topic.topic)
 
     # -- the warehouse -----------------------------------------------------------------------------
 
@@ -489,11 +481,11 @@ class GatewayTopics:
         return all(task.done() and task.exception() is None and task.result() for task in closing)
 
     def _not_only_followed(self) -> list[str]:
-        return [name for name, topic in self._topics.items() if topic.users or topic.appender]
+        return [topic.topic for topic in self._memory if topic.users or topic.appender]
 
     async def _drain(self, name: str, ends_at: float) -> bool:
-        async with self.holding(name, waiters_max=sys.maxsize) as topic:
-            await self.close(topic, max(ends_at - time.monotonic(), 0.0))
+        async with self._memory.holding(name, waiters_max=sys.maxsize) as topic:
+            await self._memory.close(topic, max(ends_at - time.monotonic(), 0.0))
         return time.monotonic() < ends_at
 
 

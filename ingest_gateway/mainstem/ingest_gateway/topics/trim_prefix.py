@@ -9,13 +9,12 @@ from mainstem.delta_log.format import Action
 from mainstem.delta_log.store import wall_clock_ms
 from mainstem.delta_log.table import trim_step, trim_targets
 from mainstem.errors import InvalidRecordError
-from mainstem.ingest_gateway.topics.changes import TopicChanges
 from mainstem.ingest_gateway.topics.gateway_topics import GatewayTopics
 from mainstem.protocol.v1 import admin_pb2
 
 
 async def trim_prefix(
-    topics: GatewayTopics, changes: TopicChanges, request: admin_pb2.TrimPrefixRequest
+    topics: GatewayTopics, request: admin_pb2.TrimPrefixRequest
 ) -> admin_pb2.TrimPrefixResponse:
     """Answers a TrimPrefix.
 
@@ -28,10 +27,10 @@ async def trim_prefix(
     trim = _Trim(topic, _offsets(request))
     if request.validate_only:
         return await topics.describe(topic, trim.answer)
-    version = await changes.commit(topic, "TRIM PREFIX", trim.step, frees_space=True)
+    version = await topics.commit(topic, "TRIM PREFIX", trim.step, frees_space=True)
     # A commit removes so many files; each round moves the start over some more.
     while trim.moved:
-        version = await changes.commit(topic, "TRIM PREFIX", trim.step, frees_space=True)
+        version = await topics.commit(topic, "TRIM PREFIX", trim.step, frees_space=True)
     return trim.response(version)
 
 
