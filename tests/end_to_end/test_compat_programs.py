@@ -144,6 +144,10 @@ def test_groups_are_listed_described_moved_and_deleted_as_with_confluent(
         with pytest.raises(confluent.KafkaException) as caught:
             refused.result(TIMEOUT_S)
         assert caught.value.args[0] == confluent.KafkaError.NON_EMPTY_GROUP
+        nowhere = confluent.TopicPartition("nowhere", 0)
+        one, missing = consumer.committed([place, nowhere], TIMEOUT_S)
+        assert (one.offset, one.error) == (4, None)
+        assert missing.error == confluent.KafkaError.UNKNOWN_TOPIC_OR_PART
     asked = [confluent.ConsumerGroupTopicPartitions(group, [place])]
     (found,) = partitions_of(admin.list_consumer_group_offsets(asked)[group])
     assert found.offset == 4

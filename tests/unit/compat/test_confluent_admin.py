@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from mainstem.compat.confluent import (
     NewTopic,
     ResourceType,
     TopicCollection,
+    TopicPartition,
 )
 from mainstem.testing import FakeGateway
 
@@ -100,7 +102,6 @@ def test_the_cluster_is_described(admin: AdminClient, gateway: FakeGateway) -> N
 @pytest.mark.parametrize(
     "call",
     [
-        lambda a: a.create_topics([]),
         lambda a: a.create_topics(["t"]),
         lambda a: a.create_topics(None),
         lambda a: a.delete_topics("t"),
@@ -108,6 +109,10 @@ def test_the_cluster_is_described(admin: AdminClient, gateway: FakeGateway) -> N
         lambda a: a.describe_topics(["t"]),
         lambda a: a.describe_configs(["t"]),
         lambda a: a.create_topics([NewTopic("a", 1)], nosuch=1),
+        lambda a: a.list_consumer_groups(states=["EMPTY"]),
+        lambda a: a.list_offsets([TopicPartition("t", 0)]),
+        lambda a: a.list_offsets({TopicPartition("t", 0): 5}),
+        pickle.dumps,
     ],
 )
 def test_arguments_of_a_wrong_type_are_type_errors(
@@ -115,6 +120,18 @@ def test_arguments_of_a_wrong_type_are_type_errors(
 ) -> None:
     with pytest.raises(TypeError):
         call(admin)
+
+
+def test_an_empty_list_is_a_value_error(admin: AdminClient) -> None:
+    with pytest.raises(ValueError, match="non-empty list of NewTopic"):
+        admin.create_topics([])
+
+
+def test_an_admin_client_ends_with_its_block(gateway: FakeGateway) -> None:
+    with AdminClient({"bootstrap.servers": gateway.address}) as admin:
+        assert admin
+        assert len(admin) == 0
+        assert "t" in admin.list_topics().topics
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -291,7 +293,7 @@ def test_statistics_tell_positions_and_lag(log: FakeLogGateway, make: MakeConsum
 def test_error_cb_is_told_while_no_gateway_can_be_reached(
     log: FakeLogGateway, make: MakeConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstem.compat.confluent.consumer._QUIET_S", 0.05)
+    monkeypatch.setattr("mainstem.compat.confluent.events._QUIET_S", 0.05)
     told: list[KafkaError] = []
     consumer = make(error_cb=told.append)
     consumer.assign([ONE])
@@ -317,6 +319,130 @@ def test_a_consumer_without_a_group_is_a_value_error(log: FakeLogGateway) -> Non
         Consumer({"bootstrap.servers": log.address, "group.id": "g", "nosuch": 1, "debgu": "x"})
     assert "nosuch" in caught.value.args[0].str()
     assert "debgu" in caught.value.args[0].str()
+
+
+def test_a_subscription_to_a_topic_that_does_not_exist_is_told_once(make: MakeConsumer) -> None:
+    consumer = make()
+    consumer.subscribe(["nowhere", "one"])
+    message = consumer.poll(DEADLINE_S)
+    assert message is not None
+    assert message.error() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert message.topic() == "nowhere"
+    assert consumer.poll(0.2) is None
+
+
+def test_a_commit_leaves_out_offsets_below_zero(log: FakeLogGateway, make: MakeConsumer) -> None:
+    consumer = make(enable_auto_commit=False)
+    consumer.assign([ONE])
+    given = [TopicPartition("one", 0, 3), TopicPartition("t", 0)]
+    done = consumer.commit(offsets=given, asynchronous=False)
+    assert done is not None
+    assert [(tp.topic, tp.offset) for tp in done] == [("one", 3)]
+    for offsets in ([TopicPartition("one", 0)], []):
+        with pytest.raises(KafkaException) as caught:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        assert caught.value.args[0] == KafkaError._NO_OFFSET
+    assert consumer.commit(offsets=[TopicPartition("one", 0)]) is None
+
+
+def test_partitions_that_are_not_assigned_are_paused_and_resumed_in_silence(
+    log: FakeLogGateway, make: MakeConsumer
+) -> None:
+    log.append("one", 0, [b"a"])
+    consumer = make()
+    consumer.assign([ONE])
+    consumer.pause([ONE, TopicPartition("t", 0)])
+    assert consumer.poll(0.05) is None
+    consumer.resume([TopicPartition("t", 0), ONE])
+    assert [message.value() for message in read(consumer, 1)] == [b"a"]
+
+
+def test_times_of_minus_one_and_two_are_the_ends(log: FakeLogGateway, make: MakeConsumer) -> None:
+    log.append("one", 0, [b"a", b"b"], timestamp_ms=1000)
+    consumer = make()
+    times = [OFFSET_BEGINNING, OFFSET_END, 1000, 2000]
+    found = [consumer.offsets_for_times([TopicPartition("one", 0, at)])[0].offset for at in times]
+    assert found == [0, 2, 0, OFFSET_END]
+    with pytest.raises(KafkaException) as caught:
+        consumer.offsets_for_times([ONE])
+    assert caught.value.args[0] == KafkaError._INVALID_ARG
+
+
+def test_partitions_that_are_added_twice_or_taken_away_unasked_are_refused(
+    make: MakeConsumer,
+) -> None:
+    consumer = make()
+    other = TopicPartition("t", 0)
+    consumer.assign([ONE])
+    for call, code in (
+        (consumer.incremental_assign, KafkaError._CONFLICT),
+        (lambda _: consumer.incremental_unassign([other]), KafkaError._INVALID_ARG),
+        (lambda _: consumer.subscribe([]), KafkaError._INVALID_ARG),
+    ):
+        with pytest.raises(KafkaException) as caught:
+            call([ONE])
+        assert caught.value.args[0] == code
+    assert consumer.assignment() == [ONE]
+
+
+def test_incremental_assign_inside_on_assign_says_where_to_begin(
+    log: FakeLogGateway, make: MakeConsumer
+) -> None:
+    log.append("one", 0, [b"a", b"b"])
+    consumer = make()
+
+    def begin_at_one(given: Consumer, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            partition.offset = 1
+        given.incremental_assign(partitions)
+
+    consumer.subscribe(["one"], on_assign=begin_at_one)
+    assert [message.value() for message in read(consumer, 1)] == [b"b"]
+
+
+def test_an_exception_of_on_assign_comes_out_of_poll(make: MakeConsumer) -> None:
+    def raising(given: Consumer, partitions: list[TopicPartition]) -> None:
+        raise ArithmeticError("boom")
+
+    consumer = make()
+    consumer.subscribe(["one"], on_assign=raising)
+    with pytest.raises(ArithmeticError):
+        consumer.poll(DEADLINE_S)
+
+
+def test_close_may_be_called_twice_and_after_a_block(make: MakeConsumer) -> None:
+    with make() as consumer:
+        consumer.subscribe(["one"])
+    consumer.close()
+    consumer.close()
+
+
+def test_a_consumer_is_refused_by_pickle_with_a_sentence(make: MakeConsumer) -> None:
+    with pytest.raises(TypeError, match="a Consumer has threads and connections: make one"):
+        pickle.dumps(make())
+
+
+@pytest.mark.parametrize("timeout", [0, 0.01])
+def test_a_poll_of_nothing_ends_in_time(make: MakeConsumer, timeout: float) -> None:
+    consumer = make()
+    assert consumer.poll(timeout) is None
+    assert consumer.consume(5, timeout) == []
+    with pytest.raises(TypeError, match="timeout is a str; it must be a number of seconds"):
+        consumer.poll("soon")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", [None, -1])
+def test_a_poll_without_end_waits_for_a_message(
+    log: FakeLogGateway, make: MakeConsumer, timeout: float | None
+) -> None:
+    consumer = make()
+    consumer.assign([ONE])
+    later = threading.Timer(0.2, lambda: log.append("one", 0, [b"a"]))
+    later.start()
+    message = consumer.poll(timeout)
+    later.join()
+    assert message is not None
+    assert message.value() == b"a"
 
 
 def test_arguments_of_a_wrong_type_are_type_errors(make: MakeConsumer) -> None:

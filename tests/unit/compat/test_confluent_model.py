@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from mainstem.compat.confluent import (
     KafkaError,
     KafkaException,
     Message,
+    NewPartitions,
     NewTopic,
     ResourceType,
     TopicPartition,
@@ -24,7 +26,13 @@ from mainstem.compat.confluent import (
 
 from mainstem.compat.confluent import admin  # isort: skip
 from mainstem.compat.confluent.admin import RESOURCE_TOPIC
-from mainstem.compat.confluent.error import CODES, KAFKA_NAMES, from_mainstem
+from mainstem.compat.confluent.error import (
+    CODES,
+    KAFKA_NAMES,
+    KeySerializationError,
+    ValueDeserializationError,
+    from_mainstem,
+)
 from mainstem.compat.confluent.serialization import (
     DoubleDeserializer,
     DoubleSerializer,
@@ -65,7 +73,29 @@ def test_an_error_has_code_name_and_sentence_and_equals_its_code() -> None:
     assert error != KafkaError._PARTITION_EOF
     assert hash(error) == hash(KafkaError(3))
     assert str(error) == 'KafkaError{FATAL,code=UNKNOWN_TOPIC_OR_PART,val=3,str="no such topic"}'
-    assert KafkaError(KafkaError._TRANSPORT).str() == "Transport"
+    assert KafkaError(KafkaError._TRANSPORT).str() == "Local: Transport"
+
+
+def test_an_error_is_compared_with_codes_and_errors_by_its_code() -> None:
+    error = KafkaError(3)
+    assert error < 4
+    assert error >= 3
+    assert error < KafkaError(4)
+    assert sorted([KafkaError(5), error]) == [3, 5]
+    assert error != "3"
+    assert (KafkaError(12345).name(), KafkaError(3).str()) == (
+        "ERR_12345?",
+        "Broker: Unknown topic or part",
+    )
+
+
+def test_errors_exceptions_messages_and_partitions_survive_pickling() -> None:
+    error = KafkaError(3, "why", retriable=True)
+    again = pickle.loads(pickle.dumps(error))
+    assert (again, again.str(), again.retriable()) == (error, "why", True)
+    assert pickle.loads(pickle.dumps(KafkaException(error))).args[0] == error
+    assert pickle.loads(pickle.dumps(Message(topic="t", value=b"v"))).value() == b"v"
+    assert pickle.loads(pickle.dumps(TopicPartition("t", 1, 5))).offset == 5
 
 
 def test_an_exception_carries_the_error_as_its_argument() -> None:
@@ -125,6 +155,30 @@ def test_a_resource_is_known_by_type_and_name() -> None:
         ConfigResource("topic", "")
 
 
+def test_resources_are_named_by_number_word_or_member_and_no_other_way() -> None:
+    topic = ConfigResource(ResourceType.TOPIC, "t")
+    assert topic == ConfigResource("topic", "t") == ConfigResource(RESOURCE_TOPIC, "t")
+    assert RESOURCE_TOPIC == 2
+    with pytest.raises(ValueError, match="there is no resource type 'queue'"):
+        ConfigResource("queue", "t")
+
+
+def test_new_topics_and_partitions_are_equal_and_sorted_by_what_they_say() -> None:
+    assert NewTopic("a", 1) == NewTopic("a", 1)
+    assert NewTopic("a", 1) != NewTopic("a", 2)
+    assert min(NewTopic("b", 1), NewTopic("a", 2)).topic == "a"
+    assert len({NewTopic("a", 1), NewTopic("a", 1)}) == 1
+    assert NewPartitions("a", 1) < NewPartitions("a", 2)
+    assert str(NewPartitions("a", 2)) == "NewPartitions(topic=a,new_total_count=2)"
+
+
+def test_a_partition_whose_numbers_are_none_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="partition is a str; it must be an int"):
+        TopicPartition("t", "1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="offset is a float; it must be an int"):
+        TopicPartition("t", 1, 1.5)  # type: ignore[arg-type]
+
+
 def test_a_new_topic_says_what_it_was_given() -> None:
     new = NewTopic("t", 3, 1, config={"retention.ms": "1"})
     assert (new.topic, new.num_partitions, new.replication_factor) == ("t", 3, 1)
@@ -143,6 +197,23 @@ def test_serializers_and_deserializers_are_inverse_and_keep_none() -> None:
         assert from_bytes(data, None) == value
         assert to_bytes(None, None) is None
         assert from_bytes(None, None) is None
+
+
+def test_a_serialization_error_is_one_whichever_side_it_comes_from() -> None:
+    for error in (KeySerializationError(), ValueDeserializationError()):
+        assert isinstance(error, SerializationError)
+
+
+def test_keys_are_placed_as_librdkafka_and_the_java_client_place_them() -> None:
+    keys = (b"", b"a", b"foobar", b"user_12345")
+    # Taken from confluent-kafka 2.16.1.
+    assert [confluent.murmur2(key, 1000) for key in keys] == [681, 524, 166, 193]
+    assert [confluent.consistent(key, 1000) for key in keys] == [0, 907, 69, 812]
+    assert [confluent.fnv1a(key, 1000) for key in keys] == [35, 76, 576, 142]
+    with pytest.raises(ValueError, match="partition_count is 0"):
+        confluent.murmur2(b"a", 0)
+    with pytest.raises(TypeError, match="key is a str"):
+        confluent.consistent("a", 3)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_serialized_is_a_serialization_error() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -124,11 +125,120 @@ def test_a_topic_that_does_not_exist_is_told_in_the_delivery_report(make: MakePr
     assert caught.value.args[0] == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_a_partition_that_does_not_exist_is_told_in_the_delivery_report(make: MakeProducer) -> None:
+@pytest.mark.parametrize("partition", [7, -2, -1001])
+def test_a_partition_that_does_not_exist_is_refused_by_produce(
+    make: MakeProducer, partition: int
+) -> None:
     producer, reports = make(), Reports()
-    producer.produce("one", "v", partition=7, on_delivery=reports)
+    with pytest.raises(KafkaException) as caught:
+        producer.produce("one", "v", partition=partition, on_delivery=reports)
+    assert caught.value.args[0] == KafkaError._UNKNOWN_PARTITION
     producer.flush()
-    assert [error.name() for error, _ in reports] == ["_UNKNOWN_PARTITION"]
+    assert reports == []
+
+
+def test_arguments_of_produce_have_confluents_order(
+    make: MakeProducer, gateway: FakeGateway
+) -> None:
+    producer, first, second = make(), Reports(), Reports()
+    producer.produce("one", "v", "k", 0, first, second, 1234, [("h", b"x")])
+    producer.produce("one", "v", "k", 0, None, second)
+    producer.flush()
+    ((_, message),) = first
+    assert (message.timestamp()[1], message.headers()) == (1234, [("h", b"x")])
+    assert len(second) == 1
+
+
+def test_partition_minus_one_is_any(make: MakeProducer) -> None:
+    producer, reports = make(), Reports()
+    producer.produce("one", "v", partition=-1, on_delivery=reports)
+    producer.flush()
+    assert [message.partition() for _, message in reports] == [0]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"a": b"1", "b": None}, [("a", "1"), ("b", None)], (("a", b"1"), ["b", None])],
+)
+def test_headers_are_a_dictionary_or_pairs(make: MakeProducer, headers: Any) -> None:
+    producer, reports = make(), Reports()
+    producer.produce("one", "v", headers=headers, on_delivery=reports)
+    producer.produce("one", "v", headers=[(b"a", b"1")], on_delivery=reports)
+    producer.flush()
+    assert [message.headers() for _, message in reports] == [
+        [("a", b"1"), ("b", None)],
+        [("a", b"1")],
+    ]
+
+
+def test_flush_waits_for_what_callbacks_produce(make: MakeProducer) -> None:
+    producer, told = make(), []
+
+    def again(error: object, message: Message) -> None:
+        told.append(message.value())
+        assert producer.poll(0) == 0
+        if len(told) < 4:
+            producer.produce("one", b"%d" % len(told), on_delivery=again)
+
+    producer.produce("one", b"0", on_delivery=again)
+    assert producer.flush(10) == 0
+    assert told == [b"0", b"1", b"2", b"3"]
+    told.clear()
+    producer.produce("one", b"0", on_delivery=again)
+    producer.close()
+    assert len(told) == 4
+
+
+def test_close_ends_although_callbacks_raise_and_raises_when_all_are_called(
+    make: MakeProducer,
+) -> None:
+    told = []
+
+    def raising(error: object, message: Message) -> None:
+        told.append(message.value())
+        raise ArithmeticError(message.value())
+
+    producer = make()
+    producer.produce("one", b"a", on_delivery=raising)
+    producer.produce("nowhere", b"b", on_delivery=raising)
+    producer.produce("nowhere", b"c", on_delivery=raising)
+    with pytest.raises(ArithmeticError):
+        producer.close()
+    assert sorted(told) == [b"a", b"b", b"c"]
+    assert producer.close() is True
+    with pytest.raises(RuntimeError):
+        producer.flush()
+
+
+def test_a_producer_is_refused_by_pickle_with_a_sentence(make: MakeProducer) -> None:
+    with pytest.raises(TypeError, match="a Producer has threads and connections: make one"):
+        pickle.dumps(make())
+
+
+def test_a_subclass_may_extend_a_producer(make: MakeProducer, gateway: FakeGateway) -> None:
+    class Counting(Producer):
+        def __init__(self, config: dict[str, Any], start: int) -> None:
+            super().__init__(config)
+            self.count = start
+
+        def produce(self, *args: Any, **kwargs: Any) -> None:
+            self.count += 1
+            super().produce(*args, **kwargs)
+
+    with Counting({"bootstrap.servers": gateway.address}, 5) as producer:
+        producer.produce("one", b"a")
+    assert producer.count == 6
+    assert gateway.values("one")[0] == [b"a"]
+
+
+@pytest.mark.parametrize("timeout", [None, -1, 0, 0.1, 1])
+def test_timeouts_are_seconds_or_without_end(make: MakeProducer, timeout: float | None) -> None:
+    producer = make()
+    producer.produce("one", b"a")
+    producer.flush()
+    assert producer.flush(timeout) == 0
+    with pytest.raises(TypeError, match="timeout is a str; it must be a number of seconds"):
+        producer.poll("soon")  # type: ignore[arg-type]
 
 
 def test_a_full_queue_is_a_buffer_error_at_once(make: MakeProducer) -> None:
@@ -159,13 +269,23 @@ def test_a_message_that_is_too_large_is_refused_by_produce(make: MakeProducer) -
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"value": 1}, {"key": 1.5}, {"headers": [("a",)]}, {"headers": 5}, {"timestamp": "now"}],
+    [
+        {"value": 1},
+        {"key": 1.5},
+        {"headers": [("a",)]},
+        {"headers": 5},
+        {"headers": "ab"},
+        {"timestamp": "now"},
+        {"partition": "0"},
+        {"topic": None},
+        {"topic": b"one"},
+    ],
 )
 def test_a_value_of_a_wrong_type_is_a_type_error(
     make: MakeProducer, arguments: dict[str, Any]
 ) -> None:
     with pytest.raises(TypeError):
-        make().produce("one", **arguments)
+        make().produce(**{"topic": "one", **arguments})
 
 
 def test_a_callback_that_could_not_be_called_is_a_type_error(make: MakeProducer) -> None:

@@ -355,13 +355,18 @@ class Engine:
         return open_count + self._reports.left_count()
 
     @property
+    def in_callback(self) -> bool:
+        """Whether a delivery callback has called, in this thread."""
+        return self._reports.in_callback
+
+    @property
     def report_count(self) -> int:
         """Delivery reports that are not served."""
         return len(self._reports)
 
     def flush(self, timeout_s: float | None) -> int:
         """Sends what is buffered and waits for it; see Producer.flush."""
-        if self._reports.in_callback:
+        if self.in_callback:
             raise RuntimeError(
                 "flush() was called in a delivery callback: it would wait for reports that only "
                 "the call around it serves. Flush where poll() is called"

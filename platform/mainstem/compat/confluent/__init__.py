@@ -29,6 +29,7 @@ from mainstem.compat.confluent.model import (
     libversion,
     version,
 )
+from mainstem.compat.confluent.placement import consistent, fnv1a, murmur2
 from mainstem.compat.confluent.producer import Producer
 from mainstem.compat.confluent.serializing import DeserializingConsumer, SerializingProducer
 
@@ -82,7 +83,10 @@ __all__ = [
     "TopicMetadata",
     "TopicPartition",
     "TopicPartitionInfo",
+    "consistent",
+    "fnv1a",
     "libversion",
+    "murmur2",
     "version",
 ]
 
@@ -90,7 +94,6 @@ _NO_SHARES: Final = (
     "there are no share groups; members of a group share its partitions, and more partitions let "
     "more members work"
 )
-_OWN_HASH: Final = "give a Python function (key, partition_count) as the setting partitioner"
 
 #: Names of confluent_kafka that cannot be imported, and why.
 REFUSED: Final = {
@@ -105,7 +108,6 @@ REFUSED: Final = {
         ),
         _NO_SHARES,
     ),
-    **dict.fromkeys(("murmur2", "consistent", "fnv1a"), _OWN_HASH),
     "ElectionType": "a topic's leader is replaced by itself, by its lease",
     "Uuid": "topic ids are texts",
     "aio": "use mainstem.client.AsyncProducer and AsyncConsumer, or mainstem.compat.aiokafka",

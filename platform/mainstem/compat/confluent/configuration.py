@@ -87,6 +87,25 @@ class Configuration:
             self.error_cb(from_mainstem(error))
 
 
+def seconds(timeout: float | None) -> float | None:
+    """A timeout as mainstem.client takes it; None: without end.
+
+    Raises:
+        TypeError: It is no number.
+    """
+    if timeout is None:
+        return None
+    if not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout is a {type(timeout).__name__}; it must be a number of seconds")
+    return None if timeout < 0 else timeout
+
+
+def no_pickle(client: object) -> TypeError:
+    """The error for a client that is to be sent to another process."""
+    name = type(client).__name__
+    return TypeError(f"a {name} has threads and connections: make one in each process")
+
+
 def in_kafkas_words(error: ConfigError) -> KafkaException:
     """A wrong configuration."""
     return refused("_INVALID_ARG", error.message)

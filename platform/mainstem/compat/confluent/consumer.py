@@ -5,40 +5,43 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 from mainstem import client
-from mainstem.compat.confluent.configuration import Configuration, in_kafkas_words
+from mainstem.compat.confluent.configuration import (
+    Configuration,
+    in_kafkas_words,
+    no_pickle,
+    seconds,
+)
 from mainstem.compat.confluent.error import (
     KafkaException,
     from_mainstem,
-    kafka_error,
     refused,
 )
+from mainstem.compat.confluent.events import Events
 from mainstem.compat.confluent.metadata import ClusterMetadata, cluster_metadata
-from mainstem.compat.confluent.model import Message, TopicPartition, to_ours, to_theirs
+from mainstem.compat.confluent.model import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Message,
+    TopicPartition,
+    to_ours,
+    to_theirs,
+)
 from mainstem.errors import (
     ConfigError,
     ConsumerClosedError,
     GatewayUnavailableError,
     MainstemError,
+    UnknownTopicError,
 )
 
 #: Called as `on_assign(consumer, partitions)`.
 OnPartitions = Callable[[Any, list[TopicPartition]], object]
 
 _OWN: Final = ("enable.partition.eof",)
-
-#: How long one wait lasts where ends of partitions or statistics are to be told in between.
-_LOOK_S: Final = 0.1
-
-#: Without a message for so long, error_cb is told if no gateway can be reached.
-_QUIET_S: Final = 5.0
-
-#: How long a gateway may take to show that it is there.
-_PROBE_S: Final = 1.0
 
 
 class Consumer:
@@ -63,17 +66,17 @@ class Consumer:
             raise ValueError("Failed to create consumer: group.id must be set")
         if self._configuration.on_commit is not None:
             settings["on_commit"] = self._committed_in_background
-        self._tells_ends = self._configuration.own_bool("enable.partition.eof", False)
+        tells_ends = self._configuration.own_bool("enable.partition.eof", False)
         try:
             self._servers = client.ConsumerSettings.parse(settings).bootstrap_servers
             self._consumer = client.Consumer(settings)
         except ConfigError as error:
             raise in_kafkas_words(error) from error
         self._stores_by_itself = not _is_false(settings.get("enable.auto.offset.store"))
-        #: The high watermark at which each partition's end was told last.
-        self._ends_told: dict[TopicPartition, int] = {}
+        self._events = Events(self._consumer, self._configuration, tells_ends)
         self._consumed_count = 0
-        self._heard_at = time.monotonic()
+        #: A rebalance callback is being called.
+        self._in_rebalance = False
 
     # ------------------------------------------------------------------------------- messages
 
@@ -96,22 +99,17 @@ class Consumer:
         return self._gather(num_messages, timeout)
 
     def _gather(self, count: int, timeout: float | None) -> list[Message]:
-        deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
+        timeout_s = seconds(timeout)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         found: list[Message] = []
         statistics = self._configuration.statistics
         while True:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            wait_s = statistics.due_in_s(left_s)
-            if self._tells_ends:
-                wait_s = _LOOK_S if wait_s is None else min(wait_s, _LOOK_S)
-            if self._configuration.error_cb is not None:
-                wait_s = _QUIET_S if wait_s is None else min(wait_s, _QUIET_S)
+            wait_s = self._events.wait_at_most(statistics.due_in_s(left_s))
             if count:
                 found += self._read(count - len(found), wait_s)
-            self._tell_if_nobody_is_there(quiet=not found)
             statistics.report("consumer", self._collect)
-            if self._tells_ends and len(found) < count:
-                found += islice(self._ends(), count - len(found))
+            found += self._events.look(count - len(found), quiet=not found)
             if len(found) >= count or (left_s is not None and left_s <= (wait_s or 0)):
                 return found
 
@@ -137,30 +135,6 @@ class Consumer:
             ]
         self._consumed_count += len(records)
         return [Message.of_record(record) for record in records]
-
-    def _tell_if_nobody_is_there(self, *, quiet: bool) -> None:
-        """Calls error_cb when nothing has come for a while and no gateway can be reached."""
-        now = time.monotonic()
-        if not quiet:
-            self._heard_at = now
-        elif self._configuration.error_cb is not None and now - self._heard_at >= _QUIET_S:
-            try:
-                self._consumer.list_topics(_PROBE_S)
-            except GatewayUnavailableError as error:
-                self._configuration.tell_error(error)
-            except MainstemError:
-                pass  # one is there, and says something
-            self._heard_at = time.monotonic()
-
-    def _ends(self) -> Iterator[Message]:
-        """An event for each partition whose end was reached since it was told last."""
-        for tp in self._consumer.position(self._consumer.assignment()):
-            _, high = self._consumer.get_watermark_offsets(tp, cached=True)
-            known = TopicPartition(tp.topic, tp.partition)
-            if 0 <= tp.offset == high and self._ends_told.get(known) != high:
-                self._ends_told[known] = high
-                error = kafka_error("_PARTITION_EOF", "no more messages in this partition now")
-                yield Message(tp.topic, tp.partition, tp.offset, error=error)
 
     # ----------------------------------------------------------------------------- membership
 
@@ -188,9 +162,11 @@ class Consumer:
                 self._wrapped(on_revoke),
                 self._wrapped(on_lost),
             )
+        self._events.subscribed(topics)
 
     def unsubscribe(self) -> None:
         """Leaves the group."""
+        self._events.subscribed(())
         with self._calls():
             self._consumer.unsubscribe()
 
@@ -200,10 +176,20 @@ class Consumer:
             self._consumer.assign(to_ours(partitions))
 
     def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads these partitions too; inside on_assign, says where they begin."""
+        """Reads these partitions too; inside on_assign, says where they begin.
+
+        Raises:
+            KafkaException: _CONFLICT: one is assigned already.
+        """
         with self._calls():
             held = self._consumer.assignment()
             new = to_ours(partitions)
+            if not self._in_rebalance:
+                for tp in new:
+                    if tp in held:
+                        raise refused(
+                            "_CONFLICT", f"{tp.topic} [{tp.partition}] is assigned already"
+                        )
             self._consumer.assign([*(tp for tp in held if tp not in new), *new])
 
     def unassign(self) -> None:
@@ -212,10 +198,20 @@ class Consumer:
             self._consumer.unassign()
 
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Reads these partitions no more; inside on_revoke they are given up without it."""
+        """Reads these partitions no more; inside on_revoke they are given up without it.
+
+        Raises:
+            KafkaException: _INVALID_ARG: one is not assigned.
+        """
         with self._calls():
-            gone = to_ours(partitions)
-            self._consumer.assign([tp for tp in self._consumer.assignment() if tp not in gone])
+            gone, held = to_ours(partitions), self._consumer.assignment()
+            if not self._in_rebalance:
+                for tp in gone:
+                    if tp not in held:
+                        raise refused(
+                            "_INVALID_ARG", f"{tp.topic} [{tp.partition}] is not assigned"
+                        )
+            self._consumer.assign([tp for tp in held if tp not in gone])
 
     def assignment(self) -> list[TopicPartition]:
         """What is read now."""
@@ -242,6 +238,10 @@ class Consumer:
     ) -> list[TopicPartition] | None:
         """Commits a message, offsets, or everything that was handed out (or stored).
 
+        Args:
+            message: It is done: its offset + 1 is committed.
+            offsets: The next offsets to read; those below 0, as OFFSET_INVALID, are left out.
+
         Returns:
             What was committed, with asynchronous=False; else None, and on_commit is told.
 
@@ -250,8 +250,12 @@ class Consumer:
                 else what the group's coordinator said.
         """
         given = self._given(message, offsets)
+        if given is not None:
+            given = [tp for tp in given if tp.offset >= 0]
+        done: list[client.TopicPartition] | None = None
         with self._calls():
-            done = self._consumer.commit(offsets=given, asynchronous=asynchronous)
+            if given is None or given:
+                done = self._consumer.commit(offsets=given, asynchronous=asynchronous)
         if asynchronous:
             return None
         if not done:
@@ -265,6 +269,7 @@ class Consumer:
         given = self._given(message, offsets)
         if given is None:
             raise ValueError("expected either message or offsets")
+        self.assignment()  # a closed consumer says that it is
         if self._stores_by_itself:
             raise refused(
                 "_INVALID_ARG",
@@ -276,12 +281,23 @@ class Consumer:
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> list[TopicPartition]:
-        """What the group has committed; OFFSET_INVALID where nothing is."""
+        """What the group has committed; OFFSET_INVALID where nothing is.
+
+        A partition of a topic that does not exist has an `error`.
+        """
+        wanted = to_ours(partitions)
         with self._calls():
-            return to_theirs(self._consumer.committed(to_ours(partitions), _seconds(timeout)))
+            try:
+                return to_theirs(self._consumer.committed(wanted, seconds(timeout)))
+            except UnknownTopicError as error:
+                if len(wanted) == 1:
+                    found = TopicPartition(wanted[0].topic, wanted[0].partition)
+                    found.error = from_mainstem(error)
+                    return [found]
+        return [one for tp in partitions for one in self.committed([tp], timeout)]
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """The offset after the last message; OFFSET_INVALID where none was handed out."""
+        """The offset of the next message; OFFSET_INVALID where it is not known yet."""
         with self._calls():
             return to_theirs(self._consumer.position(to_ours(partitions)))
 
@@ -291,14 +307,14 @@ class Consumer:
             self._consumer.seek(to_ours([partition])[0])
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Hands out nothing of them until resume()."""
+        """Hands out nothing of them until resume(); those that are not assigned are left out."""
         with self._calls():
-            self._consumer.pause(to_ours(partitions))
+            self._consumer.pause(self._assigned(partitions))
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Goes on with them."""
+        """Goes on with them; those that are not assigned are left out."""
         with self._calls():
-            self._consumer.resume(to_ours(partitions))
+            self._consumer.resume(self._assigned(partitions))
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
@@ -306,16 +322,29 @@ class Consumer:
         """The first offset, and the one after the last; OFFSET_INVALID where nothing is cached."""
         with self._calls():
             return self._consumer.get_watermark_offsets(
-                to_ours([partition])[0], _seconds(timeout), cached
+                to_ours([partition])[0], seconds(timeout), cached
             )
 
     def offsets_for_times(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None
     ) -> list[TopicPartition]:
-        """The first offset at or after each `offset`, a time in ms; OFFSET_END where none is."""
+        """The first offset at or after each `offset`, a time in ms; OFFSET_END where none is.
+
+        OFFSET_BEGINNING and OFFSET_END as times give the first offset, and that after the last.
+        """
+        asked, timeout_s = to_ours(partitions), seconds(timeout)
+        places = [tp for tp in asked if tp.offset in (OFFSET_BEGINNING, OFFSET_END)]
+        times = [tp for tp in asked if tp not in places]
+        for tp in times:
+            if tp.offset < 0:
+                raise refused("_INVALID_ARG", f"the time for {tp} is {tp.offset} ms: negative")
         with self._calls():
-            found = self._consumer.offsets_for_times(to_ours(partitions), _seconds(timeout))
-        return to_theirs(found)
+            found = {tp: tp for tp in self._consumer.offsets_for_times(times, timeout_s)}
+            for tp in places:
+                low, high = self._consumer.get_watermark_offsets(tp, timeout_s)
+                offset = low if tp.offset == OFFSET_BEGINNING else high
+                found[tp] = client.TopicPartition(tp.topic, tp.partition, offset)
+        return to_theirs(found[tp] for tp in asked)
 
     # ------------------------------------------------------------------------------- the rest
 
@@ -341,6 +370,9 @@ class Consumer:
         with self._calls():
             self._consumer.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
+
     def __enter__(self) -> Self:
         return self
 
@@ -353,6 +385,10 @@ class Consumer:
         self._consumer.__exit__(kind, error, traceback)
 
     # --------------------------------------------------------------------------------- inside
+
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> list[client.TopicPartition]:
+        held = self._consumer.assignment()
+        return [tp for tp in to_ours(partitions) if tp in held]
 
     def _given(
         self, message: Message | None, offsets: Sequence[TopicPartition] | None
@@ -373,7 +409,15 @@ class Consumer:
     def _wrapped(self, callback: OnPartitions | None) -> Any:
         if callback is None:
             return None
-        return lambda _, partitions: callback(self, to_theirs(partitions))
+
+        def call(_: object, partitions: list[client.TopicPartition]) -> None:
+            self._in_rebalance = True
+            try:
+                callback(self, to_theirs(partitions))
+            finally:
+                self._in_rebalance = False
+
+        return call
 
     def _committed_in_background(
         self, error: MainstemError | None, partitions: list[client.TopicPartition]
@@ -405,10 +449,12 @@ class Consumer:
             raise _closed() from None
         except MainstemError as error:
             raise KafkaException(from_mainstem(error)) from error
+        except KafkaException:
+            raise
         except RuntimeError as error:
-            if isinstance(error, KafkaException):
-                raise
             raise refused("_STATE", str(error)) from error
+        except ValueError as error:
+            raise refused("_INVALID_ARG", str(error)) from error
 
 
 def _one_subscription(topics: Sequence[str]) -> list[str] | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from mainstem.errors import MainstemError
@@ -119,12 +120,15 @@ class _Codes(type):
         def __getattr__(cls, name: str) -> int: ...
 
 
+@functools.total_ordering
 class KafkaError(metaclass=_Codes):
     """What went wrong, as a value. `KafkaError._PARTITION_EOF` and the like are its codes.
 
+    Compares with codes and other errors by its code.
+
     Args:
         error: The code.
-        reason: A sentence; by default the code's name.
+        reason: A sentence; by default the code's name in words, after "Local: " or "Broker: ".
     """
 
     def __init__(
@@ -147,11 +151,14 @@ class KafkaError(metaclass=_Codes):
 
     def name(self) -> builtins.str:
         """The name of the number."""
-        return _NAMES.get(self._code, f"ERR_{self._code}")
+        return _NAMES.get(self._code, f"ERR_{self._code}?")
 
     def str(self) -> builtins.str:
         """The sentence."""
-        return self._reason or self.name().strip("_").replace("_", " ").capitalize()
+        if self._reason:
+            return self._reason
+        words = self.name().strip("_").replace("_", " ").capitalize()
+        return f"{'Local' if self._code < -1 else 'Broker'}: {words}"
 
     def fatal(self) -> bool:
         """The client cannot go on."""
@@ -169,6 +176,11 @@ class KafkaError(metaclass=_Codes):
         if isinstance(other, KafkaError):
             return self._code == other._code
         return self._code == other if isinstance(other, int) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        if isinstance(other, KafkaError):
+            return self._code < other._code
+        return self._code < other if isinstance(other, int) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._code)
@@ -195,7 +207,8 @@ class _KafkaClientError(KafkaException):
         exception: BaseException | None = None,
         kafka_message: Any = None,
     ) -> None:
-        super().__init__(kafka_error)
+        # Past SerializationError, which makes an error of its own.
+        KafkaException.__init__(self, kafka_error)
         self.exception = exception
         self.kafka_message = kafka_message
 
@@ -221,7 +234,7 @@ class ConsumeError(_KafkaClientError):
     """A message that could not be consumed; `kafka_message` has it."""
 
 
-class KeyDeserializationError(ConsumeError):
+class KeyDeserializationError(ConsumeError, SerializationError):
     """The key.deserializer raised."""
 
     def __init__(self, exception: BaseException | None = None, kafka_message: Any = None) -> None:
@@ -229,7 +242,7 @@ class KeyDeserializationError(ConsumeError):
         super().__init__(error, exception, kafka_message)
 
 
-class ValueDeserializationError(ConsumeError):
+class ValueDeserializationError(ConsumeError, SerializationError):
     """The value.deserializer raised."""
 
     def __init__(self, exception: BaseException | None = None, kafka_message: Any = None) -> None:
@@ -241,14 +254,14 @@ class ProduceError(_KafkaClientError):
     """A message that could not be produced."""
 
 
-class KeySerializationError(ProduceError):
+class KeySerializationError(ProduceError, SerializationError):
     """The key.serializer raised."""
 
     def __init__(self, exception: BaseException | None = None) -> None:
         super().__init__(kafka_error("_KEY_SERIALIZATION", str(exception)), exception)
 
 
-class ValueSerializationError(ProduceError):
+class ValueSerializationError(ProduceError, SerializationError):
     """The value.serializer raised."""
 
     def __init__(self, exception: BaseException | None = None) -> None:

@@ -49,6 +49,9 @@ class TopicPartition:
     ) -> None:
         if not isinstance(topic, str):
             raise TypeError(f"topic is a {type(topic).__name__}; it must be a str")
+        for name, value in (("partition", partition), ("offset", offset)):
+            if not isinstance(value, int):
+                raise TypeError(f"{name} is a {type(value).__name__}; it must be an int")
         self.topic = topic
         self.partition = partition
         self.offset = offset
@@ -127,6 +130,7 @@ class Message:
         timestamp: tuple[int, int] = (TIMESTAMP_NOT_AVAILABLE, 0),
         latency: float | None = None,
         leader_epoch: int | None = None,
+        delivery_count: int | None = None,
     ) -> None:
         self._topic = topic
         self._partition = partition
@@ -138,6 +142,7 @@ class Message:
         self._timestamp = timestamp
         self._latency = latency
         self._leader_epoch = leader_epoch
+        self._delivery_count = delivery_count
 
     @classmethod
     def of_record(cls, record: client.ConsumerRecord) -> Message:
@@ -194,8 +199,16 @@ class Message:
         return self._leader_epoch
 
     def delivery_count(self) -> int | None:
-        """None: there are no share groups."""
-        return None
+        """None, unless the program made the message: there are no share groups."""
+        return self._delivery_count
+
+    def deserialized_key(self) -> Any:
+        """The same as key()."""
+        return self._key
+
+    def deserialized_value(self) -> Any:
+        """The same as value()."""
+        return self._value
 
     def set_topic(self, topic: str) -> None:
         """Replaces the topic."""
@@ -272,6 +285,10 @@ class ThrottleEvent:
         self.broker_name = broker_name
         self.broker_id = broker_id
         self.throttle_time = throttle_time
+
+    def __str__(self) -> str:
+        ms = int(self.throttle_time * 1000)
+        return f"{self.broker_name}/{self.broker_id} throttled for {ms} ms"
 
 
 class ConsumerGroupState(Enum):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
-from mainstem.client.callbacks import check_plain
+from mainstem.client.callbacks import check_plain, raise_first
 from mainstem.client.producer.append import (
     append_record,
     check_timestamp,
@@ -21,6 +21,8 @@ from mainstem.compat.confluent.configuration import (
     Configuration,
     in_kafkas_words,
     kafka_exceptions,
+    no_pickle,
+    seconds,
 )
 from mainstem.compat.confluent.error import (
     KafkaError,
@@ -37,6 +39,7 @@ from mainstem.errors import (
     MainstemError,
     ProducerClosedError,
     RecordTooLargeError,
+    UnknownPartitionError,
 )
 
 #: Called as `on_delivery(error, message)`.
@@ -90,25 +93,32 @@ class Producer:
         value: str | bytes | None = None,
         key: str | bytes | None = None,
         partition: int = -1,
+        callback: OnDelivery | None = None,
         on_delivery: OnDelivery | None = None,
         timestamp: int = 0,
-        headers: Mapping[str, Any] | Sequence[tuple[str, Any]] | None = None,
-        *,
-        callback: OnDelivery | None = None,
+        headers: Mapping[str, Any] | Sequence[tuple[str | bytes, Any]] | None = None,
     ) -> None:
         """Queues a message; waits only for the metadata of a topic that is new to it.
 
+        Args:
+            partition: -1: by the key, or any.
+            callback, on_delivery: Two names of the same: it gets (error or None, message).
+            timestamp: Milliseconds since 1970-01-01 UTC; 0: now.
+            headers: A dictionary, or a list of pairs; a name may be bytes of UTF-8.
+
         Raises:
             BufferError: queue.buffering.max.messages or buffer.memory is full: poll(), try again.
-            KafkaException: The message is too large.
+            KafkaException: The message is too large, or there is no such partition.
             TypeError: A value is neither str nor bytes; on_delivery is not a plain function.
         """
         self._check_open()
+        if not isinstance(topic, str):
+            raise TypeError(f"topic is a {type(topic).__name__}; it must be a str")
         found_key, found_value = to_bytes(key, "key"), to_bytes(value, "value")
-        pairs = to_headers(headers)
+        pairs = to_headers(_named_by_text(headers)) if headers else None
         if self._message_count_max and len(self) >= self._message_count_max:
             raise _queue_full(f"{self._message_count_max} messages wait")
-        report = _first(on_delivery, callback, self._configuration.on_delivery)
+        report = _first(callback, on_delivery, self._configuration.on_delivery)
         if report is not None:
             check_plain(report, "on_delivery", "mainstem.client.AsyncProducer.send()")
         started = time.monotonic()
@@ -143,7 +153,7 @@ class Producer:
                 check_timestamp(timestamp or None),
                 pairs,
             )
-        except RecordTooLargeError as error:
+        except (RecordTooLargeError, UnknownPartitionError) as error:
             raise KafkaException(from_mainstem(error)) from error
         except ProducerClosedError:
             raise _closed() from None
@@ -188,9 +198,8 @@ class Producer:
         topic: str,
         messages: Sequence[dict[str, Any]],
         partition: int = -1,
-        on_delivery: OnDelivery | None = None,
-        *,
         callback: OnDelivery | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> int:
         """Queues messages, given as dictionaries of produce()'s arguments.
 
@@ -210,10 +219,10 @@ class Producer:
                     message.get("key"),
                     message.get("partition", partition),
                     _first(
-                        message.get("on_delivery"), message.get("callback"), on_delivery, callback
+                        message.get("callback"), message.get("on_delivery"), callback, on_delivery
                     ),
-                    message.get("timestamp", 0),
-                    message.get("headers"),
+                    timestamp=message.get("timestamp", 0),
+                    headers=message.get("headers"),
                 )
             except BufferError as error:
                 message["_error"] = kafka_error("_QUEUE_FULL", str(error))
@@ -230,7 +239,7 @@ class Producer:
             timeout: Seconds to wait for the first; negative or None: without end.
         """
         self._check_open()
-        wait_s = None if timeout is None or timeout < 0 else timeout
+        wait_s = seconds(timeout)
         served_count = self._serve_waiting()
         if served_count:
             wait_s = 0
@@ -240,18 +249,36 @@ class Producer:
     def flush(self, timeout: float | None = -1) -> int:
         """Sends everything, waits for it, and calls the callbacks.
 
+        What a callback produces is sent and waited for too.
+
+        Args:
+            timeout: Seconds; negative or None: without end.
+
         Returns:
             How many messages have not ended: 0: all have. Failures are told by the callbacks; those
             of messages without one are logged, and error_cb is called.
         """
         self._check_open()
-        self._serve_waiting()
         try:
-            self._engine.flush(None if timeout is None or timeout < 0 else timeout)
-        except MainstemError as error:
-            self._configuration.tell_error(error)
-        self._configuration.statistics.report("producer", self._collect)
-        return len(self)
+            return self._flush(seconds(timeout))
+        except ProducerClosedError as error:
+            raise RuntimeError(error.message) from error
+
+    def _flush(self, left_s: float | None) -> int:
+        deadline = None if left_s is None else time.monotonic() + left_s
+        while True:
+            self._serve_waiting()
+            try:
+                self._engine.flush(left_s)
+            except ProducerClosedError:
+                raise
+            except MainstemError as error:
+                self._configuration.tell_error(error)
+            self._configuration.statistics.report("producer", self._collect)
+            if deadline is not None:
+                left_s = max(0.0, deadline - time.monotonic())
+            if not len(self) or left_s == 0:
+                return len(self)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Gives up what has not been acknowledged: each report says _PURGE_QUEUE, at the next poll.
@@ -279,14 +306,30 @@ class Producer:
         self._engine = Engine(self._configuration.settings)
 
     def close(self) -> bool:
-        """Flushes, then ends threads and connections; True."""
-        if not self._closed:
-            self._serve_waiting()
-            self._closed = True
+        """Flushes, then ends threads and connections; True.
+
+        What callbacks raise is raised when all is done.
+        """
+        if self._closed:
+            return True
+        failures: list[BaseException] = []
+        while not self._engine.in_callback:
             try:
-                self._engine.close(None)
-            except MainstemError as error:
-                self._configuration.tell_error(error)
+                self._flush(None)
+            except ProducerClosedError:
+                break  # of another process
+            except Exception as failure:
+                failures.append(failure)
+            if not self._waiting:
+                break
+        self._closed = True
+        try:
+            self._engine.close(None)
+        except MainstemError as error:
+            self._configuration.tell_error(error)
+        except Exception as failure:
+            failures.append(failure)
+        raise_first(failures, "delivery callbacks")
         return True
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
@@ -322,6 +365,9 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
 
     # ------------------------------------------------------------------------- what cannot be
 
@@ -396,6 +442,21 @@ def _closed() -> RuntimeError:
 
 def _queue_full(what: str) -> BufferError:
     return BufferError(f"Local: Queue full: {what}; call poll(), then try again")
+
+
+def _named_by_text(headers: Any) -> Any:
+    """Headers whose names may have been bytes."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    if not isinstance(pairs, Iterable) or isinstance(pairs, (str, bytes)):
+        raise TypeError(
+            f"headers is a {type(headers).__name__}; it must be a dict or a list of pairs"
+        )
+    return [
+        (pair[0].decode(), *pair[1:])
+        if isinstance(pair, (tuple, list)) and pair and isinstance(pair[0], bytes)
+        else pair
+        for pair in pairs
+    ]
 
 
 def _to_pairs(headers: Any) -> Headers | None:

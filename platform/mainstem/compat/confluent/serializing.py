@@ -54,7 +54,9 @@ class SerializingProducer(Producer):
                 value = self._value_serializer(value, context)
             except Exception as error:
                 raise ValueSerializationError(error) from error
-        super().produce(topic, value, key, partition, on_delivery, timestamp, headers)
+        super().produce(
+            topic, value, key, partition, on_delivery, timestamp=timestamp, headers=headers
+        )
 
 
 class DeserializingConsumer(Consumer):

@@ -32,12 +32,12 @@ from mainstem.compat.confluent.metadata import (
     TopicMetadata,
 )
 
-RESOURCE_UNKNOWN: Final = ResourceType.UNKNOWN
-RESOURCE_ANY: Final = ResourceType.ANY
-RESOURCE_TOPIC: Final = ResourceType.TOPIC
-RESOURCE_GROUP: Final = ResourceType.GROUP
-RESOURCE_BROKER: Final = ResourceType.BROKER
-RESOURCE_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+RESOURCE_UNKNOWN: Final = ResourceType.UNKNOWN.value
+RESOURCE_ANY: Final = ResourceType.ANY.value
+RESOURCE_TOPIC: Final = ResourceType.TOPIC.value
+RESOURCE_GROUP: Final = ResourceType.GROUP.value
+RESOURCE_BROKER: Final = ResourceType.BROKER.value
+RESOURCE_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID.value
 
 CONFIG_SOURCE_UNKNOWN_CONFIG: Final = ConfigSource.UNKNOWN_CONFIG.value
 CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.value

@@ -5,13 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 from mainstem import client
 from mainstem.compat.confluent.configuration import (
     Configuration,
     in_kafkas_words,
     kafka_exceptions,
+    no_pickle,
 )
 from mainstem.compat.confluent.error import KafkaException, refused
 from mainstem.errors import ConfigError, MainstemError
@@ -33,6 +34,22 @@ class Calls:
         self._threads = ThreadPoolExecutor(2, "mainstem-admin")
         # There is no close() in confluent-kafka: it ends with the last reference.
         self._finalizer = weakref.finalize(self, _end, self._threads, self._admin)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._finalizer()
+
+    def __len__(self) -> int:
+        """0: nothing waits to be polled for."""
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
 
     def _start(self, work: Callable[..., T], *args: Any) -> Future[T]:
         def run() -> T:
@@ -99,9 +116,12 @@ def list_of(values: object, kind: type) -> None:
 
     Raises:
         TypeError: It is something else.
+        ValueError: It is empty.
     """
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+    if isinstance(values, str) or not isinstance(values, Sequence):
         raise TypeError(f"expected a non-empty list of {kind.__name__}")
+    if not values:
+        raise ValueError(f"expected a non-empty list of {kind.__name__}")
     for value in values:
         if not isinstance(value, kind):
             raise TypeError(f"expected {kind.__name__}, not {type(value).__name__}")

@@ -40,6 +40,8 @@ class GroupCalls(Calls):
     def list_consumer_groups(self, **kwargs: Any) -> Future[ListConsumerGroupsResult]:
         """Every group, or those with one of `states`."""
         states = kwargs.pop("states", None)
+        if states is not None and not isinstance(states, (set, frozenset)):
+            raise TypeError(f"states is a {type(states).__name__}; it must be a set")
         kwargs.pop("types", None)
         timeout_s, _ = options(kwargs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -16,8 +17,11 @@ from mainstem.compat.confluent.model import (
 )
 
 
+@functools.total_ordering
 class NewTopic:
-    """A topic to be created. The replication factor is taken and changes nothing.
+    """A topic to be created; equal and sorted by name and numbers.
+
+    The replication factor is taken and changes nothing.
 
     Args:
         num_partitions: -1: the gateway's num.partitions.
@@ -38,12 +42,25 @@ class NewTopic:
         self.replica_assignment = replica_assignment
         self.config = config
 
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, NewTopic) else NotImplemented
+
+    def __lt__(self, other: NewTopic) -> bool:
+        return self._key() < other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, int, int]:
+        return self.topic, self.num_partitions, self.replication_factor
+
     def __str__(self) -> str:
         return f"NewTopic(topic={self.topic},num_partitions={self.num_partitions})"
 
 
+@functools.total_ordering
 class NewPartitions:
-    """How many partitions a topic is to have."""
+    """How many partitions a topic is to have; equal and sorted by name and number."""
 
     def __init__(
         self,
@@ -54,6 +71,21 @@ class NewPartitions:
         self.topic = topic
         self.new_total_count = new_total_count
         self.replica_assignment = replica_assignment
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, NewPartitions) else NotImplemented
+
+    def __lt__(self, other: NewPartitions) -> bool:
+        return self._key() < other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, int]:
+        return self.topic, self.new_total_count
+
+    def __str__(self) -> str:
+        return f"NewPartitions(topic={self.topic},new_total_count={self.new_total_count})"
 
 
 class ResourceType(Enum):
@@ -143,6 +175,9 @@ class ConfigResource:
         if not name:
             raise ValueError("expected a resource name")
         if isinstance(restype, str):
+            if restype.upper() not in ResourceType.__members__:
+                names = ", ".join(one.name for one in ResourceType)
+                raise ValueError(f"there is no resource type {restype!r}; the types are {names}")
             restype = ResourceType[restype.upper()]
         self.restype = ResourceType(restype)
         self.name = name

@@ -124,6 +124,11 @@ class TopicCalls(Calls):
         self, topic_partition_offsets: Mapping[TopicPartition, OffsetSpec], **kwargs: Any
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
         """Offsets by place or time."""
+        if not isinstance(topic_partition_offsets, Mapping):
+            raise TypeError("expected a dictionary of TopicPartition and OffsetSpec")
+        for spec in topic_partition_offsets.values():
+            if not isinstance(spec, OffsetSpec):
+                raise TypeError(f"expected an OffsetSpec, not {type(spec).__name__}")
         timeout_s, _ = options(kwargs)
         keys = list(topic_partition_offsets)
         asked = dict(zip(to_ours(keys), topic_partition_offsets.values(), strict=True))
