@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -161,7 +162,7 @@ def test_seeks_count_for_the_next_record(log: FakeLogGateway) -> None:
         assert await consumer.position(ONE) == 3
         log.append("one", 0, [b"d"])
         assert (await consumer.getone()).value == b"d"
-        with pytest.raises(ValueError, match="positive"):
+        with pytest.raises(ValueError, match="must be an int from 0"):
             consumer.seek(ONE, -1)
         with pytest.raises(IllegalStateError):
             consumer.seek(TopicPartition("t", 0), 1)
@@ -330,12 +331,126 @@ def test_errors_are_aiokafkas(log: FakeLogGateway) -> None:
     with_consumer(log, no_offset, auto_offset_reset="none")
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_record_that_cannot_be_deserialized_comes_again_and_is_not_committed(
+    log: FakeLogGateway, many: bool
+) -> None:
+    log.append("one", 0, [b"1", b"2", b"bad", b"4"])
+    broken = True
+
+    def number(data: bytes) -> int:
+        return -1 if data == b"bad" and not broken else int(data)
+
+    async def take(consumer: AIOKafkaConsumer) -> list[Any]:
+        if not many:
+            return [(await consumer.getone()).value]
+        found = await consumer.getmany(timeout_ms=2000)
+        return [record.value for records in found.values() for record in records]
+
+    async def work(consumer: AIOKafkaConsumer) -> None:
+        nonlocal broken
+        read: list[int] = []
+        while len(read) < 2:
+            read += await take(consumer)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="invalid literal"):
+                await take(consumer)
+        assert await consumer.position(ONE) == 2
+        await consumer.commit()
+        assert await consumer.committed(ONE) == 2
+        broken = False
+        while len(read) < 4:
+            read += await take(consumer)
+        assert read == [1, 2, -1, 4]
+
+    with_consumer(
+        log, work, "one", group_id="g", enable_auto_commit=False, value_deserializer=number
+    )
+
+
+def test_a_record_that_cannot_be_deserialized_may_be_passed_by_a_seek(log: FakeLogGateway) -> None:
+    log.append("one", 0, [b"bad", b"2"])
+
+    async def work(consumer: AIOKafkaConsumer) -> None:
+        with pytest.raises(ValueError, match="invalid literal"):
+            await consumer.getone()
+        consumer.seek(ONE, await consumer.position(ONE) + 1)
+        assert (await consumer.getone()).value == 2
+
+    with_consumer(log, work, "one", value_deserializer=int)
+
+
+def test_what_a_listener_raises_is_logged_and_the_consumer_goes_on(
+    log: FakeLogGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Raising(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+            raise ArithmeticError("at assignment")
+
+        async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+            raise ArithmeticError("at revocation")
+
+    log.append("one", 0, [b"a"])
+
+    async def work(consumer: AIOKafkaConsumer) -> None:
+        consumer.subscribe(["one"], listener=Raising())
+        assert (await consumer.getone()).value == b"a"
+
+    with_consumer(log, work, group_id="g")
+    raised = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert raised == ["at assignment", "at revocation"]
+
+
+def test_a_consumer_starts_once_and_not_again_after_it_was_stopped(log: FakeLogGateway) -> None:
+    async def main() -> None:
+        consumer = AIOKafkaConsumer("one", bootstrap_servers=log.address)
+        with pytest.raises(IllegalStateError, match="not started"):
+            await consumer.getone()
+        await consumer.start()
+        with pytest.raises(AssertionError, match="twice"):
+            await consumer.start()
+        await consumer.stop()
+        await consumer.stop()
+        for call in (consumer.start, consumer.getone, consumer.getmany, consumer.topics):
+            with pytest.raises(ConsumerStoppedError):
+                await call()
+
+    asyncio.run(main())
+
+
+def test_offsets_are_committed_as_numbers_pairs_or_with_metadata(log: FakeLogGateway) -> None:
+    async def work(consumer: AIOKafkaConsumer) -> None:
+        await consumer.getmany()
+        while not consumer.assignment():
+            await consumer.getmany(timeout_ms=50)
+        at: Any
+        for at in (3, (3, "why"), OffsetAndMetadata(3, "why"), OffsetAndMetadata(3, None)):  # type: ignore[arg-type]
+            await consumer.commit({ONE: at})
+            assert await consumer.committed(ONE) == 3
+        for at in ("3", (3,), 3.0, -1):
+            with pytest.raises(ValueError, match="offset of"):
+                await consumer.commit({ONE: at})
+        with pytest.raises(TypeError, match="offsets is a list; it must be a dict"):
+            await consumer.commit([ONE])  # type: ignore[arg-type]
+
+    with_consumer(log, work, "one", group_id="g")
+
+
 def test_arguments_of_a_wrong_type_are_refused(log: FakeLogGateway) -> None:
     consumer = AIOKafkaConsumer(bootstrap_servers=log.address)
-    with pytest.raises(ValueError, match="topics or a pattern"):
+    with pytest.raises(TypeError, match="topics or a pattern"):
         consumer.subscribe()
-    with pytest.raises(ValueError, match="topics or a pattern"):
+    with pytest.raises(TypeError, match="topics or a pattern"):
         consumer.subscribe(["a"], pattern="a")
+    with pytest.raises(ValueError, match="not a regular expression"):
+        consumer.subscribe(pattern="(")
+    with pytest.raises(TypeError, match="a topic is a list; it must be a str"):
+        AIOKafkaConsumer(["one"], bootstrap_servers=log.address)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="value_deserializer is a str; it must be a function"):
+        AIOKafkaConsumer(bootstrap_servers=log.address, value_deserializer="x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="make one in each process"):
+        pickle.dumps(consumer)
+    AIOKafkaConsumer(bootstrap_servers=log.address, request_timeout_ms=None)
     with pytest.raises(TypeError):
         consumer.subscribe("one")
     with pytest.raises(TypeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ from mainstem.compat.aiokafka.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFeatureError,
 )
+from mainstem.compat.aiokafka.helpers import create_ssl_context
+from mainstem.compat.aiokafka.partitioner import DefaultPartitioner
 from mainstem.errors import error_classes
 from mainstem.testing import FakeGateway
 
@@ -55,6 +58,38 @@ def test_errors_that_are_never_raised_may_be_named() -> None:
     assert issubclass(errors.NoBrokersAvailable, KafkaError)
     with pytest.raises(AttributeError):
         errors.Nonsense  # noqa: B018
+
+
+def test_errors_have_kafkas_number_name_and_description() -> None:
+    error = errors.UnknownTopicOrPartitionError("there is no topic 't'")
+    assert str(error) == "[Error 3] UnknownTopicOrPartitionError: there is no topic 't'"
+    assert error.message == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert error.description
+    assert error.invalid_metadata is False
+    assert errors.for_code(3) is errors.UnknownTopicOrPartitionError
+    assert errors.for_code(5) is errors.LeaderNotAvailableError
+    assert errors.for_code(9999) is errors.UnknownError
+    assert errors.kafka_errors[36] is errors.TopicAlreadyExistsError
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(module, name) for module in (aiokafka, aiokafka.abc) for name in module.REFUSED],
+)
+def test_a_name_that_cannot_be_is_refused_when_it_is_imported(module: Any, name: str) -> None:
+    with pytest.raises(ImportError, match=f"{name} does not exist here: "):
+        getattr(module, name)
+
+
+def test_a_context_for_tls_is_refused_with_a_sentence() -> None:
+    with pytest.raises(UnsupportedFeatureError, match="trusted network"):
+        create_ssl_context(cafile="ca.pem")
+
+
+def test_the_default_partitioner_places_keys_as_kafka_does() -> None:
+    place = DefaultPartitioner()
+    assert place(b"foobar", list(range(1000)), [1]) == 166
+    assert place(None, [0, 1, 2], [2]) == 2
 
 
 def test_send_and_wait_tells_where_the_record_is(gateway: FakeGateway) -> None:
@@ -177,6 +212,22 @@ def test_start_says_that_no_gateway_can_be_reached(no_leaks: None) -> None:
         producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
         with pytest.raises(KafkaConnectionError):
             await producer.start()
+
+    asyncio.run(main())
+
+
+def test_a_producer_starts_once_and_is_stopped_by_its_block(gateway: FakeGateway) -> None:
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=gateway.address)
+        async with producer as entered:
+            assert entered is producer
+            with pytest.raises(AssertionError, match="twice"):
+                await producer.start()
+        await producer.stop()
+        with pytest.raises(ProducerClosed):
+            await producer.send("one", b"a")
+        with pytest.raises(TypeError, match="make one in each process"):
+            pickle.dumps(producer)
 
     asyncio.run(main())
 

@@ -4,6 +4,8 @@ Call shapes and defaults are those of aiokafka 0.14. Transactions and SASL are r
 sentence.
 """
 
+from typing import Final, NoReturn
+
 from mainstem.compat.aiokafka.abc import ConsumerRebalanceListener
 from mainstem.compat.aiokafka.consumer import AIOKafkaConsumer
 from mainstem.compat.aiokafka.errors import ConsumerStoppedError, IllegalOperation
@@ -28,3 +30,14 @@ __all__ = [
     "RecordMetadata",
     "TopicPartition",
 ]
+
+#: Names of aiokafka that cannot be imported, and why.
+REFUSED: Final = {
+    "AIOKafkaClient": "use mainstem.client.AdminClient for what lies below the clients",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in REFUSED:
+        raise ImportError(f"{name} does not exist here: {REFUSED[name]}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from mainstem.compat.aiokafka.structs import TopicPartition
 
@@ -23,3 +23,15 @@ class ConsumerRebalanceListener(ABC):
     @abstractmethod
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> Any:
         """Partitions have come, and are not read yet."""
+
+
+#: Names of aiokafka.abc that cannot be imported, and why.
+REFUSED: Final = {
+    "AbstractTokenProvider": "there is no authentication yet; keep the gateway in a trusted network"
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in REFUSED:
+        raise ImportError(f"{name} does not exist here: {REFUSED[name]}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

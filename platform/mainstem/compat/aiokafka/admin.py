@@ -175,13 +175,15 @@ class AIOKafkaAdminClient:
 
     async def delete_records(
         self,
-        records_to_delete: Mapping[TopicPartition, RecordsToDelete],
+        records_to_delete: Mapping[TopicPartition, RecordsToDelete | int],
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, int]:
         """Removes what is before an offset; returns the first offset that is left."""
         by_topic: dict[str, dict[int, int]] = {}
         for tp, what in records_to_delete.items():
-            by_topic.setdefault(tp.topic, {})[tp.partition] = what.before_offset
+            by_topic.setdefault(tp.topic, {})[tp.partition] = (
+                what.before_offset if isinstance(what, RecordsToDelete) else what
+            )
         found = {}
         for topic, offsets in by_topic.items():
             seconds = self._seconds(timeout_ms)

@@ -69,6 +69,27 @@ def settings_of(
     return settings
 
 
+def with_defaults(defaults: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments; one that is None, as in a program that passes its own on, is not given."""
+    return {**defaults, **{name: value for name, value in keywords.items() if value is not None}}
+
+
+def check_function(function: object, name: str) -> None:
+    """Refuses what cannot be called.
+
+    Raises:
+        TypeError: It is no function, and not None.
+    """
+    if function is not None and not callable(function):
+        raise TypeError(f"{name} is a {type(function).__name__}; it must be a function")
+
+
+def no_pickle(client: object) -> TypeError:
+    """The error for a client that is to be sent to another process."""
+    name = type(client).__name__
+    return TypeError(f"an {name} has tasks and connections: make one in each process")
+
+
 @contextlib.contextmanager
 def their_errors() -> Iterator[None]:
     """Raises our errors in aiokafka's words."""

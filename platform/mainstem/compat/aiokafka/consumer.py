@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 from mainstem import client
-from mainstem.compat.aiokafka.configuration import CONSUMER, settings_of, their_errors
+from mainstem.compat.aiokafka.configuration import (
+    CONSUMER,
+    check_function,
+    no_pickle,
+    settings_of,
+    their_errors,
+    with_defaults,
+)
 from mainstem.compat.aiokafka.errors import ConsumerStoppedError
 from mainstem.compat.aiokafka.membership import MembershipCalls
 from mainstem.compat.aiokafka.positions import PositionCalls
-from mainstem.compat.aiokafka.structs import ConsumerRecord, TopicPartition, size, to_theirs
+from mainstem.compat.aiokafka.structs import (
+    ConsumerRecord,
+    TopicPartition,
+    size,
+    to_ours,
+    to_theirs,
+)
 from mainstem.errors import ConfigError
 
 #: Called with None too, where a key or value is null.
@@ -49,7 +62,12 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
         value_deserializer: Deserializer | None = None,
         **keywords: Any,
     ) -> None:
-        given = {**_DEFAULTS, **keywords}
+        for name, deserializer in (
+            ("key_deserializer", key_deserializer),
+            ("value_deserializer", value_deserializer),
+        ):
+            check_function(deserializer, name)
+        given = with_defaults(_DEFAULTS, keywords)
         settings = settings_of(CONSUMER, bootstrap_servers, given)
         try:
             client.ConsumerSettings.parse(settings)
@@ -92,6 +110,9 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[Any, Any]:
         """The next record, of these partitions if any are named; waits for it.
 
+        What a deserializer raises is raised, and the record comes again at the next call: seek()
+        past it, or mend the deserializer.
+
         Raises:
             ConsumerStoppedError: stop() was called.
         """
@@ -100,9 +121,14 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
             try:
                 with their_errors():
                     async with asyncio.timeout(_LOOK_S):
-                        return self._record(await anext(consumer))
+                        record = await anext(consumer)
             except TimeoutError:
                 continue
+            try:
+                return self._record(record)
+            except Exception:
+                await self._go_back_to(consumer, record)
+                raise
 
     async def getmany(
         self,
@@ -110,7 +136,11 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
         timeout_ms: int = 0,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """What is there, by partition; waits up to `timeout_ms` for the first record."""
+        """What is there, by partition; waits up to `timeout_ms` for the first record.
+
+        Of a partition with a record that cannot be deserialized, what is before it is given; the
+        next call raises what the deserializer raised. See getone.
+        """
         if max_records is not None and max_records < 1:
             raise ValueError("`max_records` must be a positive Integer")
         deadline = time.monotonic() + timeout_ms / 1000
@@ -123,10 +153,7 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
                     max_records=max_records or self._max_records,
                 )
             if found or left_s <= 0:
-                return {
-                    to_theirs(tp): [self._record(record) for record in records]
-                    for tp, records in found.items()
-                }
+                return await self._records(consumer, found)
 
     def __aiter__(self) -> Self:
         if self._stopped:
@@ -139,6 +166,9 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
         except ConsumerStoppedError:
             raise StopAsyncIteration from None
 
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -150,6 +180,35 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
         traceback: TracebackType | None,
     ) -> None:
         await self.stop()
+
+    async def _records(
+        self,
+        consumer: client.AsyncConsumer,
+        found: Mapping[client.TopicPartition, Sequence[client.ConsumerRecord]],
+    ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
+        given: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
+        failure: Exception | None = None
+        for tp, records in found.items():
+            made: list[ConsumerRecord[Any, Any]] = []
+            for record in records:
+                try:
+                    made.append(self._record(record))
+                except Exception as error:
+                    failure = failure or error
+                    await self._go_back_to(consumer, record)
+                    break
+            if made:
+                given[to_theirs(tp)] = made
+        if failure is not None and not given:
+            raise failure
+        return given
+
+    async def _go_back_to(
+        self, consumer: client.AsyncConsumer, record: client.ConsumerRecord
+    ) -> None:
+        tp = TopicPartition(record.topic, record.partition)
+        with their_errors():
+            await consumer.seek(to_ours(tp, record.offset))
 
     def _record(self, record: client.ConsumerRecord) -> ConsumerRecord[Any, Any]:
         key, value = record.key, record.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from mainstem.errors import MainstemError
@@ -11,6 +12,8 @@ class KafkaError(RuntimeError):
     """The base; `retriable`: the same call may succeed later."""
 
     retriable: ClassVar[bool] = False
+    #: Whether aiokafka asks for the metadata again; here the clients do what is to be done.
+    invalid_metadata: ClassVar[bool] = False
 
 
 class ConsumerStoppedError(Exception):
@@ -60,9 +63,26 @@ class UnsupportedFeatureError(KafkaError):
 
 
 class BrokerResponseError(KafkaError):
-    """What the gateway said; `errno` is Kafka's number of it."""
+    """What the gateway said.
+
+    Attributes:
+        errno: Kafka's number of it.
+        message: Its name in capitals.
+        description: A sentence about the class.
+    """
 
     errno: ClassVar[int] = -1
+    message: ClassVar[str] = "UNKNOWN"
+    description: ClassVar[str] = "What the gateway said."
+
+    def __init_subclass__(cls) -> None:
+        words = re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__.removesuffix("Error"))
+        cls.message = words.upper()
+        cls.description = cls.__doc__ or ""
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        return f"[Error {self.errno}] {type(self).__name__}{said and ': '}{said}"
 
 
 class UnknownError(BrokerResponseError):
@@ -314,6 +334,17 @@ CLASSES: Final[dict[str, type[Exception]]] = {
     "PRODUCER_CLOSED": ProducerClosed,
     "CONSUMER_CLOSED": ConsumerStoppedError,
 }
+
+
+#: By Kafka's number, the class.
+kafka_errors: Final[dict[int, type[BrokerResponseError]]] = {
+    one.errno: one for one in reversed(BrokerResponseError.__subclasses__())
+}
+
+
+def for_code(error_code: int) -> type[BrokerResponseError]:
+    """The class of one of Kafka's numbers; UnknownError for one that has none."""
+    return kafka_errors.get(error_code, UnknownError)
 
 
 def from_mainstem(error: BaseException) -> BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,6 +14,8 @@ from mainstem.compat.aiokafka.asked import AskedConsumer
 from mainstem.compat.aiokafka.configuration import their_errors
 from mainstem.compat.aiokafka.errors import IllegalStateError
 from mainstem.compat.aiokafka.structs import TopicPartition, to_ours, to_theirs
+
+_log = logging.getLogger("mainstem.client")
 
 
 class MembershipCalls(AskedConsumer):
@@ -28,16 +31,24 @@ class MembershipCalls(AskedConsumer):
 
         Raises:
             IllegalStateError: Partitions were assigned by hand.
+            TypeError: Neither topics nor a pattern, or both, or a listener of another class.
+            ValueError: The pattern is not a regular expression.
         """
-        names = list(topics)
         if isinstance(topics, str):
             raise TypeError("topics is a str; give a list of names")
+        names = list(topics)
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"a topic is a {type(name).__name__}; it must be a str")
         if bool(names) == (pattern is not None):
-            raise ValueError("give topics or a pattern, one of the two")
+            raise TypeError("give topics or a pattern, one of the two")
         if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
             raise TypeError("listener should be an instance of ConsumerRebalanceListener")
         if pattern is not None:
-            re.compile(pattern)
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
         if self._by_hand:
             raise IllegalStateError("partitions are assigned by hand; unsubscribe() first")
         self._subscription = frozenset(names)
@@ -142,6 +153,10 @@ class MembershipCalls(AskedConsumer):
 
 
 async def _tell(callback: Callable[[set[TopicPartition]], Any], what: set[TopicPartition]) -> None:
-    answer = callback(what)
-    if inspect.isawaitable(answer):
-        await answer
+    """Calls a listener's method. What it raises is logged, and the rebalance goes on."""
+    try:
+        answer = callback(what)
+        if inspect.isawaitable(answer):
+            await answer
+    except Exception:
+        _log.exception("%s of the rebalance listener raised", callback.__name__)

@@ -29,7 +29,9 @@ class PositionCalls(AskedConsumer):
             CommitFailedError: Another member may have the partitions.
         """
         self._needs_group()
-        given = None if offsets is None else [_commit(tp, at) for tp, at in offsets.items()]
+        given = None
+        if offsets is not None:
+            given = [_commit(tp, at) for tp, at in _dictionary(offsets, "offsets").items()]
         consumer = await self._ready()
         with their_errors():
             await consumer.commit(offsets=given)
@@ -66,10 +68,10 @@ class PositionCalls(AskedConsumer):
 
         Raises:
             IllegalStateError: The partition is not assigned.
-            ValueError: The offset is negative.
+            ValueError: The offset is negative, or not an int.
         """
-        if offset < 0:
-            raise ValueError("Offset must be a positive integer")
+        if not _is_offset(offset):
+            raise ValueError(f"the offset of {partition} is {offset!r}; it must be an int from 0")
         self._check_assigned(partition)
         self._asked.append(lambda consumer: consumer.seek(to_ours(partition, offset)))
 
@@ -111,7 +113,7 @@ class PositionCalls(AskedConsumer):
 
         The timestamp of the answer is the one that was asked for.
         """
-        for tp, at in timestamps.items():
+        for tp, at in _dictionary(timestamps, "timestamps").items():
             if at < 0:
                 raise ValueError(f"The target time for partition {tp} is {at} ms: it is negative")
         consumer = await self._ready()
@@ -160,8 +162,21 @@ class PositionCalls(AskedConsumer):
             return {tp: await consumer.get_watermark_offsets(to_ours(tp)) for tp in partitions}
 
 
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _dictionary(given: Any, name: str) -> Mapping[TopicPartition, Any]:
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{name} is a {type(given).__name__}; it must be a dict whose keys are TopicPartitions"
+        )
+    return given
+
+
 def _commit(tp: TopicPartition, at: Any) -> client.TopicPartition:
-    offset, metadata = (at, "") if isinstance(at, int) else at
-    if not isinstance(offset, int) or not isinstance(metadata, str):
-        raise ValueError(f"the offset of {tp} is {at!r}; it must be an int or (int, str)")
+    offset, metadata = at if isinstance(at, tuple) and len(at) == 2 else (at, "")
+    metadata = metadata or ""
+    if not _is_offset(offset) or not isinstance(metadata, str):
+        raise ValueError(f"the offset of {tp} is {at!r}; it must be an int from 0 or (int, str)")
     return client.TopicPartition(to_ours(tp).topic, tp.partition, offset, metadata)

@@ -11,7 +11,14 @@ from typing import Any, Final, NoReturn, Self, cast
 import pyarrow as pa
 
 from mainstem import client
-from mainstem.compat.aiokafka.configuration import PRODUCER, settings_of, their_errors
+from mainstem.compat.aiokafka.configuration import (
+    PRODUCER,
+    check_function,
+    no_pickle,
+    settings_of,
+    their_errors,
+    with_defaults,
+)
 from mainstem.compat.aiokafka.errors import ProducerClosed, UnsupportedFeatureError, from_mainstem
 from mainstem.compat.aiokafka.structs import RecordMetadata, TopicPartition, where
 from mainstem.errors import ConfigError
@@ -116,7 +123,12 @@ class AIOKafkaProducer:
         value_serializer: Serializer | None = None,
         **keywords: Any,
     ) -> None:
-        given = {**_DEFAULTS, **keywords}
+        for name, serializer in (
+            ("key_serializer", key_serializer),
+            ("value_serializer", value_serializer),
+        ):
+            check_function(serializer, name)
+        given = with_defaults(_DEFAULTS, keywords)
         self._batch_bytes = int(given.get("max_batch_size") or _BATCH_BYTES)
         self._settings = settings_of(PRODUCER, bootstrap_servers, given)
         # There, a request that is not answered in time fails its records.
@@ -176,6 +188,8 @@ class AIOKafkaProducer:
         """Queues a record; returns a future of its place."""
         assert value is not None or key is not None, "Need at least one of value and key"
         producer = self._open()
+        if not isinstance(topic, str):
+            raise TypeError(f"topic is a {type(topic).__name__}; it must be a str")
         with their_errors():
             sent = await producer.send(
                 topic,
@@ -218,6 +232,9 @@ class AIOKafkaProducer:
         with their_errors():
             sent = await producer.send_batch(topic, batch.rows(partition))
         return _translated(sent, place)
+
+    def __reduce__(self) -> NoReturn:
+        raise no_pickle(self)
 
     async def __aenter__(self) -> Self:
         await self.start()
