@@ -40,6 +40,10 @@ _STOP_TIMEOUT_S = 2.0
 #: So many heartbeat intervals between two looks count as time in which we have looked.
 _LOOKED_INTERVALS = 1.5
 
+#: So many times in a heartbeat interval we look at the others: from when we saw its last heartbeat
+#: a gateway has the session timeout, so what passes until we look its clients wait in addition.
+_LOOKS_PER_INTERVAL = 4
+
 
 @dataclass(frozen=True, slots=True)
 class _Look:
@@ -199,9 +203,28 @@ class Leases:
         self._renewed_at = self._elapsed_s()
         self._failure = None
 
+    async def look(self) -> None:
+        """Has a look at the others, without a heartbeat.
+
+        Raises:
+            StoreUnavailableError: The store failed.
+        """
+        async with self._lock:
+            assert self._table is not None
+            table = self._table
+            await self._run(lambda: self._note(table.read()))
+
+    async def _watch(self) -> None:
+        """Waits until the next heartbeat is due; looks at the others meanwhile."""
+        for left in reversed(range(_LOOKS_PER_INTERVAL)):
+            await asyncio.sleep(self._interval_s / _LOOKS_PER_INTERVAL)
+            if left and self._look.rows.keys() - {self._gateway_id}:
+                with contextlib.suppress(MainstemError):  # the heartbeat tells
+                    await self.look()
+
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._interval_s)
+            await self._watch()
             try:
                 await self.renew()
             except MainstemError as error:

@@ -122,6 +122,28 @@ def test_a_gateway_that_is_gone_loses_its_topics_after_one_session_and_is_then_f
     run(test())
 
 
+def test_a_gateway_has_a_session_from_when_its_last_heartbeat_was_seen_and_not_from_ours(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        clock, theirs = Clock(), Clock()
+        async with gateway(tmp_path, "one", theirs) as one:
+            await one.acquire("t")
+            async with gateway(tmp_path, "two", clock) as two:
+                clock.passes(30)
+                theirs.passes(30)
+                await one.renew()  # its last
+                await two.look()
+                await beats(two, clock, 180)
+                clock.passes(19)
+                with pytest.raises(NotLeaderError):
+                    await two.acquire("t")
+                clock.passes(2)
+                await two.acquire("t")
+
+    run(test())
+
+
 def test_a_lease_that_was_given_back_is_free_at_once(tmp_path: Path) -> None:
     async def test() -> None:
         async with gateway(tmp_path, "two", Clock()) as two:
