@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.client.kafka_setting_names import JAVA, LIBRDKAFKA
 
 from mainstem.client import (
     ADMIN_KEYS,
@@ -17,7 +18,7 @@ from mainstem.client import (
     ConsumerSettings,
     ProducerSettings,
 )
-from mainstem.client.fates import FATES, ROLES, Fate, Role, fates_of
+from mainstem.client.fates import FATES, NESTED, REFUSED_PREFIXES, ROLES, Fate, Role, fates_of
 from mainstem.client.settings import say
 from mainstem.errors import ConfigError
 
@@ -222,6 +223,20 @@ def test_a_consumers_faults_and_contradictions_are_told_together_too() -> None:
         "heartbeat.interval.ms",
         "group.instance.id",
     }
+
+
+@pytest.mark.parametrize("names", [LIBRDKAFKA, JAVA])
+def test_every_setting_of_kafkas_clients_has_a_fate(names: dict[str, str]) -> None:
+    for letters, words in names.items():
+        for role in ROLES:
+            if role[0].upper() in letters:
+                known = [*fates_of(role), NESTED]
+                missing = [
+                    name
+                    for name in words.split()
+                    if name not in known and not name.startswith(tuple(REFUSED_PREFIXES))
+                ]
+                assert missing == [], f"a {role} does not know them"
 
 
 def test_a_fault_hides_no_contradiction_and_makes_none_up() -> None:

@@ -113,6 +113,12 @@ CONSUMER: Final = [
         values=(f"{_SERIALIZATION}bytearraydeserializer",),
         otherwise="deserialise after poll(), or use mainstem.compat, which takes functions",
     ),
+    *refused(
+        "C",
+        "key.deserializer.builder value.deserializer.builder",
+        "give a function or an object of mainstem.compat.confluent.serialization as "
+        "key.deserializer or value.deserializer",
+    ),
     *accepted(
         "C",
         "share.acknowledgement.mode share.acquire.mode",

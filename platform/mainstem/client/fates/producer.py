@@ -154,6 +154,12 @@ PRODUCER: Final = [
         ),
         otherwise="serialise before produce(), or use mainstem.compat, which takes functions",
     ),
+    *refused(
+        "P",
+        "key.serializer.builder value.serializer.builder",
+        "give a function or an object of mainstem.compat.confluent.serialization as key.serializer "
+        "or value.serializer",
+    ),
     *accepted("P", "transaction.timeout.ms", "there are no transactions yet"),
     *accepted(
         "P",

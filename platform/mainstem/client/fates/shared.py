@@ -163,7 +163,8 @@ SHARED: Final = [
         "socket.keepalive.enable socket.nagle.disable socket.max.fails send.buffer.bytes "
         "receive.buffer.bytes broker.address.ttl socket.connection.setup.timeout.ms "
         "socket.connection.setup.timeout.max.ms connections.max.idle.ms reconnect.backoff.ms "
-        "reconnect.backoff.max.ms reconnect.backoff.jitter.ms client.dns.lookup",
+        "reconnect.backoff.max.ms reconnect.backoff.jitter.ms client.dns.lookup "
+        "bootstrap.resolve.timeout.ms",
         _GRPC,
     ),
     *accepted(
@@ -180,7 +181,8 @@ SHARED: Final = [
     ),
     *accepted(
         "PCA",
-        "enable.metrics.push metrics.sample.window.ms metrics.num.samples metrics.recording.level",
+        "enable.metrics.push metrics.sample.window.ms metrics.num.samples metrics.recording.level "
+        "auto.include.jmx.reporter",
         _NO_METRICS,
     ),
     *refused("PCA", "metric.reporters", f"{_NO_METRICS}: remove it"),
