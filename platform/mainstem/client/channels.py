@@ -71,13 +71,24 @@ class Channels:
         if before is not None:
             before.close()
 
-    def drop(self, address: str) -> None:
-        """Closes the connection to a gateway that is not used any more."""
+    def take(self, address: str) -> list[grpc.Channel]:
+        """Forgets the connections to a gateway that is not used any more; the caller closes them.
+
+        Calls that are under way are cancelled then.
+        """
         with self._lock:
-            dropped = [self._channels.pop(address, None), self._replaced.pop(address, None)]
-        for channel in dropped:
-            if channel is not None:
-                channel.close()
+            taken = [self._channels.pop(address, None), self._replaced.pop(address, None)]
+        return [channel for channel in taken if channel is not None]
+
+    def drop(self, address: str) -> None:
+        """Closes the connections to a gateway that is not used any more."""
+        for channel in self.take(address):
+            channel.close()
+
+    @property
+    def closed(self) -> bool:
+        """The client is closed."""
+        return self._closed
 
     def close(self) -> None:
         """Closes all; running calls are cancelled."""

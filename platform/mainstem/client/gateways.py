@@ -165,7 +165,11 @@ class Gateways:
             while (waiting or calls) and (now := self._clock()) < ends_at:
                 if waiting and (not calls or now >= next_at):
                     address = waiting.pop(0)
-                    calls[address] = self._begin(method, request, address, ends_at - now, ended)
+                    try:
+                        calls[address] = self._begin(method, request, address, ends_at - now, ended)
+                    except GatewayUnavailableError as closed:
+                        failure = closed
+                        continue
                     next_at = now + _HEDGE_S
                 until = min(next_at, ends_at) if waiting else ends_at
                 try:
@@ -184,14 +188,10 @@ class Gateways:
                     else:
                         failure = said
                 except grpc.FutureCancelledError:
-                    return GatewayUnavailableError("the client is closed")
+                    failure = self._cut_off(address)
                 else:
                     self.answered(address)
                     return answer, address
-        except GatewayUnavailableError as closed:
-            return closed
-        except ValueError:  # of gRPC: the channel is closed
-            return GatewayUnavailableError("the client is closed")
         finally:
             for slow, (_, running) in calls.items():
                 self.doubt(slow)
@@ -233,6 +233,15 @@ class Gateways:
         ended: SimpleQueue[tuple[str, grpc.Channel, Any]],
     ) -> tuple[grpc.Channel, Any]:
         channel = self.channels.get(address)
-        call = method(channel).future(request, timeout=timeout_s)
+        try:
+            call = method(channel).future(request, timeout=timeout_s)
+        except ValueError:  # of gRPC: the channel is closed
+            raise self._cut_off(address) from None
         call.add_done_callback(lambda done: ended.put((address, channel, done)))
         return channel, call
+
+    def _cut_off(self, address: str) -> GatewayUnavailableError:
+        """The connection was closed here, while or before a call was made over it."""
+        if self.channels.closed:
+            return GatewayUnavailableError("the client is closed")
+        return GatewayUnavailableError(f"the connection to {address} was closed meanwhile; again")

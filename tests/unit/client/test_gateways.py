@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -20,6 +22,7 @@ from mainstem.errors import (
     DeliveryTimeoutError,
     GatewayUnavailableError,
     MainstemError,
+    NotLeaderError,
     UnknownMemberError,
 )
 from mainstem.limits import GATEWAYS_MAX, MIB
@@ -310,3 +313,84 @@ def test_a_leader_that_cannot_be_reached_is_told_with_the_setting_that_names_it(
     assert "check bootstrap.servers" not in caught.value.message
     assert "it was never sent" in caught.value.message
     assert caught.value.facts["sent"] == "False"
+
+
+# ---------------------------------------------------------------------------- what is left behind
+
+
+def sockets_of_this_process() -> int:
+    return sum(os.readlink(f"/proc/self/fd/{one}").startswith("socket:") for one in descriptors())
+
+
+def descriptors() -> list[str]:
+    return [one for one in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{one}")]
+
+
+def streams_of_producers() -> list[str]:
+    names = [one.name for one in threading.enumerate()]
+    return [name for name in names if name.startswith("mainstem-producer 127.0.0.1")]
+
+
+def test_a_producer_keeps_no_thread_and_no_connection_to_a_leader_of_the_past() -> None:
+    leader = ""
+
+    def metadata(request: Any, context: Any) -> Any:
+        return metadata_of(leader=leader)(request, context)
+
+    with contextlib.ExitStack() as stack:
+        leaders = [stack.enter_context(FakeGateway({"t": 1})) for _ in range(6)]
+
+        def refuse_unless_leader(gateway: FakeGateway) -> Callable[[Any], MainstemError | None]:
+            return lambda _: None if gateway.address == leader else NotLeaderError("elsewhere")
+
+        for one in leaders:
+            one.on_produce = refuse_unless_leader(one)
+        known = stack.enter_context(ScriptedGateway({"Metadata": metadata}))
+        producer = stack.enter_context(
+            Producer(
+                {
+                    "bootstrap.servers": known.address,
+                    "retry.backoff.ms": 5,
+                    "enable.idempotence": False,
+                }
+            )
+        )
+        leader = leaders[0].address
+        producer.send("t", b"x").result(LONG_S)
+        sockets = sockets_of_this_process()
+        for one in [*leaders[1:], *leaders]:
+            leader = one.address
+            producer.send("t", b"x").result(LONG_S)
+        ends_at = time.monotonic() + LONG_S
+        while len(streams_of_producers()) > 1 or sockets_of_this_process() > sockets:
+            assert time.monotonic() < ends_at, (streams_of_producers(), sockets)
+            time.sleep(0.02)
+
+
+def test_a_question_can_be_asked_again_when_its_connection_was_given_up(channels: Channels) -> None:
+    asked, ends = threading.Event(), threading.Event()
+
+    def silent(*_: object) -> Any:
+        asked.set()
+        ends.wait(LONG_S)
+
+    with (
+        ScriptedGateway({"Metadata": silent}) as first,
+        ScriptedGateway({"Metadata": metadata_of()}) as second,
+    ):
+        gateways = Gateways([first.address], channels, time.monotonic)
+
+        def give_up() -> None:
+            asked.wait(LONG_S)
+            gateways.learn([second.address])
+            channels.drop(first.address)
+
+        giving_up = threading.Thread(target=give_up)
+        giving_up.start()
+        client = MetadataClient(gateways, time.monotonic, may_create=True)
+        with pytest.raises(MainstemError) as caught:
+            client.fetch(["t"], LONG_S)
+        assert caught.value.retriable
+        assert list(client.fetch(["t"], LONG_S)) == ["t"]
+        giving_up.join()
+        ends.set()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from queue import SimpleQueue
 from typing import Any, Final
 
 import grpc
 
 from mainstem.client.callbacks import unexpected
+from mainstem.client.channels import Channels
 from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.queue import Request
@@ -207,11 +208,18 @@ class Links:
 
     Args:
         open_stream: Opens a stream to a leader.
+        channels: Forgets those to leaders of the past.
         answer_s_max: request.timeout.ms.
     """
 
-    def __init__(self, open_stream: Callable[[Link], ProduceStream], answer_s_max: float) -> None:
+    def __init__(
+        self,
+        open_stream: Callable[[Link], ProduceStream],
+        channels: Channels,
+        answer_s_max: float,
+    ) -> None:
         self._open_stream = open_stream
+        self._channels = channels
         self._answer_s_max = answer_s_max
         self._links: dict[str, Link] = {}
 
@@ -257,6 +265,20 @@ class Links:
             at = min(at, since + self._answer_s_max)
             at = min(at, max(since + _SILENT_S, link.asked_at + _ASK_EVERY_S))
         return at
+
+    def release(self, leaders: Set[str]) -> list[Callable[[], None]]:
+        """Forgets those that are of no use any more: nothing is under way, and they lead none of
+        our topics. Returns what ends them, to be called without the lock."""
+        ends: list[Callable[[], None]] = []
+        for link in list(self._links.values()):
+            if link.in_flight or link.address in leaders:
+                continue
+            del self._links[link.address]
+            if link.stream is not None:
+                ends.append(link.stream.cancel)
+                link.stream = None
+            ends += [channel.close for channel in self._channels.take(link.address)]
+        return ends
 
     def clear(self) -> list[ProduceStream]:
         """Forgets all; returns the open streams, for the caller to end."""

@@ -31,11 +31,7 @@ from mainstem.client.producer.requests import PieceOutcome, Remainder, accepted,
 from mainstem.client.producer.sequences import IdentityKeeper
 from mainstem.client.producer.settings import ProducerSettings
 from mainstem.client.results import ProducerIdentity, TopicMetadata
-from mainstem.errors import (
-    MainstemError,
-    ProducerFencedError,
-    UnknownTopicError,
-)
+from mainstem.errors import MainstemError, ProducerFencedError, UnknownTopicError
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2
 
@@ -91,7 +87,7 @@ class Sender:
         self._topics: dict[str, TopicBuffer] = {}
         # Those with something to send.
         self._active: dict[TopicBuffer, None] = {}
-        self._links = Links(self._open, settings.request_timeout_ms / 1000)
+        self._links = Links(self._open, gateways.channels, settings.request_timeout_ms / 1000)
         self._identity = IdentityKeeper()
         self._refresh = RefreshSchedule(clock(), settings.metadata_max_age_ms / 1000)
         self._last_number = 0
@@ -372,6 +368,7 @@ class Sender:
                 if not topic.queue.sendable:
                     del self._active[topic]
             self._pump(now)
+            ends = self._links.release({topic.info.leader for topic in self._topics.values()})
             names = list(self._topics)
             refresh = bool(names) and self._refresh.begin(now)
             ask = self._identity.begin(now)
@@ -379,6 +376,8 @@ class Sender:
             self._gateways.doubt(address)
             self._gateways.channels.renew(address, stream.channel, self._request_timeout_s)
             stream.cancel()
+        for end in ends:
+            end()
         self._tell(ended)
         self._cut_overdue(now)
         if refresh:
