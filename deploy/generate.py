@@ -48,6 +48,9 @@ class Alert:
 
 RATE: Final = "[$__rate_interval]"
 
+#: Every program that Prometheus watches has metrics of its process: only gateways.
+OURS: Final = "and on (job, instance) mainstem_build_info"
+
 
 def p99(metric: str, label: str) -> str:
     """The time that 99 of 100 take no longer than."""
@@ -106,8 +109,13 @@ PANELS: Final = (
         "{{instance}}",
         "bytes",
     ),
-    Panel("Memory", "process_resident_memory_bytes", "{{instance}}", "bytes"),
-    Panel("Processor", f"rate(process_cpu_seconds_total{RATE})", "{{instance}}", "percentunit"),
+    Panel("Memory", f"process_resident_memory_bytes {OURS}", "{{instance}}", "bytes"),
+    Panel(
+        "Processor",
+        f"rate(process_cpu_seconds_total{RATE}) {OURS}",
+        "{{instance}}",
+        "percentunit",
+    ),
     Panel(
         "Runs of jobs",
         "sum by (job, outcome) (increase(mainstem_job_runs_total[1h]))",
@@ -116,6 +124,27 @@ PANELS: Final = (
 )
 
 ALERTS: Final = (
+    Alert(
+        "MainstemNoGateway",
+        "absent(mainstem_build_info)",
+        2,
+        "critical",
+        "No gateway answers Prometheus.",
+    ),
+    Alert(
+        "MainstemGatewayRestarts",
+        f"changes(process_start_time_seconds[1h]) {OURS} > 3",
+        0,
+        "warning",
+        "The gateway {{ $labels.instance }} started {{ $value }} times within an hour.",
+    ),
+    Alert(
+        "MainstemDiskFills",
+        "predict_linear(mainstem_warehouse_free_bytes[6h], 86400) < 0",
+        30,
+        "warning",
+        "The warehouse's disk is full within a day if it fills as in the last six hours.",
+    ),
     Alert(
         "MainstemDiskFull",
         "mainstem_warehouse_free_bytes < 1e9",

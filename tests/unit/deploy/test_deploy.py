@@ -87,6 +87,21 @@ def test_the_alerts_are_rules_as_prometheus_takes_them(repo_root: Path) -> None:
         assert rule["expr"].count("(") == rule["expr"].count(")")
 
 
+def test_promtool_takes_the_alerts(repo_root: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("there is no promtool")
+    rules = repo_root / "deploy/prometheus-alerts.yaml"
+    done = subprocess.run([promtool, "check", "rules", str(rules)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_metrics_that_every_program_has_are_of_gateways_only(generator: Any) -> None:
+    named = [one for one in (*generator.PANELS, *generator.ALERTS) if "process_" in one.expr]
+    assert len(named) == 3
+    assert all("and on (job, instance) mainstem_build_info" in one.expr for one in named)
+
+
 def test_pods_are_probed_not_linked_not_root_and_have_time_to_drain(repo_root: Path) -> None:
     found = [
         one
@@ -103,6 +118,14 @@ def test_pods_are_probed_not_linked_not_root_and_have_time_to_drain(repo_root: P
         (container,) = pod["containers"]
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+        # It looks at the store for up to 9 s.
+        assert container["readinessProbe"]["timeoutSeconds"] >= 10
+        # A full disk makes /readyz red, and such a gateway is to stay: it serves what frees space.
+        assert container.get("startupProbe", container["livenessProbe"])["httpGet"]["path"] == (
+            "/healthz"
+        )
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
         ports = {port["name"] for port in container["ports"]}
         assert {
             container[p]["httpGet"]["port"] for p in ("readinessProbe", "livenessProbe")
@@ -113,6 +136,27 @@ def test_pods_are_probed_not_linked_not_root_and_have_time_to_drain(repo_root: P
         for volume in pod["volumes"]:
             if "persistentVolumeClaim" in volume:
                 assert volume["persistentVolumeClaim"]["claimName"] in claims
+
+
+def test_gateways_go_one_at_a_time_and_are_known_beyond_their_namespace(repo_root: Path) -> None:
+    found = {one["kind"]: one for one in documents(repo_root / "deploy/kubernetes/gateway.yaml")}
+    budget, pods = found["PodDisruptionBudget"]["spec"], found["StatefulSet"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == pods["selector"]
+    (container,) = pods["template"]["spec"]["containers"]
+    variables = {one["name"]: one.get("value", "") for one in container["env"]}
+    advertised = variables["MAINSTEM_ADVERTISED_LISTENERS"]
+    assert advertised == f"$(POD_NAME).{pods['serviceName']}.$(POD_NAMESPACE).svc:9490"
+    assert {"POD_NAME", "POD_NAMESPACE"} <= variables.keys()
+
+
+def test_units_leave_settings_to_their_file(repo_root: Path) -> None:
+    for file in (repo_root / "deploy").glob("*.service"):
+        text = file.read_text()
+        assert "MAINSTEM_" not in text, "a variable would win over the file in silence"
+        assert "WorkingDirectory=/var/lib/mainstem\n" in text
+        assert "StateDirectory=mainstem\n" in text
+    assert GATEWAY_KEYS["warehouse"].default == "warehouse"
 
 
 def test_variables_that_are_set_for_containers_and_services_are_settings(repo_root: Path) -> None:
