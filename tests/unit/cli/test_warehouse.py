@@ -22,6 +22,8 @@ COMMANDS: dict[str, list[str]] = {
     "job pause": ["job", "pause", "compaction"],
     "job resume": ["job", "resume", "compaction"],
     "job scheduler": ["job", "scheduler"],
+    "topic backup": ["topic", "backup", "t", "copy"],
+    "topic restore": ["topic", "restore", "copy"],
     "demo": ["demo"],
 }
 

@@ -21,7 +21,8 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs/guides/backup.md"
 
 
 def _script() -> str:
-    (code,) = re.findall(r"```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    blocks = re.findall(r"```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (code,) = (block for block in blocks if "copy-topic.sh" in block)
     copying, _, verifying = code.rpartition("mainstem cluster verify")
     assert verifying, "the last line verifies, which the test does in its own process"
     return str(copying)

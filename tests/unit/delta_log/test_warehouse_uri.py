@@ -154,5 +154,8 @@ def test_a_warehouse_that_is_not_there_is_not_made_by_a_reader(tmp_path: Path) -
 
 def test_a_warehouse_below_a_file_cannot_be_made_and_the_message_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailableError, match="cannot be made"):
-        open_warehouse(tmp_path / "file" / "w", create=True)
+    for place in (tmp_path / "file", tmp_path / "file" / "w"):
+        with pytest.raises(StoreUnavailableError, match=r"cannot be created: .*is a file, not"):
+            open_warehouse(place, create=True)
+        with pytest.raises(StoreUnavailableError, match=r"there is no warehouse .*is a file, "):
+            open_warehouse(place)

@@ -9,6 +9,7 @@ from mainstem.delta_log.files.data_file import (
     offset_statistics,
     read_data_file,
 )
+from mainstem.delta_log.files.data_file_encoder import new_path
 from mainstem.delta_log.files.data_file_reader import DataFileReader, open_data_file
 from mainstem.delta_log.files.data_file_writer import write_data_files
 from mainstem.delta_log.files.offset_lookup import (
@@ -39,6 +40,7 @@ __all__ = [
     "encode_slices",
     "files_reaching",
     "first_offset_at",
+    "new_path",
     "offset_for_timestamp",
     "offset_statistics",
     "open_data_file",

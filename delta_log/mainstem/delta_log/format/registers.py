@@ -15,7 +15,8 @@ _PARTITION_EPOCH: Final = "mainstem/epoch/"
 _LEO: Final = "mainstem/leo/"
 _LSO: Final = "mainstem/lso/"
 _CLEANED: Final = "mainstem/cleaned/"
-_TOMBSTONES: Final = "mainstem/tombstones/"
+TOMBSTONES: Final = "mainstem/tombstones/"
+RESTORED: Final = "mainstem/restored/"
 _PRODUCER: Final = "mainstem/producer/"
 
 #: The time of a register that is not kept any more: Delta knows no other way to remove one than to
@@ -45,14 +46,19 @@ def cleaned(partition: int) -> str:
     return f"{_CLEANED}{partition}"
 
 
+def restored(partition: int) -> str:
+    """The register of where a partition ended in the backup that its topic was made of."""
+    return f"{RESTORED}{partition}"
+
+
 def tombstones_end(partition: int, slot: int) -> str:
     """The register of the end of a run of tombstones that one compaction saw first."""
-    return f"{_TOMBSTONES}{partition}/{slot}/end"
+    return f"{TOMBSTONES}{partition}/{slot}/end"
 
 
 def tombstones_expiry(partition: int, slot: int) -> str:
     """The register of the time from which on those tombstones may go."""
-    return f"{_TOMBSTONES}{partition}/{slot}/expiry"
+    return f"{TOMBSTONES}{partition}/{slot}/expiry"
 
 
 def producer(producer_id: int, partition: int) -> str:

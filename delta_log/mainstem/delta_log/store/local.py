@@ -90,7 +90,9 @@ class LocalStore:
             except BaseException:
                 os.close(self._fd)
                 raise
-        except (FileNotFoundError, NotADirectoryError) as error:
+        except NotADirectoryError as error:
+            raise NotFound(f"{_first_file(self._root)} is a file, not a directory") from error
+        except FileNotFoundError as error:
             raise NotFound(f"there is no directory {self._root}") from error
         except OSError as error:
             raise _unavailable("open the directory", str(self._root), error) from error
@@ -390,6 +392,11 @@ class LocalStore:
     def _failed(self, what: str, path: str, error: OSError) -> StoreUnavailableError:
         self._failures[_name_of(error)] += 1
         return _unavailable(what, str(self._root / path), error)
+
+
+def _first_file(path: Path) -> Path:
+    """What stands in the way of a directory of that name."""
+    return next((one for one in reversed((path, *path.parents)) if one.is_file()), path)
 
 
 def _mount_point(path: str) -> str:

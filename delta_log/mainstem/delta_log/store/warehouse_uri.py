@@ -79,28 +79,28 @@ def parse_warehouse(uri: str | os.PathLike[str], setting: str = "warehouse") -> 
     return LocalDirectory("/" + os.path.normpath(path).lstrip("/"))
 
 
-def open_warehouse(uri: str | os.PathLike[str], *, create: bool = False) -> Warehouse:
+def open_warehouse(
+    uri: str | os.PathLike[str], *, create: bool = False, what: str = "warehouse"
+) -> Warehouse:
     """The store of the warehouse at `uri`: for gateways, jobs, the command line and Spark alike.
 
     Args:
         uri: As for `parse_warehouse`.
         create: Make the warehouse when it is not there; a reader does not.
+        what: What it is, for messages.
 
     Raises:
         InvalidConfigError: As `parse_warehouse`. Nothing was made.
         StoreUnavailableError: There is none, or it cannot be made or opened.
     """
-    place = parse_warehouse(uri)
+    place = parse_warehouse(uri, what)
     try:
         return LocalStore(place.path, create=create)
     except NotFound as error:
+        said = f"there is no {what} at {place.path}"
         if create:
-            raise StoreUnavailableError(
-                f"the warehouse {place.path} cannot be made: {error}", path=place.path
-            ) from error
-        raise StoreUnavailableError(
-            f"there is no warehouse at {place.path}: the directory does not exist", path=place.path
-        ) from error
+            said = f"the {what} {place.path} cannot be created"
+        raise StoreUnavailableError(f"{said}: {error}", path=place.path) from error
 
 
 def _file_path(text: str, rest: str, setting: str) -> str:

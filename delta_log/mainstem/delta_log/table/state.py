@@ -159,6 +159,11 @@ class TableState:
         """The end of what keyed compaction has seen: only before it may offsets be missing."""
         return self.register_value(registers.cleaned(partition))
 
+    def restored_offset(self, partition: int) -> int:
+        """The end of the records that the topic was made of; 0 where it began without any. What
+        producers sent before it, no leader of this topic has seen."""
+        return self.register_value(registers.restored(partition))
+
     def files(self, partition: int) -> PartitionFiles:
         """The active files of a partition."""
         return self._files.partition(partition)

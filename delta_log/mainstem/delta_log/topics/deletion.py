@@ -15,6 +15,7 @@ import contextlib
 import json
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -22,6 +23,7 @@ from typing import Final
 from mainstem.delta_log.format import (
     LOG,
     Action,
+    DataFile,
     LogFiles,
     Metadata,
     Protocol,
@@ -159,18 +161,25 @@ def end_unusable(store: ObjectStore, topic: str, now_ms: int) -> str | None:
     )
 
 
-def first_actions(state: TableState, metadata: Metadata) -> list[Action]:
-    """What a new topic's first commit says, in a log of its own or in that of a deleted one."""
+def first_actions(
+    state: TableState, metadata: Metadata, contents: Sequence[DataFile | Register] = ()
+) -> list[Action]:
+    """What a new topic's first commit says, in a log of its own or in that of a deleted one.
+
+    Args:
+        contents: The records that it begins with: their files and registers.
+    """
     assert not state.file_count
     actions: list[Action] = [Protocol(), metadata]
     if state.version >= 0:
+        kept = {registers.EPOCH, *(one.name for one in contents if isinstance(one, Register))}
         actions += [
             Register(name, 0, registers.FORGOTTEN_MS)
             for name in state.registers
-            if name != registers.EPOCH
+            if name not in kept
         ]
         actions.append(Register(registers.EPOCH, state.epoch + 1))
-    return actions
+    return [*actions, *contents]
 
 
 @dataclass(frozen=True, slots=True)

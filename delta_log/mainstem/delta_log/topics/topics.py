@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mainstem.config import TopicConfig, interval_ms
-from mainstem.delta_log.format import Metadata
+from mainstem.delta_log.format import DataFile, Metadata, Register
 from mainstem.delta_log.store import ObjectStore, StoreFolder, wall_clock_ms
 from mainstem.delta_log.table import (
     CREATE,
     FORMAT,
     FORMAT_PROPERTY,
     PARTITIONS_PROPERTY,
+    FileGone,
     LogOvertakenError,
     OpenTopic,
     TableCommit,
@@ -141,34 +142,101 @@ class Topics:
             InvalidTopicError, InvalidConfigError: Bad or reserved name, bad count or setting.
             TopicExistsError: It is there.
         """
-        check_name = check_new_topic_name if self._folder == TOPICS else check_topic_name
-        check_name(topic)
-        _check_partition_count(partition_count)
         settings = TopicConfig.parse(config or {})
-        configuration = {
-            FORMAT_PROPERTY: str(FORMAT),
-            PARTITIONS_PROPERTY: str(partition_count),
-            **_TABLE_PROPERTIES,
-            **settings.to_properties(),
-        }
+        self._check_new(topic, partition_count)
         for _ in range(_ATTEMPTS_MAX):
-            # A new id each time: the last attempt may have been seen, and deleted.
-            metadata = Metadata(str(uuid.uuid4()), self._clock_ms(), configuration, name=topic)
-            is_buried = self._is_buried(topic)
-            before = self._deleted_last(topic)
-            if validate_only:
-                return metadata
             try:
-                if before is not None and (before.state.file_count or not is_buried):
-                    bury(before, self._clock_ms())
-                self._commit_first(topic, metadata, before)
+                if validate_only:
+                    self._deleted_last(topic)
+                    return self._new_metadata(topic, partition_count, settings, FORMAT)
+                return self.create_at(self.place_for(topic), partition_count, settings)
             except (UnknownTopicError, LogOvertakenError):
                 continue  # it was deleted, or created and deleted, meanwhile
-            return metadata
         raise StoreUnavailableError(
             f"topic {topic!r} is deleted again and again while it is created; nothing was done",
             topic=topic,
         )
+
+    def place_for(self, topic: str) -> OpenTopic:
+        """Where a topic of that name can begin: in a log of its own, or in that of the one that was
+        deleted last, of which nothing else is left. Blocks.
+
+        Raises:
+            InvalidTopicError: A bad or reserved name.
+            TopicExistsError: There is one.
+            UnknownTopicError: Another was created and deleted meanwhile. Try again.
+        """
+        self._check_new(topic)
+        is_buried = self._is_buried(topic)
+        before = self._deleted_last(topic)
+        if before is None:
+            store = self._folder_of(topic)
+            return OpenTopic(topic, store, TableState(store.uri))
+        if before.state.file_count or not is_buried:
+            bury(before, self._clock_ms())
+        return before
+
+    def create_at(
+        self,
+        place: OpenTopic,
+        partition_count: int,
+        settings: TopicConfig,
+        contents: Sequence[DataFile | Register] = (),
+        *,
+        table_format: int = FORMAT,
+    ) -> Metadata:
+        """Creates the table in a place that `place_for` gave. Blocks.
+
+        Args:
+            contents: Data files that are in the place already, and the registers that go with them.
+            table_format: The edition of the table's format that they follow.
+
+        Raises:
+            TopicExistsError: Another was first.
+            StoreUnavailableError: The store failed, or with `contents` others used the place
+                meanwhile, and may have taken the files for theirs. Nothing was done.
+            OutcomeUnknownError: The store cannot say whether the topic was created.
+        """
+        self._check_new(place.topic, partition_count)
+        # A new id each time: the last attempt may have been seen, and deleted.
+        metadata = self._new_metadata(place.topic, partition_count, settings, table_format)
+        version = place.state.version
+        paths = [one.path for one in contents if isinstance(one, DataFile)]
+
+        def build(state: TableState) -> TableCommit:
+            if state.version >= 0 and not state.deleted:
+                raise _exists(place.topic)
+            if contents and state.version != version:
+                raise _disturbed(place.topic)
+            return TableCommit.of(
+                "RESTORE TOPIC" if contents else "CREATE TOPIC",
+                first_actions(state, metadata, contents),
+                timestamp_ms=metadata.created_ms,
+                needed_files=paths,
+            )
+
+        try:
+            commit_under(place, build, CREATE)
+        except FileGone as error:
+            raise _disturbed(place.topic) from error
+        return metadata
+
+    def _check_new(self, topic: str, partition_count: int = 1) -> None:
+        check_name = check_new_topic_name if self._folder == TOPICS else check_topic_name
+        check_name(topic)
+        _check_partition_count(partition_count)
+
+    def _new_metadata(
+        self, topic: str, partition_count: int, settings: TopicConfig, table_format: int
+    ) -> Metadata:
+        configuration = {
+            PARTITIONS_PROPERTY: str(partition_count),
+            **_TABLE_PROPERTIES,
+            **settings.to_properties(),
+        }
+        if table_format > 1:
+            configuration = {FORMAT_PROPERTY: str(table_format), **configuration}
+        return Metadata(str(uuid.uuid4()), self._clock_ms(), configuration, name=topic)
 
     def _deleted_last(self, topic: str) -> OpenTopic | None:
         """The topic of that name that was deleted last; None: there was none.
@@ -183,18 +251,6 @@ class Topics:
         if not opened.state.deleted:
             raise _exists(topic)
         return opened
-
-    def _commit_first(self, topic: str, metadata: Metadata, before: OpenTopic | None) -> None:
-        def build(state: TableState) -> TableCommit:
-            if state.version >= 0 and not state.deleted:
-                raise _exists(topic)
-            return TableCommit.of(
-                "CREATE TOPIC", first_actions(state, metadata), timestamp_ms=metadata.created_ms
-            )
-
-        store = self._folder_of(topic)
-        state = TableState(store.uri) if before is None else before.state
-        commit_under(OpenTopic(topic, store, state), build, CREATE)
 
     def open(self, topic: str) -> OpenTopic:
         """Opens a topic for reading or writing.
@@ -372,12 +428,17 @@ def _check_partition_count(partition_count: int) -> None:
         )
 
 
+def _disturbed(topic: str) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"another process created or deleted topic {topic!r} meanwhile; nothing was done, try "
+        "again",
+        topic=topic,
+    )
+
+
 def _exists(topic: str) -> TopicExistsError:
     return TopicExistsError(f"topic {topic!r} exists already", topic=topic)
 
 
 def _unknown(topic: str) -> UnknownTopicError:
-    return UnknownTopicError(
-        f"there is no topic {topic!r}; create it, or set auto.create.topics.enable on the gateway",
-        topic=topic,
-    )
+    return UnknownTopicError(f"there is no topic {topic!r}", topic=topic)

@@ -178,6 +178,9 @@ class CommitWalk:
             if by is not None and by.epoch > 0 and by.base_sequence == 0:
                 self._epoch_starts.add((by.id, batch.partition, batch.base_offset))
         numbers = {one.name: one.value for one in actions if isinstance(one, Register)}
+        if any(name.startswith(registers.RESTORED) for name in numbers):
+            # Its files are those of another table, of which nothing is known but what they say.
+            added.clear()
         for partition in sorted(gone.keys() & added.keys() - batches.keys()):
             self._check_thinned(version, partition, added.pop(partition), gone[partition])
         for partition in sorted({*added, *batches}):

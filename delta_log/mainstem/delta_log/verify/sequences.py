@@ -25,7 +25,8 @@ class SequenceCheck:
     A producer's sequences increase by one with its records' offsets, within an epoch. The data do
     not have the epoch: a new one begins at 0, and the commit that has its first batch names it.
     Where keyed compaction may have taken records between two of a producer's, nothing is known of
-    the second one's sequence.
+    the second one's sequence. Nor is it where the topic was restored between them: its leader did
+    not know the producer. Before that, what named the epochs is not there any more.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class SequenceCheck:
         self._sequences = sequences
         self._registers = registers_
         self._cleaned = state.cleaned_offset(partition)
+        self._restored = state.restored_offset(partition)
         self._last: dict[int, _Last] = {}
 
     def take(self, file: DataFile, offsets: npt.NDArray[np.int64], batch: pa.RecordBatch) -> None:
@@ -90,6 +92,8 @@ class SequenceCheck:
         before = self._last.get(producer_id)
         self._last[producer_id] = last
         if before is None or first == before.sequence + 1 or self._may_lack(before.offset):
+            return
+        if before.offset < self._restored and (first == 0 or offset >= self._restored):
             return
         if first == 0 and self._walk.may_begin_epoch(producer_id, self._partition, offset):
             return

@@ -23,6 +23,7 @@ from mainstem.cli.context import (
     say_dry_run,
 )
 from mainstem.cli.help import ExampleGroup
+from mainstem.cli.topic.backup import backup, restore
 from mainstem.cli.topic.consume import consume
 from mainstem.cli.topic.produce import produce
 from mainstem.cli.topic.redrive import redrive
@@ -49,6 +50,8 @@ topic.add_command(consume)
 topic.add_command(produce)
 topic.add_command(trim_prefix)
 topic.add_command(redrive)
+topic.add_command(backup)
+topic.add_command(restore)
 
 #: Units that people read more easily, the largest first.
 _LARGER: Final = {
