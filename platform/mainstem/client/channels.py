@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -28,9 +30,14 @@ NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 
 
 class Channels:
-    """One channel an address, opened when first asked for. Thread-safe."""
+    """One channel an address, opened when first asked for. Thread-safe.
+
+    Raises:
+        RuntimeError: This process was forked from one that had channels open.
+    """
 
     def __init__(self, request_bytes_max: int, client_id: str = "") -> None:
+        _check_not_forked()
         self._options = channel_options(request_bytes_max, client_id)
         self._channels: dict[str, grpc.Channel] = {}
         # What `renew` has replaced, by address: calls that another thread has made over it may
@@ -52,6 +59,7 @@ class Channels:
             if channel is None:
                 channel = grpc.insecure_channel(address, options=self._options)
                 self._channels[address] = channel
+                _open.add(self)
             return channel
 
     def renew(self, address: str, channel: grpc.Channel, waited_s: float) -> None:
@@ -99,6 +107,37 @@ class Channels:
             self._replaced.clear()
         for channel in channels:
             channel.close()
+        _open.discard(self)
+
+
+#: Those with channels. A fork copies gRPC's locks without the threads that would let go of them: in
+#: the child a new channel hangs or aborts, in one of ten processes or in all, by gRPC's settings.
+_open: weakref.WeakSet[Channels] = weakref.WeakSet()
+
+#: The process that had channels open when it forked this one, or one before this one.
+_forked_from: int | None = None
+_parent = os.getpid()
+
+
+def _check_not_forked() -> None:
+    if _forked_from is not None:
+        raise RuntimeError(
+            f"process {os.getpid()} was forked while clients of mainstem were open in process "
+            f"{_forked_from}, and gRPC does not work in such a child: start it with "
+            "multiprocessing.get_context('spawn') or 'forkserver', or open those clients after the "
+            "fork, or close them before it"
+        )
+
+
+def _after_fork() -> None:
+    global _forked_from, _parent
+    if _open:
+        _forked_from = _parent
+        _open.clear()
+    _parent = os.getpid()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_to_end(call: Any) -> None:

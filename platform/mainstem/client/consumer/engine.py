@@ -127,8 +127,8 @@ class ConsumerEngine:
         if self._pid != os.getpid():
             raise ConsumerClosedError(
                 f"this consumer belongs to process {self._pid}, and this is its forked child "
-                f"{os.getpid()}: threads and connections do not survive a fork. Make a consumer "
-                "in the child"
+                f"{os.getpid()}: threads and connections do not survive a fork. Start the process "
+                "with multiprocessing's 'spawn' or 'forkserver', and make a consumer in it"
             )
 
     @property

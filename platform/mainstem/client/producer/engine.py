@@ -447,8 +447,8 @@ class Engine:
         if self._pid != os.getpid():
             raise ProducerClosedError(
                 f"this producer belongs to process {self._pid}, and this is its forked child "
-                f"{os.getpid()}: threads and connections do not survive a fork. Make a producer "
-                "in the child, or start it with multiprocessing's 'spawn'"
+                f"{os.getpid()}: threads and connections do not survive a fork. Start the process "
+                "with multiprocessing's 'spawn' or 'forkserver', and make a producer in it"
             )
 
     def _check_open(self) -> None:
