@@ -67,7 +67,7 @@ def test_a_child_that_was_forked_beside_an_open_client_is_told_how_to_start_it(
     assert len(answers) == 3
     for answer in answers:
         assert "was forked while clients of mainstem were open in process" in answer
-    XX
+        assert "get_context('spawn') or 'forkserver'" in answer
     assert code == "0"
 
 
