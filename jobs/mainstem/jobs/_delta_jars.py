@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from mainstem.jobs._java import SparkUnavailableError
 
@@ -72,14 +72,24 @@ def delta_jars(settings: Mapping[str, str]) -> list[str]:
     ivy = Path(settings.get("spark.jars.ivy") or Path.home() / _IVY_HOME)
     jars = [ivy / "jars" / name for name in DELTA_JARS]
     if not all(jar.is_file() for jar in jars):
-        ivy.mkdir(parents=True, exist_ok=True)
-        with open(ivy / ".mainstem.lock", "w") as lock:
+        with _lock_file(ivy) as lock:
             # Ivy copies the jars under their final names: a second process must not see half of
             # one.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not all(jar.is_file() for jar in jars):
                 _fetch(settings, jars)
     return [str(jar) for jar in jars]
+
+
+def _lock_file(ivy: Path) -> TextIO:
+    try:
+        ivy.mkdir(parents=True, exist_ok=True)
+        return open(ivy / ".mainstem.lock", "w")
+    except OSError as error:
+        raise SparkUnavailableError(
+            f"Delta's jars for Spark cannot be kept in {ivy}: {error}. Let HOME, or the Spark "
+            "setting spark.jars.ivy, name a directory that can be written"
+        ) from error
 
 
 def _fetch(settings: Mapping[str, str], jars: list[Path]) -> None:

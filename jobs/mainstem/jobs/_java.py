@@ -1,10 +1,11 @@
-"""Finding Java before Spark does, so that a missing or old one is one sentence and not a stack
-trace.
+"""What Spark needs of the machine, looked at before it does, so that a missing or old Java is one
+sentence and not a stack trace.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -54,6 +55,28 @@ def java_command(environment: Mapping[str, str] = os.environ) -> str:
             f"Spark needs Java {JAVA_MAJOR_MIN} or newer, and {found} {what}: {_HOW}"
         )
     return found
+
+
+def check_user(uid: int | None = None) -> None:
+    """Refuses a user whom Hadoop, and so Spark, cannot log in, before it fails in Java's words.
+
+    Args:
+        uid: Default: this process's.
+
+    Raises:
+        SparkUnavailableError: The user has no name: there is no entry in `/etc/passwd` or wherever
+            this machine keeps users.
+    """
+    uid = os.getuid() if uid is None else uid
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        raise SparkUnavailableError(
+            f"Spark cannot run as user {uid}, which has no name on this machine: neither HOME nor "
+            "HADOOP_USER_NAME helps. Add a line to /etc/passwd (in a Dockerfile: RUN echo "
+            f"'mainstem:x:{uid}:0::/tmp:/sbin/nologin' >> /etc/passwd), or run as a user that it "
+            "has"
+        ) from None
 
 
 def _major(java: str) -> int | None:

@@ -14,12 +14,13 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mainstem.jobs._delta_jars import DELTA_PACKAGE, delta_jars
-from mainstem.jobs._java import SparkUnavailableError, java_command
+from mainstem.jobs._java import SparkUnavailableError, check_user, java_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +39,10 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 #: A JVM whose context is stopped has little left to do; one that does not end by then is killed.
 _JVM_END_S_MAX: Final = 10.0
+
+#: Lines that say why a JVM did not start, and how long its pipe may take to close after it has.
+_LAST_LINES: Final = 50
+_LAST_LINES_S_MAX: Final = 5.0
 
 #: The JVM says this on every start, before any logging is set up, and nothing turns it off.
 _CHATTER: Final = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
@@ -64,8 +69,9 @@ def spark_session(
             is added to ours, unless it names a delta-spark jar itself.
 
     Raises:
-        SparkUnavailableError: Java 17 is missing, Delta's jars cannot be fetched, or the session
-            that runs already was started without Delta.
+        SparkUnavailableError: Java 17 is missing, the user has no name on this machine, Delta's
+            jars cannot be fetched, the JVM did not start, or the session that runs already was
+            started without Delta.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -206,6 +212,7 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
     jars = settings.get("spark.jars", "")
     if not submitted:
         java_command()
+        check_user()
     if not submitted and "delta-spark" not in jars:
         ours = delta_jars(settings)
         settings["spark.jars"] = ",".join([*filter(None, [jars]), *ours])
@@ -213,12 +220,13 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
     spark_conf = SparkConf(loadDefaults=False).setAppName(app_name).setAll(list(settings.items()))
+    said = _JvmStderr()
     try:
         # A stopped session leaves its JVM behind, and the next one lives in it.
         if SparkContext._gateway is None:
-            with _QuietStderr() as stderr:
+            with said:
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                    spark_conf, {"stderr": stderr.write_end}
+                    spark_conf, _PopenSettings(stderr=said.write_end)
                 )
             context = SparkContext(conf=spark_conf, gateway=gateway)
         else:
@@ -232,35 +240,70 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
                 "or, where Spark ran in this process before, start a new process"
             )
     except PySparkRuntimeError as error:
-        raise SparkUnavailableError(
-            f"Java started, but Spark did not ({error}); what it said is above. "
-            "A cut-down Java lacks the module jdk.incubator.vector: use a full JDK or JRE, 17 or "
-            "newer"
-        ) from error
+        raise SparkUnavailableError(_why_not(error, said.last_lines())) from error
     return SparkSession(context)
 
 
-class _QuietStderr:
+class _PopenSettings(dict[str, object]):
+    """Settings of pyspark's Popen, without the function that it would have run between fork and
+    exec.
+
+    A process with gRPC's threads must not run Python there: one start in five failed. The function
+    keeps Ctrl-C from the JVM, which a process group of its own does as well.
+    """
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__(settings, process_group=0)
+
+    def __setitem__(self, name: str, value: object) -> None:
+        if name != "preexec_fn":
+            super().__setitem__(name, value)
+
+
+class _JvmStderr:
     """A pipe for the JVM's standard error, passed on to ours line by line but for the chatter."""
 
-    def __enter__(self) -> _QuietStderr:
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> _JvmStderr:
         read_end, self.write_end = os.pipe()
-        threading.Thread(
-            target=_pass_on, args=(read_end,), name="spark stderr", daemon=True
-        ).start()
+        self._thread = threading.Thread(
+            target=self._pass_on, args=(read_end,), name="spark stderr", daemon=True
+        )
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self.write_end)  # the JVM has its own copy: the thread ends when that one closes
 
+    def last_lines(self) -> str:
+        """What a JVM that has ended said last."""
+        if self._thread is not None:
+            self._thread.join(_LAST_LINES_S_MAX)
+        return "\n".join(self._lines)
 
-def _pass_on(read_end: int) -> None:
-    with open(read_end, "rb") as lines:
-        for line in lines:
-            if not line.startswith(_CHATTER):
-                with_end = line if line.endswith(b"\n") else line + b"\n"
-                with contextlib.suppress(OSError):  # it is closed: nobody listens
-                    os.write(2, with_end)
+    def _pass_on(self, read_end: int) -> None:
+        with open(read_end, "rb") as lines:
+            for line in lines:
+                if not line.startswith(_CHATTER):
+                    self._lines.append(line.decode(errors="replace").rstrip())
+                    with_end = line if line.endswith(b"\n") else line + b"\n"
+                    with contextlib.suppress(OSError):  # it is closed: nobody listens
+                        os.write(2, with_end)
+
+
+def _why_not(error: Exception, said: str) -> str:
+    """Why Spark did not start, from what the JVM said last."""
+    if "jdk.incubator.vector" in said:
+        return (
+            "Spark did not start: this Java is cut down and lacks the module jdk.incubator.vector; "
+            "use a full JDK or JRE, 17 or newer"
+        )
+    if not said:
+        return f"Spark did not start, and its JVM ended without a word ({error}); try again"
+    return f"Spark did not start ({error}); what its JVM said is above"
 
 
 def _quiet_python() -> None:

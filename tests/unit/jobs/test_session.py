@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from mainstem.jobs import SparkUnavailableError, session_settings
+from mainstem.jobs import SparkUnavailableError, session_settings, spark_session
 from mainstem.jobs import _delta_jars as jars
-from mainstem.jobs._java import java_command
+from mainstem.jobs._java import check_user, java_command
 from mainstem.jobs.sql import bytes_as_text
 from mainstem.jobs.tables import quote, sql_name
 
@@ -57,6 +58,56 @@ def test_a_java_that_cannot_run_is_told_apart(tmp_path: Path) -> None:
     _script(tmp_path / "java", "exit 1")
     with pytest.raises(SparkUnavailableError, match="cannot say its version"):
         java_command({"PATH": str(tmp_path)})
+
+
+def test_a_user_without_a_name_is_told_before_java_is_blamed() -> None:
+    check_user()
+    with pytest.raises(SparkUnavailableError, match=r"user 2000000011, which has no name .*passwd"):
+        check_user(2_000_000_011)
+
+
+def _start_with(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The message of a session whose `spark-submit` does as the script says."""
+    _script(tmp_path / "bin" / "spark-submit", script)
+    java = _java(tmp_path / "jdk", "17")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(java.parents[1]))
+    with pytest.raises(SparkUnavailableError) as caught:
+        spark_session(**{"spark.jars": "delta-spark.jar"})
+    message = caught.value.message
+    del caught
+    gc.collect()
+    return message
+
+
+# pyspark leaves the standard input of a JVM that has ended to the garbage collector.
+_leaves_a_pipe = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@_leaves_a_pipe
+def test_a_spark_that_does_not_start_is_told_by_what_its_jvm_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_down = "echo 'java.lang.module.FindException: Module jdk.incubator.vector not found' >&2"
+    assert "cut down" in _start_with(f"{cut_down}\nexit 1", tmp_path, monkeypatch)
+    other = "echo 'Exception in thread \"main\" java.net.BindException' >&2; exit 1"
+    told = _start_with(other, tmp_path, monkeypatch)
+    assert "what its JVM said is above" in told
+    assert "Java" not in told.replace("[JAVA_GATEWAY_EXITED] Java gateway", "")
+    assert "ended without a word" in _start_with("kill -ABRT $$", tmp_path, monkeypatch)
+
+
+@_leaves_a_pipe
+def test_spark_starts_without_python_between_fork_and_exec_and_beyond_the_reach_of_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks: list[str] = []
+    os.register_at_fork(before=lambda: forks.append("a fork that gRPC's handlers would see"))
+    groups = tmp_path / "groups"
+    _start_with(f"ps -o pid=,pgid= -p $$ > {groups}; exit 1", tmp_path, monkeypatch)
+    assert forks == []
+    pid, group = groups.read_text().split()
+    assert pid == group != str(os.getpgid(0))
 
 
 def test_the_callers_settings_win() -> None:
@@ -129,6 +180,13 @@ def test_jars_that_cannot_be_fetched_are_one_error_with_the_reason(
     with pytest.raises(SparkUnavailableError, match=why) as caught:
         jars.delta_jars({"spark.jars.ivy": str(tmp_path / "ivy")})
     assert "name a mirror in spark.jars.ivySettings" in caught.value.message
+
+
+def test_a_home_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(SparkUnavailableError, match=r"cannot be kept in .*spark\.jars\.ivy"):
+        jars.delta_jars({"spark.jars.ivy": str(file / "ivy")})
 
 
 def test_names_are_quoted_where_sql_needs_it() -> None:
