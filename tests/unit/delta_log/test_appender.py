@@ -134,7 +134,15 @@ def test_a_request_for_several_partitions_lands_in_one_commit(
             registers.leo(0): 1,
             registers.leo(2): 3,
             registers.leo(5): 6,
-            **{registers.partition_epoch(partition): appender.epoch for partition in (0, 2, 5)},
+            **{
+                name: value
+                for partition in (0, 2, 5)
+                for name, value in (
+                    (registers.partition_epoch(partition), appender.epoch),
+                    (registers.epoch_number(partition, 0), appender.epoch),
+                    (registers.epoch_start(partition, 0), 0),
+                )
+            },
         }
 
     run(work)
@@ -495,7 +503,7 @@ def test_a_leader_whose_claim_got_no_answer_takes_one_epoch_only(
     async def work() -> None:
         fault = times(2, "put_if_absent", unknown())
         appender = await lead(faulty(topics.open("t"), after=fault), pool)
-        assert (appender.epoch, appender.state.version) == (1, 1)
+        assert (appender.epoch, appender.state.version) == (NOW_MS, 1)
         await appender.submit([Slice(0, batch(1))], 1)
         await appender.close(10)
 
@@ -716,7 +724,7 @@ def test_the_failure_of_a_topic_that_is_asked_again_and_again_does_not_grow(
 
     async def work() -> None:
         appender = await lead(topics.open("t"), pool)
-        _other_commit(topics, [Register(registers.EPOCH, 99)])
+        _other_commit(topics, [Register(registers.EPOCH, appender.epoch + 1)])
         with pytest.raises(FencedError):
             await appender.submit([Slice(0, batch(1))], 1)
         for _ in range(50):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstem.delta_log import TableState
+from mainstem.delta_log.append.actions import partition_epochs
 from mainstem.delta_log.format import Action, CommitInfo, DataFile, Metadata, Protocol, Register
 from mainstem.delta_log.table import PartitionFiles
 from mainstem.errors import LogDamagedError, UnsupportedTableError
@@ -44,6 +45,28 @@ def test_the_registers_are_read_by_their_meaning() -> None:
     assert (state.log_end_offset(1), state.log_start_offset(1)) == (10, 4)
     assert (state.epoch, state.deleted) == (7, True)
     assert (state.log_end_offset(11), state.log_end_offset(0)) == (0, 0)
+
+
+def test_the_newest_epochs_of_a_partition_say_up_to_where_an_older_log_goes() -> None:
+    state = TableState("t")
+    state.apply(0, [Protocol(), METADATA])
+    ends = []
+    for version, epoch in enumerate([2, 3, 5, 8, 13, 21], start=1):
+        actions = partition_epochs(state, {1: [(epoch - 1, version * 10), (epoch, version * 10)]})
+        state.apply(version, [*actions, Register("mainstem/leo/1", version * 10 + 10)])
+        ends.append((state.partition_epoch(1), state.log_end_offset(1)))
+        assert partition_epochs(state, {1: [(epoch, 99)]}) == [], "only where it is a new one"
+    assert ends == [(2, 20), (3, 30), (5, 40), (8, 50), (13, 60), (21, 70)]
+    assert {epoch: state.end_of_epoch(1, epoch) for epoch in (5, 6, 8, 13, 21, 99)} == {
+        5: 40,  # 8 began there
+        6: 40,  # of another log, which has never been this one's
+        8: 50,
+        13: 60,
+        21: 70,
+        99: 70,  # it may be that this log's leader has appended nothing yet
+    }
+    assert state.end_of_epoch(1, 2) == 30, "5 is the oldest that is known"
+    assert state.end_of_epoch(0, 5) == 0
 
 
 def test_a_version_that_does_not_follow_is_a_fault_of_the_caller() -> None:

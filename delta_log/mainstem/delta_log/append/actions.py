@@ -49,12 +49,31 @@ def forgotten_registers(producers: Iterable[tuple[int, int, bool]]) -> list[Regi
     return [Register(name, _NO_SEQUENCE, updated_ms=registers.FORGOTTEN_MS) for name in names]
 
 
-def partition_epochs(state: TableState, epochs: Mapping[int, int]) -> list[Action]:
-    """In which leader epoch the last record of each partition was accepted, where that changes.
+def partition_epochs(
+    state: TableState, epochs: Mapping[int, Sequence[tuple[int, int]]]
+) -> list[Action]:
+    """In which leader epoch the last record of each partition was accepted, and where that epoch
+    began, for the partitions where it is a new one.
 
     Args:
         state: Before the records are added.
-        epochs: By partition, of the last record that is added.
+        epochs: By partition: (leader epoch, base offset) of what is added, in offset order.
     """
-    named = ((registers.partition_epoch(partition), epoch) for partition, epoch in epochs.items())
-    return [Register(name, epoch) for name, epoch in named if state.register_value(name) < epoch]
+    found: list[Action] = []
+    for partition, added in epochs.items():
+        name = registers.partition_epoch(partition)
+        before = state.register_value(name)
+        new = [one for one in added if one[0] > before]
+        if not new:
+            continue
+        epoch, start_offset = new[-1][0], new[0][1]
+        _, slot = min(
+            (state.register_value(registers.epoch_number(partition, slot)), slot)
+            for slot in range(registers.EPOCH_SLOTS)
+        )
+        found += [
+            Register(name, epoch),
+            Register(registers.epoch_number(partition, slot), epoch),
+            Register(registers.epoch_start(partition, slot), start_offset),
+        ]
+    return found

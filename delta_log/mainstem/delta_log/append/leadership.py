@@ -75,8 +75,12 @@ def claim_epoch(
     """
 
     def build(state: TableState) -> TableCommit:
-        claim = [Register(registers.EPOCH, state.epoch + 1)]
-        return TableCommit.of("LEADER EPOCH", claim, timestamp_ms=clock_ms(), survives_appends=True)
+        now_ms = clock_ms()
+        # The time makes it one that no other copy of the log has: a log that is put back from a
+        # copy goes on with other records, and its epochs must not be those of before. The order of
+        # leaders does not rest on the clock.
+        claim = [Register(registers.EPOCH, max(state.epoch + 1, now_ms))]
+        return TableCommit.of("LEADER EPOCH", claim, timestamp_ms=now_ms, survives_appends=True)
 
     return claim_lead(opened, build, sleep).state.epoch
 

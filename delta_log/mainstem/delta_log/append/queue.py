@@ -83,9 +83,16 @@ class Portion(Generic[Token]):
                     found[slice_.partition] = (batch.base_offset, [slice_])
         return found
 
-    def epochs(self) -> dict[int, int]:
-        """For each partition the leader epoch in which its last record was accepted."""
-        return {run.partition: request.epoch for request in self.requests for run in request.runs}
+    def epochs(self) -> dict[int, list[tuple[int, int]]]:
+        """For each partition (leader epoch, base offset) of what was accepted in each epoch, in
+        offset order."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for request in self.requests:
+            for run in request.runs:
+                known = found.setdefault(run.partition, [])
+                if not known or known[-1][0] != request.epoch:
+                    known.append((request.epoch, run.base_offset))
+        return found
 
     def batches(self) -> list[Batch]:
         """What the commit adds, by partition and offset: exact for idempotent producers, whose

@@ -12,6 +12,7 @@ DELETED: Final = "mainstem/deleted"
 VACUUMED: Final = "mainstem/vacuumed"
 ORPHANED: Final = "mainstem/orphaned"
 _PARTITION_EPOCH: Final = "mainstem/epoch/"
+_EPOCHS: Final = "mainstem/epochs/"
 _LEO: Final = "mainstem/leo/"
 _LSO: Final = "mainstem/lso/"
 _CLEANED: Final = "mainstem/cleaned/"
@@ -24,6 +25,9 @@ _PRODUCER: Final = "mainstem/producer/"
 FORGOTTEN_MS: Final = 1
 _PRODUCER_EPOCH: Final = "/epoch"
 _WAL: Final = "mainstem/wal/"
+
+#: The newest leader epochs of a partition of which it is kept where they began.
+EPOCH_SLOTS: Final = 4
 
 
 def leo(partition: int) -> str:
@@ -39,6 +43,16 @@ def lso(partition: int) -> str:
 def partition_epoch(partition: int) -> str:
     """The register of the leader epoch in which a partition's last record was accepted."""
     return f"{_PARTITION_EPOCH}{partition}"
+
+
+def epoch_number(partition: int, slot: int) -> str:
+    """The register of one of the leader epochs that a partition had records in."""
+    return f"{_EPOCHS}{partition}/{slot}/epoch"
+
+
+def epoch_start(partition: int, slot: int) -> str:
+    """The register of the offset at which that epoch began in the partition."""
+    return f"{_EPOCHS}{partition}/{slot}/start"
 
 
 def cleaned(partition: int) -> str:
@@ -73,7 +87,7 @@ def producer_epoch(producer_id: int, partition: int) -> str:
 
 def belongs_to_appends(name: str) -> bool:
     """Whether appends set the register: it says nothing about what was there before."""
-    return name.startswith((_LEO, _PARTITION_EPOCH, _PRODUCER, _WAL))
+    return name.startswith((_LEO, _PARTITION_EPOCH, _EPOCHS, _PRODUCER, _WAL))
 
 
 def is_producer(name: str) -> bool:

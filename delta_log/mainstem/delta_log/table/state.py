@@ -143,6 +143,30 @@ class TableState:
         """The highest leader epoch that was committed; 0 before the first leader."""
         return self.register_value(registers.EPOCH)
 
+    def partition_epoch(self, partition: int) -> int:
+        """The leader epoch in which the partition's last record was accepted; 0 before the
+        first."""
+        return self.register_value(registers.partition_epoch(partition))
+
+    def end_of_epoch(self, partition: int, epoch: int) -> int:
+        """Up to which offset the partition has the records that a log had whose last leader epoch
+        was `epoch`: the start of the first later epoch, or the log end offset.
+
+        A reader who has read further in that epoch has read records that are not in this log: it
+        was put back from a copy that is older. Kafka: OffsetForLeaderEpoch, KIP-320. Of the epochs
+        of a partition the newest `registers.EPOCH_SLOTS` are known; with an older one the answer
+        may be too high.
+        """
+        end_offset = self.log_end_offset(partition)
+        if epoch >= self.partition_epoch(partition):
+            return end_offset
+        starts = [
+            self.register_value(registers.epoch_start(partition, slot))
+            for slot in range(registers.EPOCH_SLOTS)
+            if self.register_value(registers.epoch_number(partition, slot)) > epoch
+        ]
+        return min([*starts, end_offset])
+
     @property
     def deleted(self) -> bool:
         return self.register_value(registers.DELETED) > 0
