@@ -137,6 +137,17 @@ class OffsetOutOfRangeError(MainstemError):
     code = "OFFSET_OUT_OF_RANGE"
 
 
+class LogTruncatedError(OffsetOutOfRangeError):
+    """The log was put back from an older copy: it has other records than those that were read, or
+    none, from `truncated_to` (in the facts) on. Nothing says where those are: seek to
+    `truncated_to` to read what is there now.
+
+    Kafka: LogTruncationException.
+    """
+
+    code = "LOG_TRUNCATED"
+
+
 class PolicyViolationError(MainstemError):
     """What was asked contradicts a setting of the topic. Nothing was changed."""
 

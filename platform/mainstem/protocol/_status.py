@@ -55,6 +55,7 @@ _CODES: Final[dict[str, grpc.StatusCode]] = {
     "REQUEST_TOO_LARGE": grpc.StatusCode.INVALID_ARGUMENT,
     "NOT_LEADER": grpc.StatusCode.FAILED_PRECONDITION,
     "OFFSET_OUT_OF_RANGE": grpc.StatusCode.OUT_OF_RANGE,
+    "LOG_TRUNCATED": grpc.StatusCode.OUT_OF_RANGE,
     "POLICY_VIOLATION": grpc.StatusCode.FAILED_PRECONDITION,
     "OUT_OF_ORDER_SEQUENCE": grpc.StatusCode.FAILED_PRECONDITION,
     "UNKNOWN_PRODUCER_ID": grpc.StatusCode.FAILED_PRECONDITION,

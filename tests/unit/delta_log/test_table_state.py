@@ -57,16 +57,18 @@ def test_the_newest_epochs_of_a_partition_say_up_to_where_an_older_log_goes() ->
         ends.append((state.partition_epoch(1), state.log_end_offset(1)))
         assert partition_epochs(state, {1: [(epoch, 99)]}) == [], "only where it is a new one"
     assert ends == [(2, 20), (3, 30), (5, 40), (8, 50), (13, 60), (21, 70)]
-    assert {epoch: state.end_of_epoch(1, epoch) for epoch in (5, 6, 8, 13, 21, 99)} == {
+    assert {epoch: state.truncated_to(1, 1000, epoch) for epoch in (5, 6, 8, 13, 21, 99)} == {
         5: 40,  # 8 began there
         6: 40,  # of another log, which has never been this one's
         8: 50,
         13: 60,
         21: 70,
-        99: 70,  # it may be that this log's leader has appended nothing yet
+        99: 70,  # this log's leader may have appended nothing yet
     }
-    assert state.end_of_epoch(1, 2) == 30, "5 is the oldest that is known"
-    assert state.end_of_epoch(0, 5) == 0
+    assert state.truncated_to(1, 1000, 2) == 30, "5 is the oldest that is known"
+    assert [state.truncated_to(1, offset, 5) for offset in (39, 40, 41)] == [None, None, 40]
+    assert [state.truncated_to(1, 1000, epoch) for epoch in (0, -1)] == [None, None]
+    assert (state.truncated_to(0, 0, 5), state.truncated_to(0, 1, 5)) == (None, 0)
 
 
 def test_a_version_that_does_not_follow_is_a_fault_of_the_caller() -> None:

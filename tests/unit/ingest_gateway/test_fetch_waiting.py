@@ -17,7 +17,7 @@ from tests.unit.ingest_gateway.fetching import (
     offsets,
     waiting_fetch,
 )
-from tests.unit.ingest_gateway.harness import WAIT_S, refused, run, running, soon, until
+from tests.unit.ingest_gateway.harness import WAIT_S, refused, run, running, soon, table, until
 from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log.files import encode_data_file
@@ -296,7 +296,8 @@ def test_an_offset_of_a_newer_leader_is_looked_up_before_it_is_out_of_range(
                 0, 1, [record], timestamp_type=0, compression_type="none", now_ms=1
             )
             (tmp_path / "topics" / "t" / file.path).write_bytes(data)
-            leo, epoch = Register(registers.leo(0), 2), Register(registers.EPOCH, 99)
+            leo = Register(registers.leo(0), 2)
+            epoch = Register(registers.EPOCH, table(tmp_path, "t").epoch + 1)
             commit(tmp_path, "t", file, leo, epoch)
             (found,) = await fetch(client, ("t", 0, 2))
             assert (found.error.code, found.high_watermark) == ("", 2)

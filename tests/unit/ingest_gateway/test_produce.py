@@ -580,7 +580,7 @@ def test_a_client_that_goes_away_while_its_topic_is_being_opened_leaves_nothing_
 
     run(test())
     assert values(tmp_path, "t") == {0: [b"v"]}
-    assert table(tmp_path, "t").epoch == 1, "the lead that was under way was used"
+    assert table(tmp_path, "t").version == 2, "the lead that was under way was used"
 
 
 # -- back pressure and a store that fails
@@ -719,11 +719,11 @@ def test_of_two_gateways_one_leads_and_the_other_names_it(tmp_path: Path) -> Non
             assert error["leader"] == one.address
             for client in (first, second):
                 assert (await client.describe("t")).leader == one.address
-            assert (await first.describe("t")).leader_epoch == 1
+            epoch = (await first.describe("t")).leader_epoch
             await one.drain()
             answer = await until_answered(lambda: second.produce(values_request(b"1")))
             assert answer.results[0].base_offset == 1
-            assert (await second.describe("t")).leader_epoch == 2
+            assert (await second.describe("t")).leader_epoch > epoch
 
     run(test())
     assert values(tmp_path, "t") == {0: [b"0", b"1"]}

@@ -148,24 +148,32 @@ class TableState:
         first."""
         return self.register_value(registers.partition_epoch(partition))
 
-    def end_of_epoch(self, partition: int, epoch: int) -> int:
-        """Up to which offset the partition has the records that a log had whose last leader epoch
-        was `epoch`: the start of the first later epoch, or the log end offset.
+    def truncated_to(self, partition: int, offset: int, epoch: int) -> int | None:
+        """Where the records that a reader has read up to `offset` end in this log, or None if it
+        has them all.
 
-        A reader who has read further in that epoch has read records that are not in this log: it
-        was put back from a copy that is older. Kafka: OffsetForLeaderEpoch, KIP-320. Of the epochs
-        of a partition the newest `registers.EPOCH_SLOTS` are known; with an older one the answer
-        may be too high.
+        A log that was put back from an older copy lacks the last of them, and goes on with others
+        in a later leader epoch. Kafka: OffsetForLeaderEpoch, KIP-320.
+
+        Args:
+            offset: The next one that it wants.
+            epoch: `partition_epoch` when it had read up to there, or later; 0 or less: not known.
+
+        Of the epochs of a partition the newest `registers.EPOCH_SLOTS` are known: of one before
+        them the log may lack more than is told. The log is not told from its copy if the clock was
+        turned back behind what it was when the last of the lost leaders began.
         """
+        if epoch <= 0:
+            return None
         end_offset = self.log_end_offset(partition)
-        if epoch >= self.partition_epoch(partition):
-            return end_offset
-        starts = [
-            self.register_value(registers.epoch_start(partition, slot))
-            for slot in range(registers.EPOCH_SLOTS)
-            if self.register_value(registers.epoch_number(partition, slot)) > epoch
-        ]
-        return min([*starts, end_offset])
+        if epoch < self.partition_epoch(partition):
+            starts = [
+                self.register_value(registers.epoch_start(partition, slot))
+                for slot in range(registers.EPOCH_SLOTS)
+                if self.register_value(registers.epoch_number(partition, slot)) > epoch
+            ]
+            end_offset = min([*starts, end_offset])
+        return end_offset if end_offset < offset else None
 
     @property
     def deleted(self) -> bool:

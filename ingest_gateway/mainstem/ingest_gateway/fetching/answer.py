@@ -42,6 +42,7 @@ class FetchPlan:
     topic_id: str = ""
     log_start_offset: int = 0
     high_watermark: int = 0
+    leader_epoch: int = 0
     offset: int = 0
     end_offset: int = 0
     bytes_max: int = 0
@@ -136,6 +137,7 @@ def build_answer(
             topic_id=plan.topic_id,
             log_start_offset=plan.log_start_offset,
             high_watermark=plan.high_watermark,
+            leader_epoch=plan.leader_epoch,
             next_offset=taken.next_offset,
         )
         batches: Sequence[pa.RecordBatch] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -10,7 +11,7 @@ from typing import Final
 from mainstem.errors import BackPressureError, MainstemError, OffsetOutOfRangeError
 from mainstem.ingest_gateway.failures import as_ours
 from mainstem.ingest_gateway.fetching.answer import FetchPlan
-from mainstem.ingest_gateway.fetching.refusals import partition_refusal
+from mainstem.ingest_gateway.fetching.refusals import offset_refusal, partition_refusal
 from mainstem.ingest_gateway.fetching.tail_cache import TailCache
 from mainstem.ingest_gateway.reader_threads import ReaderThreads
 from mainstem.ingest_gateway.topics import GatewayTopics
@@ -25,6 +26,9 @@ _LOOKS_AT_ONCE: Final = 20
 #: Times that a topic's state is asked for in one request: while somebody else brings it up to date,
 #: or pushes it out, it cannot be used.
 _LOOKS_MAX: Final = 20
+
+#: Looks at a topic before it is certain that it does not have an offset.
+_LOOKS_SURE: Final = 2
 
 _RETRY_DELAY_MS: Final = 100
 
@@ -45,7 +49,7 @@ class FetchPlanner:
         All at the same moment for `PLANS_AT_ONCE` partitions or fewer.
         """
         topics = dict.fromkeys(asked.topic for asked in request.partitions)
-        looked: set[str] = set()
+        looked: Counter[str] = Counter()
         while True:
             errors = await self.up_to_date(topics)
             versions = {}
@@ -56,17 +60,18 @@ class FetchPlanner:
                 plans.append(self._plan(asked, errors.get(asked.topic), bytes_max))
                 if number % PLANS_AT_ONCE == 0:
                     await asyncio.sleep(0)
-            # A client with an offset beyond the end may have it from a gateway that knows more.
+            # A client with an offset beyond the end, or an epoch that is not known here, may have
+            # it from a gateway that knows more. The first look may have begun before it came.
             beyond = {
                 plan.topic
                 for plan in plans
                 if isinstance(plan.error, OffsetOutOfRangeError)
-                and plan.offset > plan.high_watermark
-                and (plan.topic not in looked or self._topics.looking(plan.topic))
+                and plan.offset >= plan.log_start_offset
+                and (looked[plan.topic] < _LOOKS_SURE or self._topics.looking(plan.topic))
             }
             if not beyond:
                 return plans, versions
-            looked |= beyond
+            looked.update(beyond)
             # What fails here is found out again above, or does not matter.
             await asyncio.gather(
                 *(self._topics.look(topic) for topic in beyond), return_exceptions=True
@@ -140,24 +145,16 @@ class FetchPlanner:
             topic_id=state.topic_id,
             log_start_offset=start,
             high_watermark=end,
+            leader_epoch=state.partition_epoch(partition),
             offset=offset,
             end_offset=end,
             tail_offset=end,
             bytes_max=min(asked.max_bytes, bytes_max) if asked.max_bytes > 0 else bytes_max,
             reader=reader,
         )
-        if not start <= offset <= end:
-            return plan.failed(
-                OffsetOutOfRangeError(
-                    f"offset {offset} of partition {partition} of topic {topic!r} is not in "
-                    f"[{start}, {end}], from the log start offset to the high watermark",
-                    topic=topic,
-                    partition=partition,
-                    offset=offset,
-                    log_start_offset=start,
-                    high_watermark=end,
-                )
-            )
+        refusal = offset_refusal(state, topic, partition, offset, asked.leader_epoch)
+        if refusal is not None:
+            return plan.failed(refusal)
         if offset == end:
             return plan
         tail = end

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mainstem.delta_log import TableState
 from mainstem.errors import (
+    LogTruncatedError,
     MainstemError,
+    OffsetOutOfRangeError,
     RequestTooLargeError,
     UnknownPartitionError,
     UnknownTopicError,
@@ -30,6 +34,37 @@ def partition_refusal(
             f"topic {topic!r} has no partition {partition}; it has {state.partition_count}",
             topic=topic,
             partition=partition,
+        )
+    return None
+
+
+def offset_refusal(
+    state: TableState, topic: str, partition: int, offset: int, leader_epoch: int
+) -> OffsetOutOfRangeError | None:
+    """Why nothing can be read of a partition at this offset, after `leader_epoch`."""
+    start, end = state.log_start_offset(partition), state.log_end_offset(partition)
+    facts: dict[str, Any] = {
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "log_start_offset": start,
+        "high_watermark": end,
+    }
+    cut = state.truncated_to(partition, offset, leader_epoch)
+    if cut is not None:
+        cut = max(cut, start)
+        return LogTruncatedError(
+            f"partition {partition} of topic {topic!r} was put back from an older copy: from "
+            f"offset {cut} on it does not have the records that were read up to {offset}, but "
+            f"others, or none; its high watermark is {end}. Seek to {cut} to read what is there",
+            **facts,
+            truncated_to=cut,
+        )
+    if not start <= offset <= end:
+        return OffsetOutOfRangeError(
+            f"offset {offset} of partition {partition} of topic {topic!r} is not in "
+            f"[{start}, {end}], from the log start offset to the high watermark",
+            **facts,
         )
     return None
 

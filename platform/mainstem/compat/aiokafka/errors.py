@@ -311,6 +311,7 @@ CLASSES: Final[dict[str, type[Exception]]] = {
     "UNKNOWN_PRODUCER_ID": UnknownProducerId,
     "PRODUCER_FENCED": ProducerFenced,
     "OFFSET_OUT_OF_RANGE": OffsetOutOfRangeError,
+    "LOG_TRUNCATED": OffsetOutOfRangeError,
     "POLICY_VIOLATION": PolicyViolationError,
     "UNKNOWN_MEMBER": CommitFailedError,
     "STALE_MEMBER_EPOCH": CommitFailedError,

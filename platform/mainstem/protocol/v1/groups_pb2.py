@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from mainstem.protocol.v1 import log_pb2 as mainstem_dot_v1_dot_log__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18mainstem/v1/groups.proto\x12\x0bmainstem.v1\x1a\x15mainstem/v1/log.proto\"F\n\x0fTopicPartitions\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\"\xa0\x02\n\x10HeartbeatRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x03\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x0e\n\x06topics\x18\x07 \x03(\t\x12\x15\n\rtopic_pattern\x18\x08 \x01(\t\x12\x10\n\x08\x61ssignor\x18\t \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\n \x01(\x05\x12\x1c\n\x14rebalance_timeout_ms\x18\x0b \x01(\x05\x12+\n\x05owned\x18\x0c \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\"\xd8\x01\n\x11HeartbeatResponse\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x02 \x01(\x03\x12\x1d\n\x15heartbeat_interval_ms\x18\x03 \x01(\x05\x12\x30\n\nassignment\x18\x04 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\x12\x31\n\x0b\x61\x64\x64\x65\x64_later\x18\x05 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\x12\x16\n\x0emissing_topics\x18\x06 \x03(\t\"o\n\x0cLeaveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x04 \x01(\x03\x12\x12\n\nkeep_place\x18\x05 \x01(\x08\"\x0f\n\rLeaveResponse\"\xbd\x01\n\x0f\x43ommittedOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x03\x12\x10\n\x08metadata\x18\x06 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x07 \x01(\x03\x12!\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x12.mainstem.v1.Error\"\x8f\x01\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x03\x12-\n\x07offsets\x18\x04 \x03(\x0b\x32\x1c.mainstem.v1.CommittedOffset\x12\x10\n\x08sequence\x18\x05 \x01(\x03\"F\n\x15\x43ommitOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.mainstem.v1.CommittedOffset\"V\n\x13\x46\x65tchOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x30\n\npartitions\x18\x02 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\"E\n\x14\x46\x65tchOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.mainstem.v1.CommittedOffset\"\x13\n\x11ListGroupsRequest\"?\n\x12ListGroupsResponse\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.mainstem.v1.GroupListing\"B\n\x0cGroupListing\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x14\n\x0cmember_count\x18\x03 \x01(\x05\"%\n\x14\x44\x65scribeGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\xbc\x01\n\x15\x44\x65scribeGroupResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x13\n\x0bgroup_epoch\x18\x03 \x01(\x03\x12\x10\n\x08\x61ssignor\x18\x04 \x01(\t\x12/\n\x07members\x18\x05 \x03(\x0b\x32\x1e.mainstem.v1.MemberDescription\x12-\n\x07offsets\x18\x06 \x03(\x0b\x32\x1c.mainstem.v1.CommittedOffset\"\xc4\x01\n\x11MemberDescription\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x04 \x01(\x03\x12\x30\n\nassignment\x18\x05 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\x12,\n\x06target\x18\x06 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\"#\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse2\xba\x04\n\x06Groups\x12J\n\tHeartbeat\x12\x1d.mainstem.v1.HeartbeatRequest\x1a\x1e.mainstem.v1.HeartbeatResponse\x12>\n\x05Leave\x12\x19.mainstem.v1.LeaveRequest\x1a\x1a.mainstem.v1.LeaveResponse\x12V\n\rCommitOffsets\x12!.mainstem.v1.CommitOffsetsRequest\x1a\".mainstem.v1.CommitOffsetsResponse\x12S\n\x0c\x46\x65tchOffsets\x12 .mainstem.v1.FetchOffsetsRequest\x1a!.mainstem.v1.FetchOffsetsResponse\x12M\n\nListGroups\x12\x1e.mainstem.v1.ListGroupsRequest\x1a\x1f.mainstem.v1.ListGroupsResponse\x12V\n\rDescribeGroup\x12!.mainstem.v1.DescribeGroupRequest\x1a\".mainstem.v1.DescribeGroupResponse\x12P\n\x0b\x44\x65leteGroup\x12\x1f.mainstem.v1.DeleteGroupRequest\x1a .mainstem.v1.DeleteGroupResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18mainstem/v1/groups.proto\x12\x0bmainstem.v1\x1a\x15mainstem/v1/log.proto\"F\n\x0fTopicPartitions\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\"\xa0\x02\n\x10HeartbeatRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x03\x12\x13\n\x0binstance_id\x18\x04 \x01(\t\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x0e\n\x06topics\x18\x07 \x03(\t\x12\x15\n\rtopic_pattern\x18\x08 \x01(\t\x12\x10\n\x08\x61ssignor\x18\t \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\n \x01(\x05\x12\x1c\n\x14rebalance_timeout_ms\x18\x0b \x01(\x05\x12+\n\x05owned\x18\x0c \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\"\xd8\x01\n\x11HeartbeatResponse\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x02 \x01(\x03\x12\x1d\n\x15heartbeat_interval_ms\x18\x03 \x01(\x05\x12\x30\n\nassignment\x18\x04 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\x12\x31\n\x0b\x61\x64\x64\x65\x64_later\x18\x05 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\x12\x16\n\x0emissing_topics\x18\x06 \x03(\t\"o\n\x0cLeaveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x04 \x01(\x03\x12\x12\n\nkeep_place\x18\x05 \x01(\x08\"\x0f\n\rLeaveResponse\"\xe9\x01\n\x0f\x43ommittedOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x03\x12\x10\n\x08metadata\x18\x06 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x07 \x01(\x03\x12!\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x12.mainstem.v1.Error\x12\x19\n\x0ctruncated_to\x18\t \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_truncated_to\"\x8f\x01\n\x14\x43ommitOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x03\x12-\n\x07offsets\x18\x04 \x03(\x0b\x32\x1c.mainstem.v1.CommittedOffset\x12\x10\n\x08sequence\x18\x05 \x01(\x03\"F\n\x15\x43ommitOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.mainstem.v1.CommittedOffset\"V\n\x13\x46\x65tchOffsetsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x30\n\npartitions\x18\x02 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\"E\n\x14\x46\x65tchOffsetsResponse\x12-\n\x07offsets\x18\x01 \x03(\x0b\x32\x1c.mainstem.v1.CommittedOffset\"\x13\n\x11ListGroupsRequest\"?\n\x12ListGroupsResponse\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.mainstem.v1.GroupListing\"B\n\x0cGroupListing\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x14\n\x0cmember_count\x18\x03 \x01(\x05\"%\n\x14\x44\x65scribeGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\xbc\x01\n\x15\x44\x65scribeGroupResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x13\n\x0bgroup_epoch\x18\x03 \x01(\x03\x12\x10\n\x08\x61ssignor\x18\x04 \x01(\t\x12/\n\x07members\x18\x05 \x03(\x0b\x32\x1e.mainstem.v1.MemberDescription\x12-\n\x07offsets\x18\x06 \x03(\x0b\x32\x1c.mainstem.v1.CommittedOffset\"\xc4\x01\n\x11MemberDescription\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x04 \x01(\x03\x12\x30\n\nassignment\x18\x05 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\x12,\n\x06target\x18\x06 \x03(\x0b\x32\x1c.mainstem.v1.TopicPartitions\"#\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse2\xba\x04\n\x06Groups\x12J\n\tHeartbeat\x12\x1d.mainstem.v1.HeartbeatRequest\x1a\x1e.mainstem.v1.HeartbeatResponse\x12>\n\x05Leave\x12\x19.mainstem.v1.LeaveRequest\x1a\x1a.mainstem.v1.LeaveResponse\x12V\n\rCommitOffsets\x12!.mainstem.v1.CommitOffsetsRequest\x1a\".mainstem.v1.CommitOffsetsResponse\x12S\n\x0c\x46\x65tchOffsets\x12 .mainstem.v1.FetchOffsetsRequest\x1a!.mainstem.v1.FetchOffsetsResponse\x12M\n\nListGroups\x12\x1e.mainstem.v1.ListGroupsRequest\x1a\x1f.mainstem.v1.ListGroupsResponse\x12V\n\rDescribeGroup\x12!.mainstem.v1.DescribeGroupRequest\x1a\".mainstem.v1.DescribeGroupResponse\x12P\n\x0b\x44\x65leteGroup\x12\x1f.mainstem.v1.DeleteGroupRequest\x1a .mainstem.v1.DeleteGroupResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,31 +43,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEAVERESPONSE']._serialized_start=759
   _globals['_LEAVERESPONSE']._serialized_end=774
   _globals['_COMMITTEDOFFSET']._serialized_start=777
-  _globals['_COMMITTEDOFFSET']._serialized_end=966
-  _globals['_COMMITOFFSETSREQUEST']._serialized_start=969
-  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1112
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1114
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1184
-  _globals['_FETCHOFFSETSREQUEST']._serialized_start=1186
-  _globals['_FETCHOFFSETSREQUEST']._serialized_end=1272
-  _globals['_FETCHOFFSETSRESPONSE']._serialized_start=1274
-  _globals['_FETCHOFFSETSRESPONSE']._serialized_end=1343
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1345
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1364
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1366
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=1429
-  _globals['_GROUPLISTING']._serialized_start=1431
-  _globals['_GROUPLISTING']._serialized_end=1497
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=1499
-  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=1536
-  _globals['_DESCRIBEGROUPRESPONSE']._serialized_start=1539
-  _globals['_DESCRIBEGROUPRESPONSE']._serialized_end=1727
-  _globals['_MEMBERDESCRIPTION']._serialized_start=1730
-  _globals['_MEMBERDESCRIPTION']._serialized_end=1926
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1928
-  _globals['_DELETEGROUPREQUEST']._serialized_end=1963
-  _globals['_DELETEGROUPRESPONSE']._serialized_start=1965
-  _globals['_DELETEGROUPRESPONSE']._serialized_end=1986
-  _globals['_GROUPS']._serialized_start=1989
-  _globals['_GROUPS']._serialized_end=2559
+  _globals['_COMMITTEDOFFSET']._serialized_end=1010
+  _globals['_COMMITOFFSETSREQUEST']._serialized_start=1013
+  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1156
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1158
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1228
+  _globals['_FETCHOFFSETSREQUEST']._serialized_start=1230
+  _globals['_FETCHOFFSETSREQUEST']._serialized_end=1316
+  _globals['_FETCHOFFSETSRESPONSE']._serialized_start=1318
+  _globals['_FETCHOFFSETSRESPONSE']._serialized_end=1387
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1389
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1408
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=1410
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=1473
+  _globals['_GROUPLISTING']._serialized_start=1475
+  _globals['_GROUPLISTING']._serialized_end=1541
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_start=1543
+  _globals['_DESCRIBEGROUPREQUEST']._serialized_end=1580
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_start=1583
+  _globals['_DESCRIBEGROUPRESPONSE']._serialized_end=1771
+  _globals['_MEMBERDESCRIPTION']._serialized_start=1774
+  _globals['_MEMBERDESCRIPTION']._serialized_end=1970
+  _globals['_DELETEGROUPREQUEST']._serialized_start=1972
+  _globals['_DELETEGROUPREQUEST']._serialized_end=2007
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=2009
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=2030
+  _globals['_GROUPS']._serialized_start=2033
+  _globals['_GROUPS']._serialized_end=2603
 # @@protoc_insertion_point(module_scope)

@@ -79,7 +79,7 @@ class LeaveResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class CommittedOffset(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "offset", "leader_epoch", "metadata", "commit_timestamp_ms", "error")
+    __slots__ = ("topic", "topic_id", "partition", "offset", "leader_epoch", "metadata", "commit_timestamp_ms", "error", "truncated_to")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +88,7 @@ class CommittedOffset(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     COMMIT_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_TO_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: str
     partition: int
@@ -96,7 +97,8 @@ class CommittedOffset(_message.Message):
     metadata: str
     commit_timestamp_ms: int
     error: _log_pb2.Error
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_timestamp_ms: _Optional[int] = ..., error: _Optional[_Union[_log_pb2.Error, _Mapping]] = ...) -> None: ...
+    truncated_to: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_timestamp_ms: _Optional[int] = ..., error: _Optional[_Union[_log_pb2.Error, _Mapping]] = ..., truncated_to: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
     __slots__ = ("group", "member_id", "member_epoch", "offsets", "sequence")
