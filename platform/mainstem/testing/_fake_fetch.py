@@ -61,6 +61,7 @@ class FakeLogGateway:
         log_starts: Log start offsets that are not 0, by topic and partition.
         fetches: Every fetch request, in order.
         lists: Every query of offsets, in order.
+        leader_epoch: Of all partitions.
         in_flight_max: The most fetches that were under way at once.
         on_fetch: See OnFetch.
         partition_error: Asked for each partition of a fetch; an error that it
@@ -73,6 +74,7 @@ class FakeLogGateway:
         self.log_starts: dict[tuple[str, int], int] = {}
         self.fetches: list[log_pb2.FetchRequest] = []
         self.lists: list[log_pb2.OffsetQuery] = []
+        self.leader_epoch = 1
         self.in_flight_max = 0
         self._in_flight = 0
         self.on_fetch: OnFetch | None = None
@@ -254,6 +256,7 @@ class FakeLogGateway:
         one.topic_id = topic.topic_id
         one.log_start_offset = low
         one.high_watermark = high
+        one.leader_epoch = self.leader_epoch
         log = topic.records[asked.partition]
         return [record for record in log if record.offset >= asked.offset]
 

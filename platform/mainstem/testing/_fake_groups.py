@@ -24,6 +24,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
 
     Attributes:
         offsets: The committed offset by group, topic and partition; tests may set some.
+        metadata, leader_epochs: What was committed with it.
         commits: Every commit request that came, in order.
         heartbeats: Every heartbeat, in order.
         leaves: Every leave, in order.
@@ -39,6 +40,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
         self._lock = threading.Lock()
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.metadata: dict[tuple[str, str, int], str] = {}
+        self.leader_epochs: dict[tuple[str, str, int], int] = {}
         self.commits: list[groups_pb2.CommitOffsetsRequest] = []
         self.heartbeats: list[groups_pb2.HeartbeatRequest] = []
         self.leaves: list[groups_pb2.LeaveRequest] = []
@@ -158,6 +160,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
                     continue
                 self.offsets[request.group, one.topic, one.partition] = one.offset
                 self.metadata[request.group, one.topic, one.partition] = one.metadata
+                self.leader_epochs[request.group, one.topic, one.partition] = one.leader_epoch
         return answer
 
     def FetchOffsets(
@@ -173,6 +176,7 @@ class FakeGroups(groups_pb2_grpc.GroupsServicer):
                         partition=number,
                         offset=self.offsets.get(place, -1),
                         metadata=self.metadata.get(place, ""),
+                        leader_epoch=self.leader_epochs.get(place, -1),
                     )
         if self.on_fetch_offsets is not None:
             self.on_fetch_offsets(answer)

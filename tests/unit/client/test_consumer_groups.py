@@ -18,10 +18,11 @@ from mainstem.errors import (
     ConfigError,
     GatewayUnavailableError,
     InstanceFencedError,
+    LogTruncatedError,
     MainstemError,
     UnknownMemberError,
 )
-from mainstem.protocol.v1 import groups_pb2
+from mainstem.protocol.v1 import groups_pb2, log_pb2
 from mainstem.testing._fake_fetch import FakeLogGateway
 
 ONE = TopicPartition("one", 0)
@@ -530,3 +531,80 @@ def test_subscribe_and_assign_do_not_mix(make: MakeConsumer) -> None:
         other.subscribe(["one"])
     with pytest.raises(ValueError, match="pattern"):
         consumer.subscribe(["^a", "b"])
+
+
+def truncate(gateway: FakeLogGateway, cut: int, *, epoch: int) -> None:
+    """The log is put back from an older copy, and has other records from `cut` on."""
+    before = gateway.leader_epoch
+
+    def refused(asked: log_pb2.FetchPartition) -> MainstemError | None:
+        if asked.leader_epoch == before and asked.offset > cut:
+            return LogTruncatedError("put back from an older copy", truncated_to=cut)
+        return None
+
+    gateway.partition_error = refused
+    gateway.leader_epoch = epoch
+
+
+def test_offsets_are_committed_with_the_epoch_in_which_they_were_read_if_they_were(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.leader_epoch = 7
+    gateway.append("one", 0, [b"%d" % n for n in range(10)])
+    consumer = make(enable_auto_commit=False)
+    consumer.subscribe(["one"])
+    found = consumer.consume(5, DEADLINE_S)
+    epochs = gateway.groups.leader_epochs
+    consumer.commit(asynchronous=False)
+    assert (committed(gateway), epochs["g", "one", 0]) == (5, 7)
+    consumer.commit(found[1], asynchronous=False)
+    assert (committed(gateway), epochs["g", "one", 0]) == (2, 7)
+    consumer.commit(offsets=[TopicPartition("one", 0, 6)], asynchronous=False)
+    assert (committed(gateway), epochs["g", "one", 0]) == (6, -1), "nobody has read that far"
+    consumer.seek(TopicPartition("one", 0, 4))
+    consumer.commit(asynchronous=False)
+    assert (committed(gateway), epochs["g", "one", 0]) == (4, -1)
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_group_whose_log_was_put_back_from_a_copy_is_told_and_reads_what_is_there_since(
+    gateway: FakeLogGateway,
+    make: MakeConsumer,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    is_live: bool,
+) -> None:
+    gateway.append("one", 0, [b"old %d" % n for n in range(10)])
+    consumer = make()
+    consumer.subscribe(["one"])
+    assert len(consumer.consume(10, DEADLINE_S)) == 10
+    if not is_live:
+        consumer.close()
+    del gateway.topics["one"].records[0][8:]
+    truncate(gateway, 8, epoch=9)
+    gateway.append("one", 0, [b"new %d" % n for n in range(8, 12)])
+    if not is_live:
+        consumer = make()
+        consumer.subscribe(["one"])
+    found = consumer.consume(4, DEADLINE_S)
+    assert [(record.offset, record.value) for record in found] == [
+        (n, b"new %d" % n) for n in range(8, 12)
+    ]
+    told = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert ["one-0 goes on at offset 8" in one.getMessage() for one in told] == [True]
+    consumer.close()
+    assert (committed(gateway), gateway.groups.leader_epochs["g", "one", 0]) == (12, 9)
+
+
+def test_without_a_reset_a_log_that_was_put_back_from_a_copy_is_an_error(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    gateway.append("one", 0, [b"old %d" % n for n in range(10)])
+    consumer = make(auto_offset_reset="none")
+    consumer.assign([TopicPartition("one", 0, 0)])
+    assert len(consumer.consume(10, DEADLINE_S)) == 10
+    truncate(gateway, 8, epoch=9)
+    with pytest.raises(LogTruncatedError) as told:
+        consumer.poll(DEADLINE_S)
+    consumer.seek(TopicPartition("one", 0, int(told.value.facts["truncated_to"])))
+    assert [record.offset for record in consumer.consume(2, DEADLINE_S)] == [8, 9]

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from mainstem.client.callbacks import check_returned, note_failure
 from mainstem.client.consumer.group import GroupClient
-from mainstem.client.consumer.group_commits import Offsets
+from mainstem.client.consumer.group_commits import LogIdentity, Offsets
 from mainstem.client.consumer.partitions import Partition, Partitions
 from mainstem.client.consumer.reader import Reader
 from mainstem.client.consumer.records import OFFSET_INVALID, TopicPartition
@@ -100,7 +100,7 @@ class Commits:
         if not wanted:
             return None if asynchronous else []
         timeout_s = self.settings.api_timeout_ms / 1000
-        future = group.commits.add(wanted, self._topic_ids(wanted), timeout_s)
+        future = group.commits.add(wanted, self._logs(wanted), timeout_s)
         if asynchronous:
             future.add_done_callback(partial(self._commit_ended, wanted))
             return None
@@ -160,9 +160,7 @@ class Commits:
         assert self._group is not None
         if not new or not self._group.commits.may_commit:
             return None  # what was lost is told soon, and was logged
-        future = self._group.commits.add(
-            new, self._topic_ids(new), self.settings.api_timeout_ms / 1000
-        )
+        future = self._group.commits.add(new, self._logs(new), self.settings.api_timeout_ms / 1000)
         future.add_done_callback(partial(self._auto_commit_ended, new))
         return future
 
@@ -218,16 +216,18 @@ class Commits:
             }
         if not offsets:
             return
-        ids, timeout_s = self._topic_ids(offsets), self.settings.api_timeout_ms / 1000
-        future = group.commits.add(offsets, ids, timeout_s, unless_named=True)
+        logs, timeout_s = self._logs(offsets), self.settings.api_timeout_ms / 1000
+        future = group.commits.add(offsets, logs, timeout_s, unless_named=True)
         future.add_done_callback(partial(self._auto_commit_ended, offsets))
 
-    def _topic_ids(self, offsets: Offsets) -> dict[TopicPartition, str]:
-        return {
-            tp: one.topic_id
-            for tp in offsets
-            if (one := self.partitions.assigned.get(tp)) is not None
-        }
+    def _logs(self, offsets: Offsets) -> dict[TopicPartition, LogIdentity]:
+        found: dict[TopicPartition, LogIdentity] = {}
+        for tp, (offset, _) in offsets.items():
+            one = self.partitions.assigned.get(tp)
+            if one is not None:
+                epoch = one.leader_epoch if one.leader_epoch and offset <= one.position else -1
+                found[tp] = LogIdentity(one.topic_id, epoch)
+        return found
 
     def wait_for_all(self) -> None:
         deadline = time.monotonic() + LAST_COMMIT_S

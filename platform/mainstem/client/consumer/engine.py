@@ -321,13 +321,12 @@ class ConsumerEngine:
         """See `Consumer.committed`."""
         group = self._need_group("committed()")
         found: list[TopicPartition] = []
-        answers = self._retrying(lambda left_s: group.committed_offsets(tps, left_s), timeout)
+        answers = self._retrying(lambda left_s: group.committed(tps, left_s), timeout)
         for tp in tps:
             answer = answers[tp]
             assert not isinstance(answer, MainstemError)
-            offset, metadata = answer
-            offset = OFFSET_INVALID if offset < 0 else offset
-            found.append(TopicPartition(tp.topic, tp.partition, offset, metadata))
+            offset = OFFSET_INVALID if answer.offset < 0 else answer.offset
+            found.append(TopicPartition(tp.topic, tp.partition, offset, answer.metadata))
         return found
 
     def list_offsets(

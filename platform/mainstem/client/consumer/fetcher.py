@@ -359,6 +359,7 @@ class LeaderFetcher:
                     offset=offset,
                     max_bytes=settings.max_partition_fetch_bytes,
                     topic_id=one.topic_id,
+                    leader_epoch=one.leader_epoch,
                 )
                 for one, _, offset in fetch.wanted
             ],

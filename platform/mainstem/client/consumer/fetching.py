@@ -15,7 +15,12 @@ from typing import Any, NamedTuple
 from mainstem.client.consumer.partitions import Chunk, Partition, Partitions, Start
 from mainstem.client.consumer.records import batches_from_ipc
 from mainstem.client.consumer.settings import ConsumerSettings
-from mainstem.errors import MainstemError, OutcomeUnknownError
+from mainstem.errors import (
+    LogTruncatedError,
+    MainstemError,
+    OffsetOutOfRangeError,
+    OutcomeUnknownError,
+)
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2
 
@@ -103,6 +108,7 @@ class FetchAnswers:
                     self._partition_failed(one, error, lost)
                     continue
                 one.topic_id = one.topic_id or fetched.topic_id
+                one.leader_epoch = fetched.leader_epoch or one.leader_epoch
                 one.high_watermark = fetched.high_watermark
                 one.log_start_offset = fetched.log_start_offset
                 self._put(one, batches, offset, fetched.next_offset)
@@ -139,20 +145,33 @@ class FetchAnswers:
             one.fetch_offset = next_offset
             self._partitions.put(Chunk(one, one.generation, None, next_offset, 0, self._address))
 
+    def _truncated(self, one: Partition, error: LogTruncatedError) -> None:
+        """Goes on with the first record that was not read: neither skips what the log has in place
+        of those that it lost, nor reads again what is left. The lock is held."""
+        offset = int(error.facts["truncated_to"])
+        _log.warning("%s-%d goes on at offset %d: %s", one.topic, one.partition, offset, error)
+        one.go_to(offset)
+        if one.stored is not None and one.stored > offset:
+            one.stored = None
+        self._partitions.changed()
+
     def _partition_failed(
         self, one: Partition, error: MainstemError, lost: list[Partition]
     ) -> None:
         """What an error of one partition means; the lock is held."""
         backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
-        moved = error.code == "OFFSET_OUT_OF_RANGE" or (
+        moved = isinstance(error, OffsetOutOfRangeError) or (
             error.code == "UNKNOWN_TOPIC" and bool(one.topic_id)
         )
         if moved and one.queued:
             # What was fetched before is good, and comes first.
             one.retry_at = time.monotonic() + backoff_s
-        elif error.code == "OFFSET_OUT_OF_RANGE":
+        elif isinstance(error, OffsetOutOfRangeError):
             if self._settings.reset == "none":
                 self._partitions.fail(one, error)
+                return
+            if isinstance(error, LogTruncatedError):
+                self._truncated(one, error)
                 return
             _log.warning(
                 "offset %d of %s-%d is out of range; auto.offset.reset says %s: %s",

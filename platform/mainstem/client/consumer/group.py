@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from mainstem.client.callbacks import unexpected
 from mainstem.client.consumer.group_commits import GroupCommits
@@ -30,6 +30,19 @@ _LEAVE_S: Final = 5.0
 
 #: Codes that say that the coordinator does not count this member any more.
 _PUT_OUT: Final = ("UNKNOWN_MEMBER", "STALE_MEMBER_EPOCH", "INSTANCE_FENCED")
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed of a partition.
+
+    Attributes:
+        offset: -1: nothing.
+        leader_epoch: As `Partition.leader_epoch`.
+    """
+
+    offset: int
+    metadata: str
+    leader_epoch: int
 
 
 class GroupClient:
@@ -307,17 +320,8 @@ class GroupClient:
 
     def committed(
         self, partitions: Sequence[TopicPartition], timeout_s: float
-    ) -> dict[TopicPartition, int | MainstemError]:
-        """Committed offsets; -1 where there is none. See `committed_offsets`."""
-        return {
-            tp: one if isinstance(one, MainstemError) else one[0]
-            for tp, one in self.committed_offsets(partitions, timeout_s).items()
-        }
-
-    def committed_offsets(
-        self, partitions: Sequence[TopicPartition], timeout_s: float
-    ) -> dict[TopicPartition, tuple[int, str] | MainstemError]:
-        """Committed offsets with their metadata; an error for what the coordinator did not tell."""
+    ) -> dict[TopicPartition, CommittedOffset | MainstemError]:
+        """What is committed; an error for what the coordinator did not tell."""
         by_topic: dict[str, list[int]] = {}
         for tp in partitions:
             by_topic.setdefault(tp.topic, []).append(tp.partition)
@@ -334,13 +338,13 @@ class GroupClient:
             )
         except MainstemError as error:
             return dict.fromkeys(partitions, error)
-        found: dict[TopicPartition, tuple[int, str] | MainstemError] = {}
+        found: dict[TopicPartition, CommittedOffset | MainstemError] = {}
         for one in answer.offsets:
             tp = TopicPartition(one.topic, one.partition)
             found[tp] = (
                 error_from_message(one.error)
                 if one.HasField("error")
-                else (one.offset, one.metadata)
+                else CommittedOffset(one.offset, one.metadata, max(0, one.leader_epoch))
             )
         for tp in partitions:
             # It says -1 where nothing is committed: silence is not that.

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from mainstem.client.consumer.membership import Membership, MemberState
 from mainstem.client.consumer.records import TopicPartition
@@ -25,6 +26,22 @@ _log = logging.getLogger("mainstem.client")
 Offsets = dict[TopicPartition, tuple[int, str]]
 
 
+class LogIdentity(NamedTuple):
+    """Which log an offset is of: what tells it from another of the same name.
+
+    Attributes:
+        topic_id: Empty: not known.
+        leader_epoch: As `Partition.leader_epoch`; -1: nobody has read up to the offset, so it may
+            be none of the log's.
+    """
+
+    topic_id: str
+    leader_epoch: int
+
+
+_UNKNOWN_LOG: Final = LogIdentity("", -1)
+
+
 @dataclass(slots=True)
 class _Commit:
     """A commit that waits.
@@ -34,7 +51,7 @@ class _Commit:
     """
 
     offsets: Offsets
-    topic_ids: dict[TopicPartition, str]
+    logs: Mapping[TopicPartition, LogIdentity]
     deadline: float
     joins: int | None
     sequence: int
@@ -44,9 +61,10 @@ class _Commit:
         return [
             groups_pb2.CommittedOffset(
                 topic=tp.topic,
-                topic_id=self.topic_ids.get(tp, ""),
+                topic_id=self.logs.get(tp, _UNKNOWN_LOG).topic_id,
                 partition=tp.partition,
                 offset=offset,
+                leader_epoch=self.logs.get(tp, _UNKNOWN_LOG).leader_epoch,
                 metadata=metadata,
             )
             for tp, (offset, metadata) in self.offsets.items()
@@ -86,7 +104,7 @@ class GroupCommits:
     def add(
         self,
         offsets: Offsets,
-        topic_ids: dict[TopicPartition, str],
+        logs: Mapping[TopicPartition, LogIdentity],
         timeout_s: float,
         *,
         unless_named: bool = False,
@@ -94,6 +112,7 @@ class GroupCommits:
         """Queues a commit. Commits take effect in the order of these calls, one after the other.
 
         Args:
+            logs: What is known of the logs that the offsets are of.
             unless_named: Leaves out the partitions of earlier commits. `offsets` loses them too.
 
         Returns:
@@ -121,7 +140,7 @@ class GroupCommits:
             self._count += 1
             commit = _Commit(
                 offsets,
-                topic_ids,
+                logs,
                 time.monotonic() + timeout_s,
                 None if membership.state is MemberState.OUT else membership.told_joins,
                 self._count,

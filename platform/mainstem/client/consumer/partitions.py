@@ -35,6 +35,9 @@ class Partition:
         queued: Chunks that were not handed out to their end.
         stored: The offset that store_offsets() left to be committed, if any.
         committed: The last offset that automatic commits sent.
+        leader_epoch: What the last answer said, or what was committed with the position; 0: not
+            known. Fetches and commits say it, so that a log which was put back from an older copy
+            is told from the one that was read.
         added_later: It came to its topic after the subscription: it is read from its start.
         high_watermark, log_start_offset: As the last answer said.
         failed: It cannot be read on; the error was raised, or waits to be.
@@ -48,6 +51,7 @@ class Partition:
         "fetch_offset",
         "generation",
         "high_watermark",
+        "leader_epoch",
         "log_start_offset",
         "partition",
         "paused",
@@ -76,6 +80,7 @@ class Partition:
         self.stored: int | None = None
         self.stored_metadata = ""
         self.committed = OFFSET_INVALID
+        self.leader_epoch = 0
         self.added_later = False
         self.failed: MainstemError | None = None
         self.retry_at = 0.0
@@ -91,6 +96,7 @@ class Partition:
         """Goes on at `offset`; what is buffered is void."""
         self.generation += 1
         self.position = self.fetch_offset = offset
+        self.leader_epoch = 0
         self.start = Start.READY
         self.failed = None
         self.retry_at = 0.0
@@ -99,6 +105,7 @@ class Partition:
         """Goes on where `start` will be found to be; what is buffered is void."""
         self.generation += 1
         self.position = self.fetch_offset = OFFSET_INVALID
+        self.leader_epoch = 0
         self.start = start
         self.failed = None
         self.retry_at = 0.0

@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 
 from mainstem.client.callbacks import unexpected
 from mainstem.client.consumer.fetcher import LeaderFetcher
+from mainstem.client.consumer.group import CommittedOffset
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
 from mainstem.client.consumer.records import TopicPartition
 from mainstem.client.consumer.settings import ConsumerSettings
@@ -37,13 +38,10 @@ _LOOK_EVERY_S: Final = 1.0
 #: The offset that was found, or why there is none.
 OffsetAnswer = int | MainstemError
 
-
-class CommittedOffsets(Protocol):
-    """Finds the committed offset of each partition; -1 where there is none."""
-
-    def __call__(
-        self, partitions: Sequence[TopicPartition], timeout_s: float
-    ) -> dict[TopicPartition, OffsetAnswer]: ...
+#: `GroupClient.committed`.
+CommittedOffsets = Callable[
+    [Sequence[TopicPartition], float], Mapping[TopicPartition, CommittedOffset | MainstemError]
+]
 
 
 class ConsumerWorker:
@@ -386,9 +384,10 @@ class ConsumerWorker:
                         continue
                     if isinstance(answer, MainstemError):
                         self._not_found(one, answer)
-                    elif answer >= 0:
-                        _settle(one, answer)
-                        one.committed = answer
+                    elif answer.offset >= 0:
+                        _settle(one, answer.offset)
+                        one.committed = answer.offset
+                        one.leader_epoch = answer.leader_epoch
                     else:
                         others.append(one)
                 self._partitions.changed()
