@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from mainstem.client import (
 from mainstem.errors import (
     GroupNotEmptyError,
     MainstemError,
+    OffsetOutOfRangeError,
     StoreUnavailableError,
     UnknownGroupError,
     UnknownPartitionError,
@@ -135,10 +137,58 @@ def test_a_group_is_listed_and_described_with_members_offsets_and_lag(desk: Desk
     assert {row["group"]: row["state"] for row in desk.rows("list")}[desk.group] == "EMPTY"
 
 
-def test_lag_is_never_negative(desk: Desk) -> None:
-    desk.commit(99, 10)
+def test_an_offset_beyond_the_log_is_refused_and_names_both(desk: Desk) -> None:
+    tps = [TopicPartition(desk.topic, number, at) for number, at in enumerate([11, 10])]
+    done = desk.admin.alter_consumer_group_offsets(desk.group, tps)
+    refused = done.pop(tps[0])
+    assert isinstance(refused, OffsetOutOfRangeError)
+    assert "offset 11" in refused.message
+    assert "[0, 10]" in refused.message
+    assert (done, desk.committed()) == ({tps[1]: None}, {1: 10})
+
+
+def test_lag_counts_what_can_be_read(desk: Desk) -> None:
+    desk.commit(1, 9)
+    desk.admin.delete_records(desk.topic, {0: 7, 1: 8})
     (found,) = desk.rows("describe", desk.group)
-    assert [one["lag_records"] for one in found["partitions"]] == [0, 0]
+    assert [one["lag_records"] for one in found["partitions"]] == [3, 1]
+
+
+def test_a_topic_that_was_put_back_from_an_older_copy_is_told_and_nothing_is_skipped(
+    tmp_path: Path,
+) -> None:
+    topic = tmp_path / "warehouse" / "topics" / "t"
+    with GatewayProcess(tmp_path / "warehouse") as gateway:
+        servers = {"bootstrap.servers": gateway.address}
+
+        def produce(what: str, count: int) -> None:
+            with Producer(servers) as producer:
+                for number in range(count):
+                    producer.produce("t", f"{what} {number}".encode())
+
+        def read(count: int) -> list[bytes | None]:
+            group = {"group.id": "g", "auto.offset.reset": "earliest"}
+            with Consumer({**servers, **group}) as consumer:
+                consumer.subscribe(["t"])
+                return [one.value for one in consumer.consume(count, DEADLINE_S)]
+
+        with AdminClient(servers) as admin:
+            admin.create_topic("t", 1)
+            produce("kept", 9)
+            gateway.terminate()
+            shutil.copytree(topic, tmp_path / "copy")
+            gateway.start()
+            produce("lost", 1)
+            assert len(read(10)) == 10
+            gateway.terminate()
+            shutil.rmtree(topic)
+            shutil.copytree(tmp_path / "copy", topic)
+            gateway.start()
+            produce("new", 3)
+            result = CliRunner().invoke(cli, ["group", "describe", "g", "-b", gateway.address])
+            assert re.search(r"^lag +3$", result.output, re.MULTILINE)
+            assert "t-0 was put back from an older copy" in result.output
+        assert read(3) == [b"new 0", b"new 1", b"new 2"]
 
 
 def test_a_group_that_is_not_there_is_told_and_the_others_are_described(desk: Desk) -> None:

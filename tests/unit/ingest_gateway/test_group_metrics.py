@@ -13,9 +13,12 @@ from tests.unit.ingest_gateway.payloads import values_request
 from mainstem.client import AdminClient, TopicPartition
 from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.delta_log import TableState
-from mainstem.delta_log.format import DataFile, Metadata, Protocol, Register
+from mainstem.delta_log.format import DataFile, Metadata, Protocol, Register, registers
 from mainstem.ingest_gateway.groups import metrics as group_metrics
 from mainstem.ingest_gateway.groups.metrics import _lags_in
+
+
+EPOCH_START = registers.epoch_start(0, 0)
 
 
 def file(base_offset: int, record_count: int, timestamp_ms_min: int) -> DataFile:
@@ -54,15 +57,27 @@ def test_the_file_with_the_first_record_that_was_not_read_counts() -> None:
 
 
 def test_lag_is_never_negative_and_at_the_end_there_is_no_age() -> None:
-    assert lags(state_of(file(0, 10, 100), end=10), 10, 99) == [(0, None), (0, None)]
+    assert lags(state_of(file(0, 10, 100), end=10), 10) == [(0, None)]
 
 
 def test_where_records_are_gone_the_next_ones_count() -> None:
     state = state_of(file(0, 2, 100), file(8, 2, 300), end=10)
     assert lags(state, 3) == [(7, 300)], "compaction took 2 to 7"
     trimmed = state_of(file(5, 5, 200), log_start_offset=7, end=10)
-    assert lags(trimmed, 0) == [(10, 200)], "the log begins at 7 now"
+    assert lags(trimmed, 0, 8) == [(3, 200), (2, 200)], "the log begins at 7 now"
     assert lags(state_of(file(0, 2, 100), end=10), 5) == [(5, None)], "all of them are gone"
+
+
+def test_a_log_that_ends_before_a_committed_offset_has_what_its_group_will_read() -> None:
+    state = state_of(file(0, 5, 100), file(5, 5, 200), log_start_offset=2, end=10)
+    assert lags(state, 11, 2**63 - 1) == [(8, 100), (8, 100)], "begun anew by most groups"
+    epochs = [registers.partition_epoch(0), registers.epoch_number(0, 0)]
+    epochs_and_starts = [*(Register(name, 9) for name in epochs), Register(EPOCH_START, 6)]
+    state.apply(2, epochs_and_starts)
+    for offset, lag in ((4, 6), (6, 4), (7, 4), (10, 4), (99, 4)):
+        one = StoredOffset("t", "id", 0, offset, leader_epoch=8)
+        (found,) = _lags_in(state, [(("g", "t", "0"), one)])
+        assert found.records == lag, "what has replaced the records from 6 on is not read yet"
 
 
 def test_offsets_of_a_topic_of_the_same_name_before_this_one_have_no_lag() -> None:

@@ -41,6 +41,9 @@ PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
 #: New topics and partitions are found soon, so that no test waits long.
 FAST: Any = {"group.metadata.refresh.interval.ms": 20}
 
+#: A leader epoch: somebody has read up to the offset, so that it is not looked for in the log.
+READ = 2**60
+
 
 class Member:
     """A member that takes and gives up at once what it is told to."""
@@ -107,7 +110,8 @@ async def commit(
             sequence=sequence,
             offsets=[
                 groups_pb2.CommittedOffset(
-                    **{"topic": "t", "partition": partition, "offset": offset, **facts}
+                    **{"topic": "t", "partition": partition, "offset": offset, "leader_epoch": READ}
+                    | facts
                 )
                 for partition, offset in offsets
             ],
@@ -543,6 +547,50 @@ def test_offsets_of_a_deleted_topic_are_forgotten_however_many_they_are(
     run(test())
 
 
+def test_an_offset_beyond_the_log_that_nobody_says_to_have_read_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t", 3)
+            await client.produce(values_request(b"a", b"b", b"c"))
+            stub = groups(client)
+            offsets = [(0, 3), (1, 0), (2, 10**12)]
+            for unknown in (0, -1):
+                first, second, third = await commit(stub, "g", offsets, leader_epoch=unknown)
+                assert (first.error.code, second.error.code) == ("", "")
+                assert third.error.code == "OFFSET_OUT_OF_RANGE"
+                assert "offset 1000000000000 of partition 2" in third.error.message
+                assert "not in [0, 0]" in third.error.message
+                assert dict(third.error.facts)["high_watermark"] == "0"
+            assert await fetch(stub) == {("t", 0): 3, ("t", 1): 0}
+            member = Member(client, "h")
+            while not await member.beat():
+                pass
+            (refused_one,) = await commit(
+                stub, "h", [(0, 4)], member.member_id, member.epoch, leader_epoch=0
+            )
+            assert refused_one.error.code == "OFFSET_OUT_OF_RANGE"
+            assert [one.error.code for one in await member.commit((0, 4))] == [""]
+
+    run(test())
+
+
+def test_an_offset_that_the_coordinator_has_not_heard_of_is_looked_for_in_the_log(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, leader), running(tmp_path) as (_, other):
+            await leader.create("t", 1)
+            await leader.produce(values_request(b"a"))
+            stub = groups(other)
+            for end in range(2, 8):
+                (before,) = await commit(stub, "g", [(0, end)], leader_epoch=0)
+                await leader.produce(values_request(b"a"))
+                (after,) = await commit(stub, "g", [(0, end)], leader_epoch=0)
+                assert (before.error.code, after.error.code) == ("OFFSET_OUT_OF_RANGE", "")
+
+    run(test())
+
+
 def test_a_commit_whose_caller_gave_up_stops_no_other_call_and_not_the_housekeeping(
     tmp_path: Path,
 ) -> None:
@@ -562,7 +610,9 @@ def test_a_commit_whose_caller_gave_up_stops_no_other_call_and_not_the_housekeep
             request = groups_pb2.CommitOffsetsRequest(
                 group="g",
                 member_epoch=-1,
-                offsets=[groups_pb2.CommittedOffset(topic="t", partition=0, offset=2)],
+                offsets=[
+                    groups_pb2.CommittedOffset(topic="t", partition=0, offset=2, leader_epoch=READ)
+                ],
             )
             committing = asyncio.ensure_future(stub.CommitOffsets(request, timeout=0.3))
             await until(lambda: gates[0].calls > 0)

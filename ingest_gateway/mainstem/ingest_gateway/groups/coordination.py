@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -20,17 +20,21 @@ from mainstem.config import GatewayConfig
 from mainstem.consumers import Beat, Coordinator, CoordinatorRules, Heartbeat, TopicInfo
 from mainstem.consumers.offset_rows import GroupRow, Row, StoredOffset, expired, offset_row
 from mainstem.consumers.offsets_table import QUEUE_BYTES, OffsetsTable
+from mainstem.consumers.progress import truncated_to
 from mainstem.delta_log import Appender, ByteBudget, ObjectStore, TableState
 from mainstem.errors import (
     MainstemError,
     NotLeaderError,
+    OffsetOutOfRangeError,
     ShuttingDownError,
     UnknownTopicError,
 )
+from mainstem.ingest_gateway.groups.log_ends import beyond_ends
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.topics import GatewayTopics, Maintainer
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
+from mainstem.protocol.v1 import groups_pb2
 from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
@@ -254,6 +258,37 @@ class GroupCoordination:
             return await self._topics.describe(name, view)
         except UnknownTopicError:
             return None
+
+    async def beyond_ends(
+        self, offsets: Iterable[groups_pb2.CommittedOffset]
+    ) -> dict[tuple[str, int], OffsetOutOfRangeError]:
+        """`log_ends.beyond_ends`."""
+        return await beyond_ends(self._topics, offsets)
+
+    async def current_offsets(
+        self, stored: Iterable[StoredOffset]
+    ) -> list[tuple[StoredOffset, int | None]]:
+        """Those that are of topics as they are now, each with where its group goes on if the log
+        was put back from an older copy (`progress.truncated_to`)."""
+        by_topic: dict[str, list[StoredOffset]] = {}
+        for one in stored:
+            by_topic.setdefault(one.topic, []).append(one)
+        found: list[tuple[StoredOffset, int | None]] = []
+        for name, offsets in by_topic.items():
+
+            def view(
+                state: TableState, _: Appender | None, offsets: Sequence[StoredOffset] = offsets
+            ) -> list[tuple[StoredOffset, int | None]]:
+                return [
+                    (one, truncated_to(state, one))
+                    for one in offsets
+                    if one.topic_id == state.topic_id
+                ]
+
+            with contextlib.suppress(UnknownTopicError):
+                check_topic_name(name)
+                found += await self._topics.describe(name, view)
+        return found
 
     async def _learn(self, running: Running, names: Iterable[str]) -> None:
         """Tells the coordinator what topics are. One that cannot be read stays as it was."""

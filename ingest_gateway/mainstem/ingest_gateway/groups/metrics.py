@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mainstem.consumers.offset_rows import StoredOffset
+from mainstem.consumers.progress import next_offset
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.store import wall_clock_ms
 from mainstem.errors import MainstemError
@@ -32,7 +33,7 @@ class _Lag:
     """How far a group is behind in a partition.
 
     Attributes:
-        records: Offsets between the committed one and the high watermark; never negative.
+        records: Offsets from the first that the group reads to the high watermark.
         since_ms: The lowest timestamp in the data file with the first of them; None: no record.
     """
 
@@ -74,12 +75,12 @@ class GroupMetrics(Collector):
         )
         lag = GaugeMetricFamily(
             "mainstem_consumer_group_lag_records",
-            "Records after the committed offset.",
+            "Records that the group has not read.",
             labels=labels,
         )
         age = GaugeMetricFamily(
             "mainstem_consumer_group_lag_seconds",
-            "Age of the first record after the committed offset, at most.",
+            "Age of the first record that the group has not read, at most.",
             labels=labels,
         )
         running = self._coordination.running
@@ -151,8 +152,9 @@ def _lags_in(state: TableState, offsets: Sequence[tuple[_Labels, StoredOffset]])
     found = []
     for labels, one in offsets:
         if one.topic_id == state.topic_id:
-            behind = max(state.log_end_offset(one.partition) - one.offset, 0)
-            since_ms = _since_ms(state, one.partition, one.offset) if behind else None
+            first = next_offset(state, one)
+            behind = state.log_end_offset(one.partition) - first
+            since_ms = _since_ms(state, one.partition, first) if behind else None
             found.append(_Lag(labels, behind, since_ms))
     return found
 
@@ -162,9 +164,8 @@ def _since_ms(state: TableState, partition: int, offset: int) -> int | None:
 
     The record's own is not lower. Both are of one commit, until compaction merges files.
     """
-    start = max(offset, state.log_start_offset(partition))
     files = state.files(partition)
     # The record itself may have gone in a compaction: then the next one is meant.
     end = state.log_end_offset(partition)
-    found = files.between(start, start + 1) or files.between(start, end, files_max=1)
+    found = files.between(offset, offset + 1) or files.between(offset, end, files_max=1)
     return found[0].timestamp_ms_min if found else None

@@ -93,6 +93,7 @@ class GroupService:
                 limit_offsets=OFFSETS_PER_COMMIT_MAX,
             )
         running = await self._coordination.started()
+        refused = await self._coordination.beyond_ends(request.offsets)
         topics: dict[str, TopicInfo | None] = {}
         if not request.member_id:
             topics = await self._topics(one.topic for one in request.offsets)
@@ -108,6 +109,9 @@ class GroupService:
             answer.CopyFrom(one)
             answer.ClearField("error")
             try:
+                beyond = refused.get((one.topic, one.partition))
+                if beyond is not None:
+                    raise beyond
                 row = self._row(running, request, one, topics)
             except MainstemError as error:
                 answer.error.CopyFrom(error_to_message(error))
@@ -285,17 +289,18 @@ class GroupService:
 
     async def _current(self, running: Running, group: str) -> list[groups_pb2.CommittedOffset]:
         """All offsets of a group that are of topics as they are now."""
-        topics = await self._topics(one.topic for one in running.table.offsets(group).values())
-        found = []
         stored = sorted(
             running.table.offsets(group).values(), key=lambda one: (one.topic, one.partition)
         )
-        for index, one in enumerate(stored, start=1):
+        found = []
+        current = await self._coordination.current_offsets(stored)
+        for index, (one, truncated_to) in enumerate(current, start=1):
             if index % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-            info = topics.get(one.topic)
-            if info is not None and info.topic_id == one.topic_id:
-                found.append(_committed(one))
+            message = _committed(one)
+            if truncated_to is not None:
+                message.truncated_to = truncated_to
+            found.append(message)
         return found
 
 

@@ -34,10 +34,12 @@ def describe(settings: Settings, groups: Sequence[str], bootstrap_servers: str) 
     """Print a group's state, its members, and how far it is with each partition.
 
     COMMITTED is the next offset that the group reads, LOG END one past the last record (the high
-    watermark), LAG the difference, never less than 0. A dash: nothing is committed, so where the
-    member begins is its own matter (auto.offset.reset), and the partition is not part of the
-    group's lag; or the log cannot be read now, and stderr says why. `--format wide` adds whole
-    member ids, log start offsets and the times of commits.
+    watermark), LAG the difference; counted from the log start offset where retention has passed
+    what is committed. A dash: nothing is committed, so where the member begins is its own matter
+    (auto.offset.reset), and the partition is not part of the group's lag; or the log cannot be read
+    now, and stderr says why. stderr also names partitions that were put back from an older copy and
+    lack records that the group has read: LAG counts from where it goes on. `--format wide` adds
+    whole member ids, log start offsets and the times of commits.
 
     The JSON of this command can be given to `group seek --to-file`.
 
@@ -96,13 +98,14 @@ def _progress(
             failure = failure or start
         if isinstance(end, MainstemError):
             failure = failure or end
-        elif stored is not None:
-            lag = max(0, end - stored.offset)
+        elif stored is not None and not isinstance(start, MainstemError):
+            lag = stored.lag_records(start, end)
         rows.append(
             {
                 "topic": tp.topic,
                 "partition": tp.partition,
                 "committed_offset": None if stored is None else stored.offset,
+                "truncated_to": None if stored is None else stored.truncated_to,
                 "log_start_offset": None if isinstance(start, MainstemError) else start,
                 "log_end_offset": None if isinstance(end, MainstemError) else end,
                 "lag_records": lag,
@@ -147,6 +150,13 @@ def _print_group(
     if progress:
         out.print()
         _print_progress(settings, found.members, progress, is_wide=is_wide)
+    for row in progress:
+        if row["truncated_to"] is not None:
+            say(
+                f"{found.group_id}: {row['topic']}-{row['partition']} was put back from an older "
+                f"copy: it lacks what the group has read from offset {row['truncated_to']} up to "
+                f"{row['committed_offset']}, and the group goes on there"
+            )
 
 
 def _print_members(settings: Settings, members: Sequence[GroupMember], *, is_wide: bool) -> None:

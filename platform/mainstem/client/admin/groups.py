@@ -50,7 +50,13 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """What a group has committed of one partition. `offset` is the next one to read."""
+    """What a group has committed of one partition. `offset` is the next one to read.
+
+    Attributes:
+        leader_epoch: In which it had read up to there; 0 or less: not known.
+        truncated_to: Where it goes on instead, as the log was put back from an older copy since;
+            None: it was not, or nobody has looked (`list_consumer_group_offsets` of partitions).
+    """
 
     topic: str
     topic_id: str
@@ -59,6 +65,18 @@ class GroupOffset:
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
+    truncated_to: int | None = None
+
+    def lag_records(self, log_start_offset: int, high_watermark: int) -> int:
+        """Offsets that the group has yet to read, of a log with these bounds.
+
+        Counted from the log start offset where that is higher, and where the offset is beyond the
+        high watermark: no log has such an offset, and a group that begins anew reads everything.
+        """
+        offset = self.offset if self.truncated_to is None else self.truncated_to
+        if offset > high_watermark:
+            offset = log_start_offset
+        return max(0, high_watermark - max(offset, log_start_offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +175,8 @@ class GroupAdmin:
             offsets: The next offset to read of each partition, with its metadata.
 
         Returns:
-            For each partition None, or why it was refused. What is stored is durable.
+            For each partition None, or why it was refused: OffsetOutOfRangeError for an offset
+            beyond the high watermark. What is stored is durable.
 
         Raises:
             GroupNotEmptyError: The group has members; nothing was changed, or of several parts
@@ -331,4 +350,5 @@ def _offset(one: groups_pb2.CommittedOffset) -> GroupOffset:
         one.leader_epoch,
         one.metadata,
         one.commit_timestamp_ms,
+        one.truncated_to if one.HasField("truncated_to") else None,
     )

@@ -149,7 +149,14 @@ class FetchAnswers:
         """Goes on with the first record that was not read: neither skips what the log has in place
         of those that it lost, nor reads again what is left. The lock is held."""
         offset = int(error.facts["truncated_to"])
-        _log.warning("%s-%d goes on at offset %d: %s", one.topic, one.partition, offset, error)
+        _log.warning(
+            "%s-%d goes on at offset %d: it was put back from an older copy, which lacks records that "
+            "were read, up to %d",
+            one.topic,
+            one.partition,
+            offset,
+            one.fetch_offset,
+        )
         one.go_to(offset)
         if one.stored is not None and one.stored > offset:
             one.stored = None
