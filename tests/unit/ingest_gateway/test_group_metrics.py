@@ -17,7 +17,6 @@ from mainstem.delta_log.format import DataFile, Metadata, Protocol, Register, re
 from mainstem.ingest_gateway.groups import metrics as group_metrics
 from mainstem.ingest_gateway.groups.metrics import _lags_in
 
-
 EPOCH_START = registers.epoch_start(0, 0)
 
 

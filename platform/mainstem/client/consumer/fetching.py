@@ -150,8 +150,8 @@ class FetchAnswers:
         of those that it lost, nor reads again what is left. The lock is held."""
         offset = int(error.facts["truncated_to"])
         _log.warning(
-            "%s-%d goes on at offset %d: it was put back from an older copy, which lacks records that "
-            "were read, up to %d",
+            "%s-%d goes on at offset %d: it was put back from an older copy, which lacks records "
+            "that were read, up to %d",
             one.topic,
             one.partition,
             offset,
