@@ -102,6 +102,7 @@ async def commit(
     sequence: int = 0,
     **facts: Any,
 ) -> list[groups_pb2.CommittedOffset]:
+    whose: dict[str, Any] = {"topic": "t", "leader_epoch": READ, **facts}
     answer: groups_pb2.CommitOffsetsResponse = await stub.CommitOffsets(
         groups_pb2.CommitOffsetsRequest(
             group=group,
@@ -109,10 +110,7 @@ async def commit(
             member_epoch=epoch,
             sequence=sequence,
             offsets=[
-                groups_pb2.CommittedOffset(
-                    **{"topic": "t", "partition": partition, "offset": offset, "leader_epoch": READ}
-                    | facts
-                )
+                groups_pb2.CommittedOffset(**{**whose, "partition": partition, "offset": offset})
                 for partition, offset in offsets
             ],
         ),
