@@ -514,7 +514,8 @@ def test_a_restore_beside_who_still_buries_the_old_topic_is_refused(
     faulty = FaultyStore(store, after=bury)
     with pytest.raises(StoreUnavailableError, match="meanwhile; nothing was done, try again"):
         restore(Topics(faulty), faulty, target)
-    assert not topics.exists("orders")
+    with pytest.raises(UnknownTopicError):
+        topics.open("orders")
     restore(topics, store, target)
     assert verify_named(store, "orders").ok
 
