@@ -14,6 +14,7 @@ from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
 from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
+from mainstem.client.unclosed import warn_unclosed
 from mainstem.config import ConfigKey, keys_by_name
 from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
 from mainstem.limits import MIB
@@ -335,6 +336,11 @@ class AdminClient(GroupAdmin):
     def close(self) -> None:
         """Closes the connections."""
         self._channels.close()
+
+    def __del__(self) -> None:
+        channels = getattr(self, "_channels", None)
+        if channels is not None and not channels.closed:
+            warn_unclosed(self, channels.close)
 
     def __enter__(self) -> Self:
         return self

@@ -21,6 +21,7 @@ from mainstem.client.consumer.records import (
     TopicPartition,
 )
 from mainstem.client.results import TopicMetadata
+from mainstem.client.unclosed import free_later, warn_unclosed
 from mainstem.errors import ConsumerClosedError
 
 T = TypeVar("T")
@@ -31,6 +32,15 @@ AsyncOnPartitions = OnPartitions | Callable[["AsyncConsumer", list[TopicPartitio
 
 #: How long one wait in the executor lasts: a cancelled task holds the consumer no longer.
 _WAIT_S = 0.2
+
+
+class _Consumer(Consumer):
+    """Of an AsyncConsumer, which warns itself when nobody has closed it."""
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None and not engine.closed:
+            free_later(engine.at_exit)
 
 
 class AsyncConsumer:
@@ -57,7 +67,7 @@ class AsyncConsumer:
         if "on_commit" in config:
             on_commit = self._callbacks.plain(config["on_commit"], has_consumer=False)
             config = {**config, "on_commit": on_commit}
-        self._consumer = Consumer(config)
+        self._consumer = _Consumer(config)
         self._executor = ThreadPoolExecutor(1, "mainstem-async-consumer")
         self._turn = asyncio.Lock()
         self._closed = False
@@ -230,6 +240,10 @@ class AsyncConsumer:
                 await self._run(partial(self._consumer.close_as, done=done))
             finally:
                 self._executor.shutdown(wait=False)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warn_unclosed(self, lambda: None)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self

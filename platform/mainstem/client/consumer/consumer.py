@@ -21,6 +21,7 @@ from mainstem.client.consumer.records import (
     TopicPartition,
 )
 from mainstem.client.results import TopicMetadata
+from mainstem.client.unclosed import warn_unclosed
 from mainstem.errors import ConsumerClosedError, MainstemError
 
 #: Called in poll() with the consumer and the partitions.
@@ -477,6 +478,11 @@ class Consumer:
             self._engine.close(self, done=done)
         finally:
             self._busy.release()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None and not engine.closed:
+            warn_unclosed(self, engine.at_exit)
 
     def __enter__(self) -> Self:
         return self

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.pieces import (
     RECORD_OVERHEAD_BYTES,
     BatchPromise,
@@ -28,8 +29,12 @@ from mainstem.client.producer.pieces import (
 )
 from mainstem.client.producer.queue import QueuePolicy, TopicQueue
 from mainstem.client.results import TopicMetadata
-from mainstem.limits import HEADER_OVERHEAD_BYTES
+from mainstem.errors import RecordTooLargeError
+from mainstem.limits import HEADER_OVERHEAD_BYTES, KIB
 from mainstem.records import bytes_column, partitions_for_keys
+
+#: Memory is reserved in such steps, so that most records need not ask for it.
+_RESERVE_BYTES: Final = 64 * KIB
 
 #: Between two small requests at most, however long answers take.
 _SPREAD_S_MAX: Final = 0.05
@@ -214,6 +219,37 @@ class TopicBuffer:
             if now_ns >= self.flush_at_ns or index >= PIECE_ROWS_MAX - 1:
                 return LOOK
             return APPENDED
+
+    def check_size(self, size: int, request_bytes_max: int, memory_bytes: int) -> None:
+        """Refuses a record of `size` bytes, overhead included, that never fits.
+
+        Raises:
+            RecordTooLargeError: It is larger than max.request.size or buffer.memory.
+        """
+        record_bytes = size - RECORD_OVERHEAD_BYTES
+        limit_bytes, limit = request_bytes_max, f"max.request.size ({request_bytes_max} bytes)"
+        if record_bytes <= request_bytes_max:
+            if size <= memory_bytes:
+                return
+            each = f"{RECORD_OVERHEAD_BYTES} of them for each record"
+            limit_bytes, limit = memory_bytes, f"buffer.memory ({memory_bytes} bytes, {each})"
+        raise RecordTooLargeError(
+            f"a record of topic {self.name} has {record_bytes} bytes; the limit is {limit}",
+            topic=self.name,
+            size_bytes=record_bytes,
+            limit_bytes=limit_bytes,
+        )
+
+    def reserve(self, memory: BufferMemory, size: int) -> bool:
+        """Makes `limit` allow a record of `size` bytes, if there is room; under the lock."""
+        need = self.used + size - self.reserved
+        if need > 0:
+            taken = memory.reserve(need, min(_RESERVE_BYTES, memory.total_bytes // 64))
+            if not taken:
+                return False
+            self.reserved += taken
+        self.limit = min(self.reserved, max(self.batch_bytes, self.used + size))
+        return True
 
     def mark_stale(self) -> None:
         """The next record of the topic asks the gateway again whether it exists."""

@@ -22,6 +22,7 @@ from mainstem.client.producer.append import (
 )
 from mainstem.client.producer.engine import Engine, WouldBlock
 from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
+from mainstem.client.unclosed import warn_unclosed
 from mainstem.errors import MainstemError
 
 
@@ -131,6 +132,11 @@ class AsyncProducer:
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Flushes, then ends threads and connections; see `Producer.close`."""
         await asyncio.to_thread(self._engine.close, timeout)
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None and not engine.closed:
+            warn_unclosed(self, engine.free)
 
     def __len__(self) -> int:
         """Records that have not ended."""

@@ -136,16 +136,21 @@ class Reports:
             rows = sum(piece.row_count for piece in self._undone if piece.number < before)
             return rows + len(self._reports)
 
-    def wait(self, before: float, timeout_s: float) -> bool:
+    def wait(self, before: float, timeout_s: float, *, served: bool = True) -> bool:
         """Whether all pieces with a number below `before` have ended and all reports are served.
 
         If not, and there is nothing to serve, it waits until something changes.
+
+        Args:
+            served: False: whatever becomes of the reports.
         """
         with self._progress:
-            waiting = self._reports or self._serving.keys() - {threading.get_ident()}
-            if not waiting and not any(piece.number < before for piece in self._undone):
+            to_serve = served and bool(self._reports)
+            being_served = served and self._serving.keys() - {threading.get_ident()}
+            ended = not any(piece.number < before for piece in self._undone)
+            if ended and not to_serve and not being_served:
                 return True
-            if not self._reports and timeout_s > 0:
+            if not to_serve and timeout_s > 0:
                 self._progress.wait(timeout_s)
             return False
 

@@ -19,7 +19,6 @@ from mainstem.client.metadata import MetadataClient
 from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
 from mainstem.client.producer.delivery import LOOK_EVERY_S, Reports
 from mainstem.client.producer.memory import BufferMemory
-from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES
 from mainstem.client.producer.queue import QueuePolicy
 from mainstem.client.producer.sender import Sender
 from mainstem.client.producer.settings import ProducerSettings
@@ -28,20 +27,15 @@ from mainstem.errors import (
     MainstemError,
     ProducerClosedError,
     QueueFullError,
-    RecordTooLargeError,
     UnknownPartitionError,
 )
-from mainstem.limits import KIB, REQUEST_RECORDS_MAX
+from mainstem.limits import REQUEST_RECORDS_MAX
 from mainstem.records import check_topic_name
 
 _log = logging.getLogger("mainstem.client")
 
-#: Memory is reserved in such steps, so that most records need not ask for it.
-_RESERVE_BYTES: Final = 64 * KIB
-
 #: While no request of a topic may go out, the thread that fills it looks so often whether one may.
 _LOOK_AGAIN_NS: Final = 1_000_000
-
 
 _CALLBACKS: Final = "delivery callbacks"
 
@@ -232,7 +226,7 @@ class Engine:
             QueueFullError: There was no room within max.block.ms.
             WouldBlock: Not `blocking`, and there is no room now.
         """
-        self._check_size(topic, size)
+        topic.check_size(size, self.settings.max_request_size, self.settings.buffer_memory)
         deadline: float | None = None
         while True:
             self._check_open()
@@ -246,7 +240,7 @@ class Engine:
                 if topic.values and topic.used + size > topic.batch_bytes:
                     self.sender.cut(topic, ready=True)
                     cut = True
-                room = self._reserve(topic, size)
+                room = topic.reserve(self.memory, size)
                 if not room and topic.values:
                     self.sender.cut(topic, ready=True)
                     cut = True
@@ -259,37 +253,6 @@ class Engine:
             if deadline is None:
                 deadline = self.clock() + self.settings.max_block_ms / 1000
             self.wait_for_room(size, deadline)
-
-    def _check_size(self, topic: TopicBuffer, size: int) -> None:
-        record_bytes = size - RECORD_OVERHEAD_BYTES
-        if record_bytes > self.settings.max_request_size:
-            raise RecordTooLargeError(
-                f"a record of topic {topic.name} has {record_bytes} bytes; the limit is "
-                f"max.request.size ({self.settings.max_request_size} bytes)",
-                topic=topic.name,
-                size_bytes=record_bytes,
-                limit_bytes=self.settings.max_request_size,
-            )
-        if size > self.settings.buffer_memory:
-            raise RecordTooLargeError(
-                f"a record of topic {topic.name} has {record_bytes} bytes; the limit is "
-                f"buffer.memory ({self.settings.buffer_memory} bytes, {RECORD_OVERHEAD_BYTES} of "
-                "them for each record)",
-                topic=topic.name,
-                size_bytes=record_bytes,
-                limit_bytes=self.settings.buffer_memory,
-            )
-
-    def _reserve(self, topic: TopicBuffer, size: int) -> bool:
-        """Makes `limit` allow a record of `size` bytes; the caller holds the topic's lock."""
-        need = topic.used + size - topic.reserved
-        if need > 0:
-            taken = self.memory.reserve(need, min(_RESERVE_BYTES, self.memory.total_bytes // 64))
-            if not taken:
-                return False
-            topic.reserved += taken
-        topic.limit = min(topic.reserved, max(topic.batch_bytes, topic.used + size))
-        return True
 
     def wait_for_room(self, size: int, deadline: float) -> None:
         """Waits until `size` bytes may fit.
@@ -407,15 +370,8 @@ class Engine:
 
     def close(self, timeout_s: float | None) -> None:
         """Flushes, fails what is left, and ends threads and connections. Again: does nothing."""
-        if self._pid != os.getpid():
+        if self._pid != os.getpid() or not self._begin_to_close():
             return
-        with self._close_lock:
-            if self._closing.is_set():
-                return
-            self._closing.set()
-            self.topics.clear()
-        self.memory.close()
-        self._reports.wake()
         failures: list[BaseException] = []
         after = "" if timeout_s is None or timeout_s < 0 else f" after {timeout_s} s"
         try:
@@ -438,10 +394,36 @@ class Engine:
         raise_first(failures, _CALLBACKS)
         self._reports.raise_failure()
 
+    def free(self) -> None:
+        """Nobody has closed it, and nobody can any more: sends what is buffered, as it would have
+        been sent otherwise, and ends threads and connections. Calls no callbacks."""
+        if self._pid != os.getpid() or not self._begin_to_close():
+            return
+        try:
+            self._end_topics()
+            mark = self.sender.mark_ready()
+            while not self._reports.wait(mark, LOOK_EVERY_S, served=False):
+                pass  # delivery.timeout.ms bounds it
+            _tell_of_reports(self.report_count)
+        finally:
+            self.sender.stop()
+            _engines.discard(self)
+
+    def _begin_to_close(self) -> bool:
+        """No more records; returns False if it was closed before."""
+        with self._close_lock:
+            if self._closing.is_set():
+                return False
+            self._closing.set()
+            self.topics.clear()
+        self.memory.close()
+        self._reports.wake()
+        return True
+
     @property
     def closed(self) -> bool:
-        """close() was called."""
-        return self._closing.is_set()
+        """close() was called, or this is a forked child, which has nothing to close."""
+        return self._closing.is_set() or self._pid != os.getpid()
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
@@ -482,6 +464,15 @@ def _after_fork() -> None:
     _engines.clear()
 
 
+def _tell_of_reports(count: int) -> None:
+    if count:
+        _log.error(
+            "a producer was not closed, and %d delivery reports were never served: call poll(), "
+            "flush() or close()",
+            count,
+        )
+
+
 def _at_exit() -> None:
     for engine in list(_engines):
         report_count = engine.report_count
@@ -492,12 +483,9 @@ def _at_exit() -> None:
                 "lost unless they had been sent; call close(), or use it as a context manager",
                 count,
             )
-        if report_count:
-            _log.error(
-                "a producer was not closed, and %d delivery reports were never served: call "
-                "poll(), flush() or close()",
-                report_count,
-            )
+        _tell_of_reports(report_count)
+        # A thread that is inside gRPC when the interpreter ends may abort the process.
+        engine.sender.stop()
 
 
 os.register_at_fork(after_in_child=_after_fork)

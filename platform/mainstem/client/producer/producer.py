@@ -24,6 +24,7 @@ from mainstem.client.producer.delivery import check_callback
 from mainstem.client.producer.engine import Engine
 from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES, DeliveryCallback, Waiter
 from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
+from mainstem.client.unclosed import warn_unclosed
 from mainstem.errors import MainstemError
 
 _log = logging.getLogger("mainstem.client")
@@ -39,7 +40,7 @@ class Producer:
     Nothing is dropped in silence. A record that cannot be delivered is told to its `on_delivery` or
     its future; without either it is logged, and the next `flush()` or `close()` raises. Close the
     producer, or use it as a context manager: a program that ends without that loses what is
-    buffered.
+    buffered. A producer that is garbage before it was closed is a ResourceWarning.
 
     Args:
         config: Settings by Kafka's names; `bootstrap.servers` is needed. docs/reference/client.md.
@@ -235,6 +236,11 @@ class Producer:
             UnknownTopicError, GatewayUnavailableError: As `produce`.
         """
         return self._engine.open(topic).info.partition_count
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None and not engine.closed:
+            warn_unclosed(self, engine.free)
 
     def __len__(self) -> int:
         """Records that have not ended, and reports that wait for poll()."""

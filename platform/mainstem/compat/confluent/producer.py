@@ -17,6 +17,7 @@ from mainstem.client.producer.append import (
 )
 from mainstem.client.producer.engine import Engine, WouldBlock
 from mainstem.client.results import RecordMetadata
+from mainstem.client.unclosed import free_later
 from mainstem.compat.confluent.configuration import (
     Configuration,
     in_kafkas_words,
@@ -354,6 +355,12 @@ class Producer:
     def __bool__(self) -> bool:
         """True: a producer without messages is still a producer."""
         return True
+
+    def __del__(self) -> None:
+        # A program need not close it: what it has queued is sent all the same.
+        engine = getattr(self, "_engine", None)
+        if engine is not None and not engine.closed:
+            free_later(engine.free)
 
     def __enter__(self) -> Self:
         return self
