@@ -18,27 +18,18 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from pathlib import Path
 
-import pyarrow as pa
 import uvloop
+
+# The requests are those of the test that asserts a bound for each.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tests.unit.ingest_gateway.worst_requests import TOPICS, worst_requests
 
 from mainstem.config import load_gateway_config
 from mainstem.ingest_gateway import Gateway
-from mainstem.limits import (
-    FETCH_PARTITIONS_MAX,
-    GROUP_PARTITIONS_MAX,
-    METADATA_TOPICS_MAX,
-    OFFSETS_PER_COMMIT_MAX,
-    PARTITION_COUNT_MAX,
-    REQUEST_HEADERS_MAX,
-    REQUEST_PLACED_RECORDS_MAX,
-    REQUEST_RANGES_MAX,
-    REQUEST_RECORDS_MAX,
-    SUBSCRIBED_TOPICS_MAX,
-    TOPIC_SETTINGS_MAX,
-)
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2
+from mainstem.protocol.v1 import admin_pb2
 
 PROBE_S = 0.002
 
@@ -58,194 +49,6 @@ while head := sys.stdin.buffer.read(8):
         outcome = error.code().name
     print(f"{time.perf_counter() - began:.3f} {outcome}", flush=True)
 """
-
-
-def requests(topic_id: str) -> Iterator[tuple[str, str, bytes]]:
-    """What it is, the call, and the request."""
-
-    def both(name: str, call: str, at_most: int, make: object) -> Iterator[tuple[str, str, bytes]]:
-        for count in (at_most, at_most + 1):
-            yield f"{name} {count}", call, make(count).SerializeToString()  # type: ignore[operator]
-
-    log, groups, admin = (f"/mainstem.v1.{name}/" for name in ("Log", "Groups", "Admin"))
-    yield from both(
-        "plain records",
-        log + "Produce",
-        REQUEST_PLACED_RECORDS_MAX,
-        lambda count: log_pb2.ProduceRequest(
-            topic="t",
-            records=log_pb2.Records(
-                records=[log_pb2.Record(key=b"%d" % n, value=b"v" * 100) for n in range(count)]
-            ),
-        ),
-    )
-    yield from both(
-        "headers",
-        log + "Produce",
-        REQUEST_HEADERS_MAX,
-        lambda count: log_pb2.ProduceRequest(
-            topic="t",
-            records=log_pb2.Records(
-                records=[log_pb2.Record(headers=[log_pb2.Header(key="h", value=b"v")] * count)]
-            ),
-        ),
-    )
-    for codec in (None, "zstd"):
-        yield (
-            f"arrow records {REQUEST_RECORDS_MAX} {codec}",
-            log + "Produce",
-            arrow(REQUEST_RECORDS_MAX, codec).SerializeToString(),
-        )
-    yield (
-        "arrow ranges",
-        log + "Produce",
-        arrow(REQUEST_RANGES_MAX, None, ranges=REQUEST_RANGES_MAX).SerializeToString(),
-    )
-    yield (
-        "arrow placed",
-        log + "Produce",
-        arrow(REQUEST_PLACED_RECORDS_MAX, None, ranges=0).SerializeToString(),
-    )
-    yield from both(
-        "fetch partitions",
-        log + "Fetch",
-        FETCH_PARTITIONS_MAX,
-        lambda count: log_pb2.FetchRequest(
-            partitions=[
-                log_pb2.FetchPartition(topic="wide", partition=n % PARTITION_COUNT_MAX)
-                for n in range(count)
-            ],
-            max_wait_ms=200,
-            min_bytes=1,
-        ),
-    )
-    yield from both(
-        "fetch topics",
-        log + "Fetch",
-        FETCH_PARTITIONS_MAX,
-        lambda count: log_pb2.FetchRequest(
-            partitions=[log_pb2.FetchPartition(topic=f"no-{n}") for n in range(count)]
-        ),
-    )
-    yield from both(
-        "offset queries",
-        log + "ListOffsets",
-        FETCH_PARTITIONS_MAX,
-        lambda count: log_pb2.ListOffsetsRequest(
-            queries=[
-                log_pb2.OffsetQuery(topic="wide", partition=n % PARTITION_COUNT_MAX, timestamp_ms=1)
-                for n in range(count)
-            ]
-        ),
-    )
-    yield from both(
-        "metadata names",
-        log + "Metadata",
-        METADATA_TOPICS_MAX,
-        lambda count: log_pb2.MetadataRequest(topics=[f"{n:x}" for n in range(count)]),
-    )
-    yield from both(
-        "heartbeat owned",
-        groups + "Heartbeat",
-        GROUP_PARTITIONS_MAX,
-        lambda count: groups_pb2.HeartbeatRequest(
-            group="g",
-            topics=["wide"],
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-            owned=[
-                groups_pb2.TopicPartitions(topic="wide", topic_id=topic_id, partitions=range(count))
-            ],
-        ),
-    )
-    yield from both(
-        "heartbeat topics",
-        groups + "Heartbeat",
-        SUBSCRIBED_TOPICS_MAX,
-        lambda count: groups_pb2.HeartbeatRequest(
-            group="h",
-            topics=[f"{n:x}" for n in range(count)],
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-        ),
-    )
-    yield from both(
-        "commit offsets",
-        groups + "CommitOffsets",
-        OFFSETS_PER_COMMIT_MAX,
-        lambda count: groups_pb2.CommitOffsetsRequest(
-            group="o",
-            member_epoch=-1,
-            offsets=[
-                groups_pb2.CommittedOffset(
-                    topic="wide", partition=n % PARTITION_COUNT_MAX, offset=1, metadata="m" * 20
-                )
-                for n in range(count)
-            ],
-        ),
-    )
-    yield from both(
-        "fetch offsets",
-        groups + "FetchOffsets",
-        GROUP_PARTITIONS_MAX,
-        lambda count: groups_pb2.FetchOffsetsRequest(
-            group="o",
-            partitions=[
-                groups_pb2.TopicPartitions(topic="wide", topic_id=topic_id, partitions=range(count))
-            ],
-        ),
-    )
-    yield "all offsets", groups + "FetchOffsets", b"\x0a\x01o"
-    yield "describe group", groups + "DescribeGroup", b"\x0a\x01g"
-    yield "describe topic", admin + "DescribeTopic", b"\x0a\x04wide"
-    yield from both(
-        "trim",
-        admin + "TrimPrefix",
-        PARTITION_COUNT_MAX,
-        lambda count: admin_pb2.TrimPrefixRequest(
-            topic="wide", partitions=[admin_pb2.PartitionTrim(partition=n) for n in range(count)]
-        ),
-    )
-    yield from both(
-        "settings",
-        admin + "AlterTopicConfig",
-        TOPIC_SETTINGS_MAX,
-        lambda count: admin_pb2.AlterTopicConfigRequest(
-            topic="t", reset=[f"{n}" for n in range(count)]
-        ),
-    )
-    yield "a million fields", groups + "DescribeGroup", b"\xf8\x07\x01" * 1_000_000
-    yield (
-        "a million empty records",
-        log + "Produce",
-        (
-            log_pb2.ProduceRequest(
-                topic="t", records=log_pb2.Records(records=[log_pb2.Record()] * 1_000_000)
-            ).SerializeToString()
-        ),
-    )
-
-
-def arrow(rows: int, codec: str | None, ranges: int = 1) -> log_pb2.ProduceRequest:
-    """A request of empty values."""
-    batch = pa.RecordBatch.from_pydict({"value": pa.array([b""] * rows, pa.binary())})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(
-        sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)
-    ) as writer:
-        writer.write_batch(batch)
-    return log_pb2.ProduceRequest(
-        topic="wide",
-        arrow=log_pb2.ArrowRecords(
-            ipc_stream=sink.getvalue().to_pybytes(),
-            ranges=[
-                log_pb2.PartitionRange(
-                    partition=n, first_row=n * rows // ranges, row_count=rows // ranges
-                )
-                for n in range(ranges)
-            ],
-        ),
-    )
 
 
 async def measure(times: int, only: str) -> None:
@@ -279,12 +82,12 @@ async def measure(times: int, only: str) -> None:
             await to_sender.drain()
             return (await answers.readline()).decode().strip()
 
-        topic_id = ""
-        for topic, partitions in (("t", 1), ("wide", PARTITION_COUNT_MAX)):
+        for topic, partitions in TOPICS.items():
             request = admin_pb2.CreateTopicRequest(topic=topic, partition_count=partitions)
             await send("/mainstem.v1.Admin/CreateTopic", request.SerializeToString())
         probing = asyncio.create_task(probe())
-        for name, call, data in requests(topic_id):
+        for worst_request in worst_requests():
+            name, call, data = worst_request.name, worst_request.call, worst_request.data
             if only not in name:
                 continue
             gc.collect()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,7 @@ from mainstem.consumers.heartbeat import (
     check_member_id,
 )
 from mainstem.consumers.known_topics import KnownTopics
+from mainstem.consumers.targets import Compute, Targets, compute_at_once
 from mainstem.errors import (
     GroupFullError,
     GroupNotEmptyError,
@@ -64,6 +65,7 @@ class Coordinator:
         new_member_id: Makes ids that were never given before, for clients that make none.
         has_offsets: Whether anything is kept of a group. One without members of which nothing is
             makes room for another when there are `groups_max`.
+        compute: Does what takes long; see `Targets`.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Coordinator:
         clock_ms: Callable[[], int],
         new_member_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         has_offsets: Callable[[str], bool] = lambda _: False,
+        compute: Compute = compute_at_once,
     ) -> None:
         self._rules = rules
         self._clock_ms = clock_ms
@@ -79,6 +82,7 @@ class Coordinator:
         self._has_offsets = has_offsets
         self._groups: dict[str, Group] = {}
         self._topics = KnownTopics()
+        self._targets = Targets(self._topics, compute)
         #: (when it may be evicted, group, member); may be early, never late.
         self._ends: list[tuple[int, str, str]] = []
         #: Groups whose members wait, and until when.
@@ -129,7 +133,7 @@ class Coordinator:
         # Anything but the newest epoch has not seen what it was told last: it is told again, and
         # what it does not list it may be about to take.
         if beat.member_epoch == member.epoch:
-            group.release(member, _resolved(member, beat.owned))
+            group.release(member, beat.owned)
             group.reconcile(member, now_ms)
         elif member.epoch == member.joined_epoch:
             group.reconcile(member, now_ms)
@@ -284,7 +288,7 @@ class Coordinator:
             for name in [name for name, until_ms in self._held.items() if until_ms <= now_ms]:
                 del self._held[name]
                 self._groups[name].held = False
-                self._groups[name].retarget(self._topics.infos)
+                self._targets.renew(self._groups[name])
         while self._ends and self._ends[0][0] <= now_ms:
             at_ms, group_name, member_id = heapq.heappop(self._ends)
             group = self._groups.get(group_name)
@@ -309,7 +313,7 @@ class Coordinator:
                 touched = touched or bool((wants | member.wants) & different)
                 member.wants = wants
             if touched:
-                group.retarget(self._topics.infos)
+                self._targets.renew(group)
 
     # -- what is there -----------------------------------------------------------------------------
 
@@ -440,7 +444,7 @@ class Coordinator:
         wants = self._topics.wanted_by(member)
         if changed or wants != member.wants:
             member.wants = wants
-            group.retarget(self._topics.infos)
+            self._targets.renew(group)
 
     def _find(self, group_name: str, member_id: str, instance_id: str = "") -> tuple[Group, Member]:
         group = self._groups.get(group_name)
@@ -465,7 +469,7 @@ class Coordinator:
 
     def _remove(self, group: Group, member: Member) -> None:
         group.remove(member)
-        group.retarget(self._topics.infos)
+        self._targets.renew(group)
         if not group.members:
             self._changed[group.name] = None
             self._empty[group.name] = self._clock_ms()
@@ -475,15 +479,6 @@ class Coordinator:
         if member.watched_ms is None or member.ends_ms < member.watched_ms:
             member.watched_ms = member.ends_ms
             heapq.heappush(self._ends, (member.ends_ms, group.name, member.member_id))
-
-
-def _resolved(member: Member, owned: Iterable[Partition]) -> set[Partition]:
-    """What the member owns; without a topic id it means whatever topic of the name it has."""
-    found = set(owned)
-    nameless = {(one.topic, one.partition) for one in found if not one.topic_id}
-    if nameless:
-        found |= {one for one in member.revoking if (one.topic, one.partition) in nameless}
-    return found
 
 
 def _stale(group: Group, member: Member, epoch: int) -> StaleMemberEpochError:

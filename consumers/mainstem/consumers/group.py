@@ -9,8 +9,9 @@ heartbeats arrive in.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from mainstem.consumers.assignors import ASSIGNORS, Partition, Subscriber, TopicInfo
@@ -18,6 +19,9 @@ from mainstem.consumers.assignors import ASSIGNORS, Partition, Subscriber, Topic
 EMPTY: Final = "EMPTY"
 STABLE: Final = "STABLE"
 RECONCILING: Final = "RECONCILING"
+
+#: Partitions that a member is given in one answer, in some milliseconds.
+GIVEN_AT_ONCE_MAX: Final = 20_000
 
 #: Ids of static members that were replaced, so that each learns that it was.
 _FENCED_MAX: Final = 1_000
@@ -71,6 +75,42 @@ class Member:
         return min(self.session_ends_ms, self.revoke_ends_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Retargeting:
+    """A target that is to be computed, from what the group was at one moment. Any thread may.
+
+    Attributes:
+        version: Of the group at that moment.
+        epoch: Of what the target gives anew.
+    """
+
+    version: int
+    epoch: int
+    assignor: str
+    subscribers: Sequence[Subscriber]
+    topics: Mapping[str, TopicInfo]
+
+    @property
+    def size(self) -> int:
+        """Partitions that are looked at: a hundred of them take about a millisecond."""
+        return sum(info.partition_count for info in self.topics.values()) + sum(
+            len(one.owned) for one in self.subscribers
+        )
+
+    def target(self) -> dict[str, dict[Partition, int]] | None:
+        """Member id → partition → the epoch in which it got it; None: it is as it was."""
+        before = {one.member_id: one.owned for one in self.subscribers}
+        made = ASSIGNORS[self.assignor](self.subscribers, self.topics)
+        if all(set(owned) == before[one].keys() for one, owned in made.items()):
+            return None
+        return {
+            member_id: {
+                partition: before[member_id].get(partition, self.epoch) for partition in owned
+            }
+            for member_id, owned in made.items()
+        }
+
+
 class Group:
     """A group. `epoch` never goes back: start it above what was ever given."""
 
@@ -83,6 +123,12 @@ class Group:
         self.rebalance_count = 0
         #: Nobody is given anything yet; see `Coordinator.restore`.
         self.held = False
+        #: A new target is being computed.
+        self.targeting = False
+        #: Counts what a target depends on.
+        self._version = 0
+        #: Whether a topic has more partitions than when the group subscribed to it.
+        self._has_grown = False
         #: Who was told to own a partition and has not given it up.
         self._owners: dict[Partition, str] = {}
         self._instances: dict[str, str] = {}
@@ -109,6 +155,7 @@ class Group:
             return True
         return (
             not self.held
+            and not self.targeting
             and not member.revoking
             and member.assigned == self.target[member.member_id].keys()
         )
@@ -123,6 +170,7 @@ class Group:
         return None if member_id is None else self.members[member_id]
 
     def add(self, member: Member) -> None:
+        self._version += 1
         self.members[member.member_id] = member
         self.target[member.member_id] = {}
         self._fenced.pop(member.member_id, None)
@@ -136,6 +184,7 @@ class Group:
 
         The old process is evicted: whatever it believes to own is the new one's at once.
         """
+        self._version += 1
         for partition in old.revoking:
             del self._owners[partition]
         del self.members[old.member_id]
@@ -153,6 +202,7 @@ class Group:
 
     def remove(self, member: Member) -> None:
         """The member left or was evicted: what it had is free."""
+        self._version += 1
         for partition in member.assigned | member.revoking:
             del self._owners[partition]
         del self.members[member.member_id]
@@ -181,6 +231,8 @@ class Group:
         put out finds what came meanwhile. It is nowhere but here: a new coordinator begins with
         what the topic has when a member first joins again.
         """
+        if not self._has_grown:
+            return frozenset()
         counts = self._first_counts
         return frozenset(
             one
@@ -188,8 +240,8 @@ class Group:
             if one.partition >= counts.get(one.topic_id, one.partition + 1)
         )
 
-    def retarget(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Computes the target again. Only what changes gets a new epoch."""
+    def retarget(self, topics: Mapping[str, TopicInfo]) -> Retargeting | None:
+        """What is to be computed for a new target, which `take_target` takes; None: nothing now."""
         wanted: set[str] = set()
         for member in self.members.values():
             wanted |= member.wants
@@ -200,8 +252,13 @@ class Group:
             for name, info in topics.items()
             if name in known or info.topic_id in counts
         }
+        self._has_grown = any(
+            info.partition_count > self._first_counts.get(info.topic_id, info.partition_count)
+            for info in topics.values()
+        )
+        self._version += 1
         if self.held:
-            return
+            return None
         subscribers = [
             Subscriber(
                 member.member_id,
@@ -211,20 +268,29 @@ class Group:
             )
             for member in self.members.values()
         ]
-        made = ASSIGNORS[self.assignor](subscribers, known)
-        if all(set(owned) == self.target[one].keys() for one, owned in made.items()):
-            return
-        self.epoch += 1
-        self.rebalance_count += 1
-        self.target = {
-            member_id: {
-                partition: self.target[member_id].get(partition, self.epoch) for partition in owned
-            }
-            for member_id, owned in made.items()
-        }
-        for member in self.members.values():
-            if member.away:
-                self._shrink(member)
+        return Retargeting(self._version, self.epoch + 1, self.assignor, subscribers, known)
+
+    def begin_target(self, work: Retargeting) -> None:
+        """The new target is computed meanwhile: nobody is settled, and its epoch is taken."""
+        self.targeting = True
+        self.epoch = max(self.epoch, work.epoch)
+
+    def take_target(
+        self, work: Retargeting, target: dict[str, dict[Partition, int]] | None
+    ) -> bool:
+        """Takes what `Retargeting.target` has computed; False: the group has changed since, and
+        everything begins again with `retarget`. Only what changes gets the new epoch."""
+        self.targeting = False
+        if work.version != self._version:
+            return False
+        if target is not None:
+            self.epoch = max(self.epoch, work.epoch)
+            self.rebalance_count += 1
+            self.target = target
+            for member in self.members.values():
+                if member.away:
+                    self._shrink(member)
+        return True
 
     def leave_place(self, member: Member) -> None:
         """A static member owns nothing now, and comes back: its target waits for it."""
@@ -233,25 +299,31 @@ class Group:
         self._shrink(member)
 
     def release(self, member: Member, owned: Collection[Partition]) -> None:
-        """The member, which has seen its newest epoch, owns nothing but `owned` any more."""
-        for partition in [one for one in member.revoking if one not in owned]:
-            member.revoking.discard(partition)
-            del self._owners[partition]
+        """The member, which has seen its newest epoch, owns nothing but `owned` any more.
+
+        Without a topic id it means whatever topic of the name it has.
+        """
+        for one in list(member.revoking):
+            if one not in owned and Partition(one.topic, "", one.partition) not in owned:
+                member.revoking.discard(one)
+                del self._owners[one]
         if not member.revoking:
             member.revoke_ends_ms = None
 
     def reconcile(self, member: Member, now_ms: int) -> None:
-        """Brings what the member may own as near to its target as the others allow."""
+        """Brings what the member may own as near to its target as the others allow, by
+        `GIVEN_AT_ONCE_MAX` partitions at most: it comes back soon for more."""
         if self.is_settled(member):
             return
         target = self.target[member.member_id]
         drop = {partition for partition in member.assigned if partition not in target}
-        add = {
+        missing = (
             partition
             for partition in target
             if partition not in member.assigned
             and self._owners.get(partition, member.member_id) == member.member_id
-        }
+        )
+        add = set(islice(missing, GIVEN_AT_ONCE_MAX))
         if not drop and not add:
             return
         member.assigned = (member.assigned - drop) | add

@@ -50,11 +50,13 @@ class _Look:
     """What the table said when we looked last.
 
     Attributes:
+        topics: Of each row.
         unchanged_s: For how long we have looked at each row without a change.
         at: When that was.
     """
 
     rows: Mapping[str, GatewayRow]
+    topics: Mapping[str, frozenset[str]]
     unchanged_s: Mapping[str, float]
     at: float
 
@@ -104,7 +106,7 @@ class Leases:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="cluster")
         self._lock = asyncio.Lock()
         self._held: set[str] = set()
-        self._look = _Look({}, {}, elapsed_s())
+        self._look = _Look({}, {}, {}, elapsed_s())
         self._table: ClusterTable | None = None
         self._beating: SupervisedTask | None = None
 
@@ -282,7 +284,8 @@ class Leases:
             else 0.0
             for gateway_id, row in rows.items()
         }
-        self._look = _Look(rows, unchanged_s, now)
+        topics = {gateway_id: frozenset(row.topics) for gateway_id, row in rows.items()}
+        self._look = _Look(rows, topics, unchanged_s, now)
 
     def _check_free(self, topic: str) -> None:
         other = self._other_holder(topic)
@@ -299,7 +302,7 @@ class Leases:
         for gateway_id, row in look.rows.items():
             if (
                 gateway_id != self._gateway_id
-                and topic in row.topics
+                and topic in look.topics[gateway_id]
                 and self._is_alive(gateway_id, look)
             ):
                 return row

@@ -262,7 +262,7 @@ class Gateway:
         )
         self._register(log_pb2, self._produce, self._fetches, MetadataService(topics, leases))
         self._register(admin_pb2, admin)
-        self._register(groups_pb2, GroupService(self._groups, config))
+        self._register(groups_pb2, GroupService(self._groups, config, self._door))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from tests.unit.ingest_gateway.harness import WAIT_S, run, soon, until
 
 from mainstem.ingest_gateway.fetching.waiters import FetchWaiters
+
+Partitions = Iterable[tuple[str, int]]
+
+
+async def wait(waiters: FetchWaiters, partitions: Partitions, missing: int, s: float) -> None:
+    with waiters.waiting(partitions, missing, s) as waiter:
+        await waiter.woken
 
 
 def test_a_waiter_sleeps_until_its_partitions_have_got_enough_bytes() -> None:
     async def test() -> None:
         waiters = FetchWaiters()
         asked = [("t", 0), ("t", 1), ("u", 0), ("t", 1)]
-        task = asyncio.create_task(waiters.wait(asked, 100, WAIT_S))
+        task = asyncio.create_task(wait(waiters, asked, 100, WAIT_S))
         await until(lambda: len(waiters) == 1)
         (waiter,) = waiters._by_topic["t"][0]
         waiters.appended("t", {0: 60, 7: 1_000})
@@ -33,7 +41,9 @@ def test_a_waiter_sleeps_until_its_partitions_have_got_enough_bytes() -> None:
 def test_a_change_wakes_the_waiters_of_its_topic_alone() -> None:
     async def test() -> None:
         waiters = FetchWaiters()
-        tasks = [asyncio.create_task(waiters.wait([(topic, 0)], 1, WAIT_S)) for topic in ("t", "u")]
+        tasks = [
+            asyncio.create_task(wait(waiters, [(topic, 0)], 1, WAIT_S)) for topic in ("t", "u")
+        ]
         await until(lambda: len(waiters) == 2)
         waiters.changed("t")
         await soon(tasks[0])
@@ -48,7 +58,7 @@ def test_a_change_wakes_the_waiters_of_its_topic_alone() -> None:
 def test_a_waiter_that_is_cancelled_is_forgotten() -> None:
     async def test() -> None:
         waiters = FetchWaiters()
-        task = asyncio.create_task(waiters.wait([("t", 0)], 1, WAIT_S))
+        task = asyncio.create_task(wait(waiters, [("t", 0)], 1, WAIT_S))
         await until(lambda: len(waiters) == 1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

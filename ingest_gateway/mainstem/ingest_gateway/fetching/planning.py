@@ -101,19 +101,19 @@ class FetchPlanner:
                 return errors
             # The second look takes what the first has brought, however long the others took.
             any_age = True
-            outcomes: list[BaseException | None] = []
             for start in range(0, len(missing), _LOOKS_AT_ONCE):
                 some = missing[start : start + _LOOKS_AT_ONCE]
-                outcomes += await asyncio.gather(
+                outcomes = await asyncio.gather(
                     *(self._topics.look(topic) for topic in some), return_exceptions=True
                 )
-            for topic, outcome in zip(missing, outcomes, strict=True):
-                if isinstance(outcome, Exception):
-                    error = errors[topic] = as_ours(outcome)
-                    # Frames and causes of thousands of them would keep the garbage collector busy.
-                    error.__traceback__ = error.__context__ = error.__cause__ = None
-                elif outcome is not None:
-                    raise outcome
+                for topic, outcome in zip(some, outcomes, strict=True):
+                    if isinstance(outcome, Exception):
+                        error = errors[topic] = as_ours(outcome)
+                        # Frames and causes of thousands of them would keep the garbage collector
+                        # busy, and take long to free at once.
+                        error.__traceback__ = error.__context__ = error.__cause__ = None
+                    elif outcome is not None:
+                        raise outcome
         errors.update((topic, not_open(topic)) for topic in missing)
         return errors
 

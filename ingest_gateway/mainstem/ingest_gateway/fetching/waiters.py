@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 
 
 class FetchWaiter:
@@ -36,17 +37,18 @@ class FetchWaiters:
     def __len__(self) -> int:
         return self._count
 
-    async def wait(
+    @contextlib.contextmanager
+    def waiting(
         self, partitions: Iterable[tuple[str, int]], bytes_missing: int, timeout_s: float
-    ) -> None:
-        """Returns when the partitions may have that many bytes more, or something has happened to
-        one of the topics, or the time is over."""
+    ) -> Iterator[FetchWaiter]:
+        """A waiter for the block. It is woken when the partitions may have that many bytes more, or
+        something has happened to one of the topics, or the time is over."""
         loop = asyncio.get_running_loop()
         waiter = FetchWaiter(partitions, bytes_missing, loop.create_future())
         self._add(waiter)
         timer = loop.call_later(timeout_s, waiter.wake)
         try:
-            await waiter.woken
+            yield waiter
         finally:
             timer.cancel()
             self._remove(waiter)

@@ -30,6 +30,7 @@ from mainstem.errors import (
     UnknownTopicError,
 )
 from mainstem.ingest_gateway.groups.log_ends import beyond_ends
+from mainstem.ingest_gateway.groups.off_loop import OffLoop
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.topics import GatewayTopics, Maintainer
@@ -117,6 +118,7 @@ class GroupCoordination:
             members_max=config.number("group.consumer.max.size"),
             groups_max=config.number("group.max.count"),
         )
+        self._off_loop = OffLoop(metrics)
         self._running: Running | None = None
         self._starting: asyncio.Task[Running] | None = None
         self._minder: asyncio.Task[None] | None = None
@@ -419,6 +421,7 @@ class GroupCoordination:
             self._rules,
             lambda: time.monotonic_ns() // 1_000_000,
             has_offsets=lambda name: bool(table.offsets(name)),
+            compute=self._off_loop.compute,
         )
         running = Running(coordinator, table)
         now_ms = table.now_ms()
@@ -461,6 +464,7 @@ class GroupCoordination:
             self._minder = asyncio.get_running_loop().create_task(running.table.close(0.0))
 
     async def _stop(self, timeout_s: float) -> None:
+        await self._off_loop.close()
         running, self._running = self._running, None
         minder, self._minder = self._minder, None
         if minder is not None:

@@ -97,22 +97,14 @@ class AdminService:
         self, request: admin_pb2.DescribeTopicRequest, context: Context
     ) -> admin_pb2.DescribeTopicResponse:
         check_topic_name(request.topic)
-        response, partitions = await self._topics.describe(
+        response = await self._topics.describe(
             request.topic, partial(self._description, request.topic)
         )
-        for partition, facts in enumerate(partitions):
-            start, end, accepted, file_count, size_bytes, record_count = facts
-            response.partitions.add(
-                partition=partition,
-                log_start_offset=start,
-                high_watermark=end,
-                log_end_offset=accepted,
-                file_count=file_count,
-                size_bytes=size_bytes,
-                record_count=record_count,
-            )
-            if partition % _AT_ONCE == _AT_ONCE - 1:
-                await asyncio.sleep(0)
+        asked_count = _AT_ONCE
+        while len(response.partitions) == asked_count:
+            # In steps of the loop: what is said of partitions far apart is of different moments.
+            asked_count += _AT_ONCE
+            await self._topics.describe(request.topic, partial(_add_partitions, response))
         return response
 
     async def AlterTopicConfig(
@@ -179,8 +171,8 @@ class AdminService:
 
     def _description(
         self, topic: str, state: TableState, appender: Appender | None
-    ) -> tuple[admin_pb2.DescribeTopicResponse, list[tuple[int, ...]]]:
-        """The answer without the partitions, and the numbers of each."""
+    ) -> admin_pb2.DescribeTopicResponse:
+        """The answer, with the first of its partitions."""
         response = admin_pb2.DescribeTopicResponse(
             topic=topic,
             topic_id=state.topic_id,
@@ -189,14 +181,6 @@ class AdminService:
             table_version=state.version,
             table_uri=self._topics.uri(topic),
         )
-        partitions: list[tuple[int, ...]] = []
-        for partition in range(state.partition_count):
-            files = state.files(partition)
-            start, end = state.log_start_offset(partition), state.log_end_offset(partition)
-            # The first file may have some records from before the log start offset.
-            count = min(files.record_count, end - start)
-            accepted = appender.log_end_offset(partition) if appender else end
-            partitions.append((start, end, accepted, len(files), files.size_bytes, count))
         for name, key in sorted(TOPIC_KEYS.items()):
             response.config.add(
                 name=name,
@@ -205,7 +189,28 @@ class AdminService:
                 unit=key.unit,
                 doc=key.doc,
             )
-        return response, partitions
+        _add_partitions(response, state, appender)
+        return response
+
+
+def _add_partitions(
+    response: admin_pb2.DescribeTopicResponse, state: TableState, appender: Appender | None
+) -> None:
+    """Adds the partitions that come next to an answer, those of one step of the loop."""
+    begin = len(response.partitions)
+    for partition in range(begin, min(begin + _AT_ONCE, state.partition_count)):
+        files = state.files(partition)
+        start, end = state.log_start_offset(partition), state.log_end_offset(partition)
+        response.partitions.add(
+            partition=partition,
+            log_start_offset=start,
+            high_watermark=end,
+            log_end_offset=appender.log_end_offset(partition) if appender else end,
+            file_count=len(files),
+            size_bytes=files.size_bytes,
+            # The first file may have some records from before the log start offset.
+            record_count=min(files.record_count, end - start),
+        )
 
 
 def _listing(topic: str, state: TableState, _: Appender | None) -> admin_pb2.TopicListing:

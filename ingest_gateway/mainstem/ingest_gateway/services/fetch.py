@@ -48,6 +48,9 @@ _INLINE_PARTITIONS_MAX: Final = 8
 #: clean-up would have to overtake the same fetch again each time.
 _ATTEMPTS_MAX: Final = 4
 
+#: Topics that are followed from one step of the loop: each gets a task.
+_FOLLOWED_AT_ONCE: Final = 200
+
 _RETRY_DELAY_MS: Final = 100
 
 #: A fetch of more partitions than are planned at once, whose topics changed meanwhile, is planned
@@ -210,11 +213,13 @@ class FetchService:
 
     async def _wait(self, plans: Sequence[FetchPlan], bytes_missing: int, timeout_s: float) -> None:
         # No step of the loop lies between the plans and this: no commit is overlooked.
-        for topic in {plan.topic for plan in plans}:
-            self._followers.follow(topic)
-        await self._waiters.wait(
-            ((plan.topic, plan.partition) for plan in plans), bytes_missing, timeout_s
-        )
+        partitions = [(plan.topic, plan.partition) for plan in plans]
+        with self._waiters.waiting(partitions, bytes_missing, timeout_s) as waiter:
+            for number, topic in enumerate({plan.topic for plan in plans}, start=1):
+                self._followers.follow(topic)
+                if number % _FOLLOWED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            await waiter.woken
 
     async def _built(
         self,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 import structlog
 
 from mainstem.config import GatewayConfig
-from mainstem.consumers import EMPTY, Heartbeat, Partition, TopicInfo, partitions_by_topic
+from mainstem.consumers import EMPTY, Beat, Heartbeat, Partition, TopicInfo, partitions_by_topic
 from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset, offset_row
 from mainstem.errors import (
     InvalidOffsetError,
@@ -19,6 +21,7 @@ from mainstem.errors import (
     UnknownTopicError,
 )
 from mainstem.ingest_gateway.groups import GroupCoordination, Running
+from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.caller import caller
 from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
@@ -27,7 +30,9 @@ from mainstem.protocol.v1 import groups_pb2
 
 log = structlog.get_logger()
 
-#: Offsets that are put into an answer in one step of the event loop.
+T = TypeVar("T")
+
+#: Offsets or partitions that are put into an answer in one step of the event loop.
 _AT_ONCE = 1_000
 
 #: Commits this offset, from outside the group: the group has none any more.
@@ -37,13 +42,14 @@ NO_OFFSET = -1
 class GroupService:
     """Serves `mainstem.v1.Groups`."""
 
-    def __init__(self, coordination: GroupCoordination, config: GatewayConfig) -> None:
+    def __init__(
+        self, coordination: GroupCoordination, config: GatewayConfig, door: RequestDoor
+    ) -> None:
         self._coordination = coordination
+        self._door = door
         self._metadata_bytes_max = config.number("offset.metadata.max.bytes")
 
-    async def Heartbeat(
-        self, request: groups_pb2.HeartbeatRequest, context: Context
-    ) -> groups_pb2.HeartbeatResponse:
+    async def Heartbeat(self, request: groups_pb2.HeartbeatRequest, context: Context) -> bytes:
         beat = Heartbeat(
             request.group,
             request.member_id,
@@ -56,18 +62,19 @@ class GroupService:
             request.assignor,
             request.session_timeout_ms,
             request.rebalance_timeout_ms,
-            frozenset(_partitions(request.owned)),
+            await self._owned(request),
         )
         running = await self._coordination.started()
         answer, interval_ms = await self._coordination.heartbeat(running, beat)
-        return groups_pb2.HeartbeatResponse(
-            member_id=answer.member_id,
-            member_epoch=answer.member_epoch,
-            heartbeat_interval_ms=interval_ms,
-            assignment=_messages(answer.assignment),
-            added_later=_messages(answer.added_later),
-            missing_topics=answer.missing_topics,
-        )
+        return await self._either(len(answer.assignment), partial(_beaten, answer, interval_ms))
+
+    async def _owned(self, request: groups_pb2.HeartbeatRequest) -> frozenset[Partition]:
+        count = sum(len(one.partitions) for one in request.owned)
+        return await self._either(count, lambda: frozenset(_partitions(request.owned)))
+
+    async def _either(self, partition_count: int, call: Callable[[], T]) -> T:
+        """Runs a call that only computes: at once, or in a thread where it would take long."""
+        return call() if partition_count <= _AT_ONCE else await self._door.in_thread(call)
 
     async def Leave(
         self, request: groups_pb2.LeaveRequest, context: Context
@@ -242,15 +249,18 @@ class GroupService:
             assignor=group.assignor if group.members else "",
             offsets=offsets,
         )
-        for member in group.members.values():
-            response.members.add(
+        members = list(group.members.values())
+        targets = group.target
+        for member in members:
+            told = response.members.add(
                 member_id=member.member_id,
                 instance_id=member.instance_id,
                 client_id=member.client_id,
                 member_epoch=member.epoch,
-                assignment=_messages(member.assigned),
-                target=_messages(group.target[member.member_id]),
             )
+            assigned, target = tuple(member.assigned), tuple(targets[member.member_id])
+            told.assignment.extend(await self._either(len(assigned), partial(_messages, assigned)))
+            told.target.extend(await self._either(len(target), partial(_messages, target)))
         return response
 
     async def DeleteGroup(
@@ -302,6 +312,19 @@ class GroupService:
                 message.truncated_to = truncated_to
             found.append(message)
         return found
+
+
+def _beaten(answer: Beat, interval_ms: int) -> bytes:
+    """The serialised answer to a heartbeat."""
+    data: bytes = groups_pb2.HeartbeatResponse(
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=interval_ms,
+        assignment=_messages(answer.assignment),
+        added_later=_messages(answer.added_later),
+        missing_topics=answer.missing_topics,
+    ).SerializeToString()
+    return data
 
 
 def _existing(

@@ -1,0 +1,55 @@
+"""Has the targets of groups computed: at once, or elsewhere where it would take long. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from mainstem.consumers.assignors import Partition
+from mainstem.consumers.group import Group, Retargeting
+from mainstem.consumers.known_topics import KnownTopics
+
+#: A target of so many partitions, those that members have and those that they want, is computed in
+#: one step: in less than 20 ms.
+COMPUTED_AT_ONCE_MAX: Final = 5_000
+
+Target = dict[str, dict[Partition, int]]
+Compute = Callable[[Callable[[], Target | None], Callable[[Target | None], None]], None]
+
+
+def compute_at_once(
+    work: Callable[[], Target | None], done: Callable[[Target | None], None]
+) -> None:
+    """For a caller whose steps may take long."""
+    done(work())
+
+
+class Targets:
+    """Of all groups of a coordinator, on whose thread it is.
+
+    Args:
+        topics: What the coordinator knows of topics.
+        compute: Does work that takes long in any thread, and hands the result to `done` on the
+            coordinator's; anything may have happened in between. Until then no member of the group
+            is settled, and what they have stays as it is.
+    """
+
+    def __init__(self, topics: KnownTopics, compute: Compute) -> None:
+        self._topics = topics
+        self._compute = compute
+
+    def renew(self, group: Group) -> None:
+        """Has a new target computed: the group, or what is known of its topics, has changed."""
+        work = group.retarget(self._topics.infos)
+        if work is None:
+            return
+        if work.size <= COMPUTED_AT_ONCE_MAX:
+            group.take_target(work, work.target())
+        elif not group.targeting:  # else it is found out when that one is done
+            group.begin_target(work)
+            self._compute(work.target, partial(self._computed, group, work))
+
+    def _computed(self, group: Group, work: Retargeting, target: Target | None) -> None:
+        if not group.take_target(work, target):
+            self.renew(group)

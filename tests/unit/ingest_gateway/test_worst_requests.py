@@ -1,0 +1,153 @@
+"""No request that the limits let in holds the gateway's event loop up.
+
+What is measured is the processor time of the loop's thread between two of its steps: what other
+processes do on the machine does not change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any, Final
+
+import grpc
+import pytest
+import uvloop
+from tests.unit.ingest_gateway.harness import WAIT_S
+from tests.unit.ingest_gateway.worst_requests import (
+    GROUPS,
+    TOPICS,
+    WIDE,
+    Worst,
+    heartbeat,
+    worst_requests,
+)
+
+from mainstem.config import load_gateway_config
+from mainstem.delta_log import Topics
+from mainstem.delta_log.store import open_warehouse
+from mainstem.ingest_gateway import Gateway
+from mainstem.limits import GROUP_PARTITIONS_MAX
+from mainstem.protocol.v1 import groups_pb2
+
+#: The gateway's aim is a quarter of it; a slow machine must not make a test fail.
+STALL_S_MAX: Final = 0.2
+
+_PROBE_S: Final = 0.002
+
+
+class Measured:
+    """A gateway on a loop in a thread of its own, with a probe of how long each step takes."""
+
+    def __init__(self, warehouse: str) -> None:
+        self._warehouse = warehouse
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._busiest_s = 0.0
+        ready: Future[str] = Future()
+        self._thread = threading.Thread(target=lambda: uvloop.run(self._serve(ready)))
+        self._thread.start()
+        self._channel = grpc.insecure_channel(
+            ready.result(WAIT_S), options=[("grpc.max_receive_message_length", -1)]
+        )
+
+    def busiest_s(self) -> float:
+        """The longest step since it was asked last, in seconds of processor time."""
+        assert self._loop is not None
+        time.sleep(5 * _PROBE_S)  # the step that is under way counts, too
+        found, self._busiest_s = self._busiest_s, 0.0
+        return found
+
+    def send(self, call: str, data: bytes) -> bytes:
+        method: Any = self._channel.unary_unary(call, request_serializer=None)
+        answer: bytes = method(data, timeout=WAIT_S)
+        return answer
+
+    def close(self) -> None:
+        self._channel.close()
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(WAIT_S)
+
+    async def _serve(self, ready: Future[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        flags = {"warehouse": self._warehouse, "listeners": "127.0.0.1:0", "log.level": "error"}
+        gateway = Gateway(load_gateway_config(environment={}, flags=flags))
+        try:
+            address = await gateway.start()
+            probing = asyncio.create_task(self._probe())
+            ready.set_result(address)
+            await self._stop.wait()
+            probing.cancel()
+        except BaseException as failure:
+            ready.set_exception(failure)
+            raise
+        finally:
+            await gateway.drain()
+
+    async def _probe(self) -> None:
+        while True:
+            began_s = time.thread_time()
+            await asyncio.sleep(_PROBE_S)
+            self._busiest_s = max(self._busiest_s, time.thread_time() - began_s)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    store = open_warehouse(warehouse, create=True)
+    for topic, partition_count in TOPICS.items():
+        Topics(store).create(topic, partition_count)
+    store.close()
+    measured = Measured(warehouse)
+    yield measured
+    measured.close()
+
+
+@pytest.mark.parametrize("worst", list(worst_requests()), ids=lambda worst: worst.name)
+def test_the_largest_request_does_not_hold_the_event_loop_up(
+    gateway: Measured, worst: Worst
+) -> None:
+    data = worst.data
+    gateway.busiest_s()
+    if worst.refused:
+        with pytest.raises(grpc.RpcError) as caught:
+            gateway.send(worst.call, data)
+        failure: Any = caught.value
+        assert failure.code() == grpc.StatusCode.INVALID_ARGUMENT
+    else:
+        gateway.send(worst.call, data)
+    busiest_s = gateway.busiest_s()
+    assert busiest_s < STALL_S_MAX, f"a step of the loop took {busiest_s * 1000:.0f} ms"
+
+
+def test_a_group_of_the_most_partitions_does_not_hold_the_event_loop_up(gateway: Measured) -> None:
+    def beat(member: str, epoch: int = 0, assigned: Any = ()) -> groups_pb2.HeartbeatResponse:
+        request = heartbeat("all", member, epoch, topics=WIDE, assigned=assigned)
+        gateway.busiest_s()
+        data = gateway.send(GROUPS + "Heartbeat", request.SerializeToString())
+        busiest_s = gateway.busiest_s()
+        assert busiest_s < STALL_S_MAX, f"{request.member_id}: {busiest_s * 1000:.0f} ms"
+        return groups_pb2.HeartbeatResponse.FromString(data)
+
+    def count(answer: groups_pb2.HeartbeatResponse) -> int:
+        return sum(len(one.partitions) for one in answer.assignment)
+
+    one = beat("one")
+    while count(one) < GROUP_PARTITIONS_MAX:
+        one = beat("one", one.member_epoch, one.assignment)
+    one = beat("one", one.member_epoch, one.assignment)
+    two = beat("two")
+    while count(two) < GROUP_PARTITIONS_MAX // 2:
+        one = beat("one", one.member_epoch, one.assignment)
+        two = beat("two", two.member_epoch, two.assignment)
+    gateway.busiest_s()
+    gateway.send(
+        GROUPS + "DescribeGroup",
+        groups_pb2.DescribeGroupRequest(group="all").SerializeToString(),
+    )
+    busiest_s = gateway.busiest_s()
+    assert busiest_s < STALL_S_MAX, f"describe: {busiest_s * 1000:.0f} ms"

@@ -1,0 +1,266 @@
+"""The largest request of each call that the limits let in, and the next larger one.
+
+A gateway that they are sent to has the topics of `TOPICS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from google.protobuf.message import Message
+
+from mainstem.limits import (
+    FETCH_PARTITIONS_MAX,
+    GROUP_PARTITIONS_MAX,
+    METADATA_TOPICS_MAX,
+    OFFSETS_PER_COMMIT_MAX,
+    PARTITION_COUNT_MAX,
+    REQUEST_HEADERS_MAX,
+    REQUEST_PLACED_RECORDS_MAX,
+    REQUEST_RANGES_MAX,
+    REQUEST_RECORDS_MAX,
+    SUBSCRIBED_TOPICS_MAX,
+    TOPIC_SETTINGS_MAX,
+)
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2
+
+LOG: Final = "/mainstem.v1.Log/"
+GROUPS: Final = "/mainstem.v1.Groups/"
+ADMIN: Final = "/mainstem.v1.Admin/"
+
+#: As many topics of the most partitions as one member may own partitions of.
+WIDE: Final = tuple(f"wide-{n}" for n in range(GROUP_PARTITIONS_MAX // PARTITION_COUNT_MAX))
+
+#: The topics, with their partition counts.
+TOPICS: Final = {"t": 1, **dict.fromkeys(WIDE, PARTITION_COUNT_MAX)}
+
+
+class Worst(NamedTuple):
+    """A request.
+
+    Attributes:
+        call: gRPC's name of it.
+        make: Makes it, large as it is.
+        refused: Whether it is one too large.
+    """
+
+    name: str
+    call: str
+    make: Callable[[], Message | bytes]
+    refused: bool = False
+
+    @property
+    def data(self) -> bytes:
+        """It, serialised."""
+        made = self.make()
+        return made if isinstance(made, bytes) else made.SerializeToString()
+
+
+def both(name: str, call: str, at_most: int, make: Any) -> Iterator[Worst]:
+    """The request of as many as may be, and that of one more."""
+    yield Worst(f"{name}, {at_most}", call, partial(make, at_most))
+    yield Worst(f"{name}, one too many", call, partial(make, at_most + 1), True)
+
+
+def worst_requests() -> Iterator[Worst]:
+    yield from _produce()
+    yield from _read()
+    yield from _groups()
+    yield from _admin()
+    yield Worst(
+        "a million fields", GROUPS + "DescribeGroup", lambda: b"\xf8\x07\x01" * 1_000_000, True
+    )
+
+
+def _produce() -> Iterator[Worst]:
+    call = LOG + "Produce"
+    yield from both(
+        "produce plain records",
+        call,
+        REQUEST_PLACED_RECORDS_MAX,
+        lambda count: _plain(
+            [log_pb2.Record(key=b"%d" % n, value=b"v" * 100) for n in range(count)]
+        ),
+    )
+    yield from both(
+        "produce headers",
+        call,
+        REQUEST_HEADERS_MAX,
+        lambda count: _plain(
+            [log_pb2.Record(headers=[log_pb2.Header(key="h", value=b"v")] * count)]
+        ),
+    )
+    empty = partial(_plain, [log_pb2.Record()] * 1_000_000)
+    yield Worst("produce a million empty records", call, empty, True)
+    for codec in (None, "zstd"):
+        name = f"produce an Arrow batch of empty records, codec {codec}"
+        yield Worst(name, call, partial(_arrow, REQUEST_RECORDS_MAX, codec))
+    ranges = partial(_arrow, REQUEST_RANGES_MAX, None, ranges=REQUEST_RANGES_MAX)
+    yield Worst("produce to as many partitions", call, ranges)
+    placed = partial(_arrow, REQUEST_PLACED_RECORDS_MAX, None, ranges=0)
+    yield Worst("produce records to be placed", call, placed)
+
+
+def _read() -> Iterator[Worst]:
+    yield from both(
+        "fetch of partitions that waits",
+        LOG + "Fetch",
+        FETCH_PARTITIONS_MAX,
+        lambda count: log_pb2.FetchRequest(
+            partitions=[
+                log_pb2.FetchPartition(topic=WIDE[1], partition=n % PARTITION_COUNT_MAX)
+                for n in range(count)
+            ],
+            max_wait_ms=200,
+            min_bytes=1,
+        ),
+    )
+    yield from both(
+        "fetch of topics that do not exist",
+        LOG + "Fetch",
+        FETCH_PARTITIONS_MAX,
+        lambda count: log_pb2.FetchRequest(
+            partitions=[log_pb2.FetchPartition(topic=f"no-{n}") for n in range(count)]
+        ),
+    )
+    yield from both(
+        "list offsets by time",
+        LOG + "ListOffsets",
+        FETCH_PARTITIONS_MAX,
+        lambda count: log_pb2.ListOffsetsRequest(
+            queries=[
+                log_pb2.OffsetQuery(
+                    topic=WIDE[0], partition=n % PARTITION_COUNT_MAX, timestamp_ms=1
+                )
+                for n in range(count)
+            ]
+        ),
+    )
+    yield from both(
+        "metadata of topics that do not exist",
+        LOG + "Metadata",
+        METADATA_TOPICS_MAX,
+        lambda count: log_pb2.MetadataRequest(topics=[f"{n:x}" for n in range(count)]),
+    )
+
+
+def _groups() -> Iterator[Worst]:
+    yield from both(
+        "heartbeat that owns partitions",
+        GROUPS + "Heartbeat",
+        GROUP_PARTITIONS_MAX,
+        lambda count: heartbeat("g", owned=count, topics=WIDE[:1]),
+    )
+    yield from both(
+        "heartbeat that subscribes to topics that do not exist",
+        GROUPS + "Heartbeat",
+        SUBSCRIBED_TOPICS_MAX,
+        lambda count: heartbeat("h", topics=[f"{n:x}" for n in range(count)]),
+    )
+    yield from both(
+        "commit of offsets",
+        GROUPS + "CommitOffsets",
+        OFFSETS_PER_COMMIT_MAX,
+        lambda count: groups_pb2.CommitOffsetsRequest(
+            group="o",
+            member_epoch=-1,
+            offsets=[
+                groups_pb2.CommittedOffset(
+                    topic=WIDE[0], partition=n % PARTITION_COUNT_MAX, offset=1, metadata="m" * 20
+                )
+                for n in range(count)
+            ],
+        ),
+    )
+    yield from both(
+        "fetch of offsets",
+        GROUPS + "FetchOffsets",
+        GROUP_PARTITIONS_MAX,
+        lambda count: groups_pb2.FetchOffsetsRequest(
+            group="o",
+            partitions=[groups_pb2.TopicPartitions(topic=WIDE[0], partitions=range(count))],
+        ),
+    )
+    yield Worst(
+        "fetch of all offsets",
+        GROUPS + "FetchOffsets",
+        lambda: groups_pb2.FetchOffsetsRequest(group="o"),
+    )
+
+
+def _admin() -> Iterator[Worst]:
+    yield Worst(
+        "describe a topic",
+        ADMIN + "DescribeTopic",
+        lambda: admin_pb2.DescribeTopicRequest(topic=WIDE[0]),
+    )
+    yield from both(
+        "trim partitions",
+        ADMIN + "TrimPrefix",
+        PARTITION_COUNT_MAX,
+        lambda count: admin_pb2.TrimPrefixRequest(
+            topic=WIDE[0], partitions=[admin_pb2.PartitionTrim(partition=n) for n in range(count)]
+        ),
+    )
+    yield from both(
+        "alter settings",
+        ADMIN + "AlterTopicConfig",
+        TOPIC_SETTINGS_MAX,
+        lambda count: admin_pb2.AlterTopicConfigRequest(topic="t", reset=["retention.ms"] * count),
+    )
+    yield Worst(
+        "create a topic",
+        ADMIN + "CreateTopic",
+        lambda: admin_pb2.CreateTopicRequest(topic="new", partition_count=PARTITION_COUNT_MAX),
+    )
+
+
+def heartbeat(
+    group: str,
+    member: str = "",
+    epoch: int = 0,
+    *,
+    topics: Any = (),
+    owned: int = 0,
+    assigned: Any = (),
+) -> groups_pb2.HeartbeatRequest:
+    """A heartbeat that owns partitions 0 to `owned` of a topic, or what it was assigned."""
+    partitions = [groups_pb2.TopicPartitions(topic=WIDE[0], topic_id="x", partitions=range(owned))]
+    return groups_pb2.HeartbeatRequest(
+        group=group,
+        member_id=member,
+        member_epoch=epoch,
+        topics=topics,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        owned=partitions if owned else assigned,
+    )
+
+
+def _plain(records: list[log_pb2.Record]) -> Message:
+    return log_pb2.ProduceRequest(topic="t", records=log_pb2.Records(records=records))
+
+
+def _arrow(rows: int, codec: str | None, ranges: int = 1) -> Message:
+    """A request of empty values."""
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b""] * rows, pa.binary())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)
+    ) as writer:
+        writer.write_batch(batch)
+    return log_pb2.ProduceRequest(
+        topic=WIDE[0],
+        arrow=log_pb2.ArrowRecords(
+            ipc_stream=sink.getvalue().to_pybytes(),
+            ranges=[
+                log_pb2.PartitionRange(
+                    partition=n, first_row=n * rows // ranges, row_count=rows // ranges
+                )
+                for n in range(ranges)
+            ],
+        ),
+    )
