@@ -608,3 +608,93 @@ def test_without_a_reset_a_log_that_was_put_back_from_a_copy_is_an_error(
         consumer.poll(DEADLINE_S)
     consumer.seek(TopicPartition("one", 0, int(told.value.facts["truncated_to"])))
     assert [record.offset for record in consumer.consume(2, DEADLINE_S)] == [8, 9]
+
+
+def partitions_of(
+    consumer: Consumer, count: int, without: frozenset[int] | set[int] = frozenset()
+) -> set[int]:
+    """The first partitions that records come from, beside those that are known."""
+    deadline = time.monotonic() + DEADLINE_S
+    found: set[int] = set()
+    while len(found) < count:
+        assert time.monotonic() < deadline, found
+        found |= {record.partition for record in consumer.consume(1, 0.05)} - without
+    return found
+
+
+@pytest.mark.parametrize("how", ["restart", "forgotten", "asleep", "made again"])
+def test_a_paused_partition_that_comes_back_is_paused_until_resume(
+    gateway: FakeLogGateway, make: MakeConsumer, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    consumer, log = make(max_poll_interval_ms=300 if how == "asleep" else 60_000), Log()
+    log.subscribe(consumer, "t")
+    poll_until(lambda: counts(consumer) == [4], consumer)
+    consumer.pause([TopicPartition("t", 0), TopicPartition("t", 1)])
+    log.events.clear()
+    with caplog.at_level(logging.CRITICAL):
+        match how:
+            case "restart":
+                gateway.stop()
+                gateway.start()
+            case "forgotten":
+                gateway.groups.restart()
+            case "asleep":
+                time.sleep(0.5)
+            case "made again":
+                gateway.recreate("t", 4)
+        poll_until(lambda: len(log.events) > 1 and counts(consumer) == [4], consumer)
+        for partition in range(4):
+            gateway.append("t", partition, [b"v"])
+        assert partitions_of(consumer, 2) == {2, 3}
+        assert {record.partition for record in consumer.consume(1, 0.2)} <= {2, 3}
+        consumer.resume([TopicPartition("t", 0), TopicPartition("t", 1)])
+        assert partitions_of(consumer, 2, without={2, 3}) == {0, 1}
+
+
+def assert_soon(event: threading.Event) -> None:
+    assert event.wait(DEADLINE_S)
+
+
+@pytest.mark.parametrize("change", ["resume", "unsubscribe"])
+def test_resume_and_a_new_subscription_count_while_a_paused_partition_is_lost(
+    gateway: FakeLogGateway,
+    make: MakeConsumer,
+    caplog: pytest.LogCaptureFixture,
+    change: str,
+) -> None:
+    consumer, log, may_join = make(), Log(), threading.Event()
+    log.subscribe(consumer, "one")
+    poll_until(lambda: counts(consumer) == [1], consumer)
+    consumer.pause([ONE])
+    gateway.groups.before_heartbeat = lambda beat: (
+        None if beat.member_epoch else assert_soon(may_join)
+    )
+    with caplog.at_level(logging.CRITICAL):
+        gateway.groups.restart()
+        poll_until(lambda: ("lost", [0]) in log.events, consumer)
+    if change == "resume":
+        consumer.resume([ONE])
+        may_join.set()
+    else:
+        may_join.set()
+        consumer.unsubscribe()
+        consumer.subscribe(["one"])
+    gateway.append("one", 0, [b"v"])
+    assert len(consumer.consume(1, DEADLINE_S)) == 1
+
+
+def test_what_was_given_up_to_another_member_comes_back_unpaused(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    first, second = make(), make()
+    first.subscribe(["t"])
+    poll_until(lambda: counts(first) == [4], first)
+    first.pause(first.assignment())
+    second.subscribe(["t"])
+    poll_until(lambda: counts(first, second) == [2, 2], first, second)
+    second.close()
+    poll_until(lambda: counts(first) == [4], first)
+    for partition in range(4):
+        gateway.append("t", partition, [b"v"])
+    assert len({record.partition for record in first.consume(2, DEADLINE_S)}) == 2
+    assert first.consume(1, 0.2) == []

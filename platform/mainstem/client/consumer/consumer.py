@@ -409,12 +409,17 @@ class Consumer:
             self._engine.seek(partition)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hands out nothing of them until `resume`. What was fetched ahead is fetched again."""
+        """Hands out nothing of them until `resume`. What was fetched ahead is fetched again.
+
+        A partition that this consumer loses (its session ended, the gateway was restarted, it did
+        not poll for max.poll.interval.ms) or whose topic is made again comes back paused. One that
+        it gives up to another member does not, nor after `unsubscribe`.
+        """
         with self._alone():
             self._engine.pause(list(partitions), paused=True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Goes on with them."""
+        """Goes on with them; also with those that were lost and are not back yet."""
         with self._alone():
             self._engine.pause(list(partitions), paused=False)
 

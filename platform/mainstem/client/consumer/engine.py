@@ -7,7 +7,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 from mainstem.client.callbacks import check_returned, collect, raise_first
@@ -94,6 +94,8 @@ class ConsumerEngine:
         #: Which subscription it is, for a callback that changes it.
         self._subscription = 0
         self._callback_depth = 0
+        #: Partitions that were paused when they were lost: they come back paused.
+        self._paused_before: set[TopicPartition] = set()
         #: What on_revoke has been called for and is not given up yet.
         self._going: set[TopicPartition] = set()
         self._closing = False
@@ -154,6 +156,8 @@ class ConsumerEngine:
         if not self._subscribed and self.partitions.assigned:
             raise RuntimeError("partitions were assigned by assign(); unassign() them first")
         self._callbacks = callbacks
+        if not self._subscribed:
+            self._paused_before.clear()
         self._subscribed = True
         self._subscription += 1
         self._worker.start()
@@ -192,12 +196,14 @@ class ConsumerEngine:
             try:
                 self._call(consumer, on_lost or on_revoke, plan.lost)
             finally:
+                self._keep_paused(plan.lost)
                 self._drop(plan.lost)
                 group.told_lost()
                 # For what is left to do, should the callback have failed.
                 self._call_attention()
             plan = self._take_plan(group)
         if plan.revoked:
+            self._keep_paused(plan.replaced)
             try:
                 self._give_up(consumer, plan.revoked, on_revoke)
             finally:
@@ -227,6 +233,12 @@ class ConsumerEngine:
             self._going.difference_update(gone)
             self._drop(gone)
 
+    def _keep_paused(self, tps: Iterable[TopicPartition]) -> None:
+        """Of partitions that go and may come back to this consumer, without another one in
+        between, those that are paused will be again."""
+        assigned = self.partitions.assigned
+        self._paused_before.update(tp for tp in tps if tp in assigned and assigned[tp].paused)
+
     def _hold_back(self, gone: list[TopicPartition]) -> None:
         """Nothing of them is handed out any more, whatever a callback does."""
         assigned = self.partitions.assigned
@@ -239,7 +251,9 @@ class ConsumerEngine:
                 # Not to be fetched before on_assign has said from where.
                 one.retry_at = _NOT_YET
                 one.added_later = tp in plan.added_later
+                one.paused = tp in self._paused_before
                 self.partitions.assigned[tp] = one
+        self._paused_before.difference_update(plan.added)
         try:
             self._call(consumer, on_assign, list(plan.added))
         finally:
@@ -305,6 +319,10 @@ class ConsumerEngine:
 
     def pause(self, tps: list[TopicPartition], *, paused: bool) -> None:
         self.reader.settle()
+        if not paused:
+            resumed = self._paused_before.intersection(tps)
+            self._paused_before -= resumed
+            tps = [tp for tp in tps if tp not in resumed]
         with self.partitions.lock:
             found = [self.partitions.find(tp) for tp in tps]
             for one in found:

@@ -34,12 +34,14 @@ class AssignmentPlan:
     Attributes:
         lost: Partitions that others may have already: nothing can be committed any more.
         revoked: Partitions to give up, after a commit.
+        replaced: Of those, what comes back as a partition of a topic that was made again.
         added: Partitions to take, with their topic ids.
         added_later: Of those, what came to its topic after the group subscribed to it.
     """
 
     lost: list[TopicPartition] = field(default_factory=list)
     revoked: list[TopicPartition] = field(default_factory=list)
+    replaced: frozenset[TopicPartition] = frozenset()
     added: dict[TopicPartition, str] = field(default_factory=dict)
     added_later: frozenset[TopicPartition] = frozenset()
 
@@ -201,6 +203,7 @@ class Membership:
         if self.target is None:
             return plan
         plan.revoked = [tp for tp, topic in self.owned.items() if self.target.get(tp) != topic]
+        plan.replaced = frozenset(tp for tp in plan.revoked if tp in self.target)
         if not plan.revoked:
             plan.added = {tp: one for tp, one in self.target.items() if tp not in self.owned}
             plan.added_later = self.added_later & plan.added.keys()
