@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import inspect
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from mainstem.client import OFFSET_BEGINNING, AsyncConsumer, TopicPartition
+from mainstem.client import OFFSET_BEGINNING, AsyncConsumer, Consumer, TopicPartition
 from mainstem.errors import ConsumerClosedError
 from mainstem.testing._fake_fetch import FakeLogGateway
 
@@ -217,3 +220,106 @@ def test_a_consumer_that_is_closed_in_a_coroutine_callback_ends(gateway: FakeLog
 
     asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
     assert calls == [1]
+
+
+class SlowCommits:
+    """A group whose commits are held up until they are let through."""
+
+    def __init__(self, gateway: FakeLogGateway) -> None:
+        self.came = threading.Event()
+        self.go_on = threading.Event()
+        gateway.groups.on_commit = self._hold
+
+    def _hold(self, _: object) -> None:
+        self.came.set()
+        assert self.go_on.wait(DEADLINE_S)
+
+
+async def came(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, DEADLINE_S)
+
+
+async def cancel(task: asyncio.Task[Any], times: int) -> None:
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_commit_that_is_cancelled_again_and_again_leaves_the_consumer_usable(
+    gateway: FakeLogGateway, times: int
+) -> None:
+    async def read() -> None:
+        gateway.append("one", 0, [b"a", b"b"])
+        slow = SlowCommits(gateway)
+        async with consumer(gateway, group_id="g", enable_auto_commit=False) as reading:
+            await reading.assign([ONE])
+            assert (await reading.getone()).value == b"a"
+            task = asyncio.create_task(reading.commit())
+            await came(slow.came)
+            await cancel(task, times)
+            following = [asyncio.create_task(reading.getone()) for _ in range(2)]
+            await asyncio.sleep(0.01)
+            await cancel(following[1], times)
+            slow.go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await following[0]).value == b"b"
+            assert (await reading.commit()) != []
+        assert gateway.groups.offsets["g", "one", 0] == 2
+
+    asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+
+
+def test_close_runs_to_its_end_however_often_it_is_cancelled(gateway: FakeLogGateway) -> None:
+    async def read() -> None:
+        gateway.append("one", 0, [b"a"])
+        slow = SlowCommits(gateway)
+        reading = consumer(gateway, group_id="g", auto_offset_reset="earliest")
+        await reading.subscribe(["one"])
+        assert (await reading.getone()).value == b"a"
+        committing = asyncio.create_task(reading.commit())
+        await came(slow.came)
+        closing = asyncio.create_task(reading.close())
+        second = asyncio.create_task(reading.close())
+        await cancel(committing, 3)
+        await cancel(closing, 4)
+        assert not second.done(), "the consumer is not closed yet"
+        slow.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await second
+        assert len(gateway.groups.leaves) == 1
+        assert gateway.groups.offsets["g", "one", 0] == 1
+        with pytest.raises(ConsumerClosedError):
+            await reading.getone()
+
+    asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+
+
+def test_close_ends_a_wait_for_records_of_another_task(gateway: FakeLogGateway) -> None:
+    async def read() -> None:
+        reading = consumer(gateway)
+        await reading.assign([ONE])
+        waiting = asyncio.create_task(reading.getone())
+        await asyncio.sleep(0.01)
+        await reading.close()
+        with pytest.raises(ConsumerClosedError):
+            await waiting
+
+    asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+
+
+def test_it_has_the_calls_of_the_synchronous_consumer_with_the_same_arguments() -> None:
+    def arguments(of: type, name: str) -> set[str]:
+        return set(inspect.signature(getattr(of, name)).parameters)
+
+    calls = {
+        name
+        for name, one in vars(Consumer).items()
+        if inspect.isfunction(one) and not name.startswith("_")
+    }
+    not_theirs = {name for name in calls if name.startswith("take_ready")}
+    not_theirs |= {"wait_ready", "poll_limit", "close_as"}
+    for name in sorted(calls - not_theirs):
+        assert arguments(AsyncConsumer, name) == arguments(Consumer, name), name

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -71,6 +71,9 @@ class AsyncConsumer:
         self._executor = ThreadPoolExecutor(1, "mainstem-async-consumer")
         self._turn = asyncio.Lock()
         self._closed = False
+        #: A call of a task that did not wait for its end: it still uses the consumer.
+        self._left: Future[Any] | None = None
+        self._close_call: Future[None] | None = None
 
     async def getone(self) -> ConsumerRecord:
         """The next record; waits for it.
@@ -164,6 +167,21 @@ class AsyncConsumer:
         records = await self._many(partial(self._consumer.take_ready_many, 1), timeout)
         return records[0] if records else None
 
+    async def consume(
+        self,
+        num_messages: int = 1,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> list[ConsumerRecord]:
+        """Up to `num_messages` records; waits for the first only, so that a wait which is cancelled
+        loses none."""
+        if num_messages < 1:
+            raise ValueError(f"num_messages is {num_messages}; it must be at least 1")
+        return await self._many(partial(self._consumer.take_ready_many, num_messages), timeout)
+
+    def subscription(self) -> list[str]:
+        """`Consumer.subscription`."""
+        return self._consumer.subscription()
+
     async def assignment(self) -> list[TopicPartition]:
         """`Consumer.assignment`."""
         return await self._call(self._consumer.assignment)
@@ -192,9 +210,13 @@ class AsyncConsumer:
         """`Consumer.list_topics`."""
         return await self._call(self._consumer.list_topics, timeout)
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    async def committed(
+        self,
+        partitions: Iterable[TopicPartition],
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> list[TopicPartition]:
         """`Consumer.committed`."""
-        return await self._call(self._consumer.committed, list(partitions))
+        return await self._call(self._consumer.committed, list(partitions), timeout)
 
     async def position(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """`Consumer.position`."""
@@ -212,34 +234,60 @@ class AsyncConsumer:
         """`Consumer.resume`."""
         await self._call(self._consumer.resume, list(partitions))
 
-    async def get_watermark_offsets(self, partition: TopicPartition) -> tuple[int, int]:
+    async def get_watermark_offsets(
+        self,
+        partition: TopicPartition,
+        timeout: float | None = None,  # noqa: ASYNC109
+        cached: bool = False,
+    ) -> tuple[int, int]:
         """`Consumer.get_watermark_offsets`."""
-        return await self._call(self._consumer.get_watermark_offsets, partition)
+        return await self._call(self._consumer.get_watermark_offsets, partition, timeout, cached)
 
-    async def offsets_for_times(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    async def offsets_for_times(
+        self,
+        partitions: Iterable[TopicPartition],
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> list[TopicPartition]:
         """`Consumer.offsets_for_times`."""
-        return await self._call(self._consumer.offsets_for_times, list(partitions))
+        return await self._call(self._consumer.offsets_for_times, list(partitions), timeout)
 
     async def consumer_group_metadata(self) -> ConsumerGroupMetadata:
         """`Consumer.consumer_group_metadata`."""
         return await self._call(self._consumer.consumer_group_metadata)
 
     async def close(self) -> None:
-        """`Consumer.close`."""
+        """`Consumer.close`. It runs to its end, however often it is cancelled meanwhile, and raises
+        the cancellation then. A call that waits for records in another task ends with
+        ConsumerClosedError; another `close` waits for this one."""
         await self._close(done=True)
 
     async def _close(self, *, done: bool) -> None:
         if inside_callback(self):
             await run_inside(partial(self._consumer.close_as, done=done))
             return
-        async with self._turn:
-            if self._closed:
-                return
-            self._closed = True
+        self._closed = True
+        cancelled = False
+        while True:
             try:
-                await self._run(partial(self._consumer.close_as, done=done))
-            finally:
-                self._executor.shutdown(wait=False)
+                await self._close_once(done=done)
+            except asyncio.CancelledError:
+                cancelled = True
+            else:
+                break
+        if cancelled:
+            assert self._close_call is not None
+            raise asyncio.CancelledError from self._close_call.exception()
+
+    async def _close_once(self, *, done: bool) -> None:
+        async with self._my_turn():
+            if self._close_call is not None:
+                return
+            self._callbacks.loop = asyncio.get_running_loop()
+            call = self._executor.submit(partial(self._consumer.close_as, done=done))
+            self._close_call = self._left = call
+            self._executor.shutdown(wait=False)
+            await asyncio.wait({asyncio.wrap_future(call)})
+        call.result()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
@@ -250,7 +298,7 @@ class AsyncConsumer:
 
     async def __anext__(self) -> ConsumerRecord:
         # The common case without a lock: nobody waits, and a record is there.
-        if not self._turn.locked() and not self._closed:
+        if not self._turn.locked() and self._left is None and not self._closed:
             record = self._consumer.take_ready()
             if record is not None:
                 return record
@@ -288,18 +336,23 @@ class AsyncConsumer:
             yield
             return
         async with self._turn:
+            while self._left is not None:
+                await asyncio.wait({asyncio.wrap_future(self._left)})
+                self._left = None
             yield
 
     async def _run(self, what: Callable[..., T], *args: Any) -> T:
-        """Runs a call in the consumer's thread; a cancelled task waits until it has ended."""
+        """Runs a call in the consumer's thread. A task that is cancelled waits until it has ended;
+        one that is cancelled again does not, but whoever has the next turn does."""
         if inside_callback(self):
             return await run_inside(what, *args)
-        self._callbacks.loop = loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._executor, partial(what, *args))
+        self._callbacks.loop = asyncio.get_running_loop()
+        call = self._executor.submit(partial(what, *args))
         try:
-            return await asyncio.shield(future)
+            return await asyncio.shield(asyncio.wrap_future(call))
         except asyncio.CancelledError:
             # Left alone, the call would use the consumer while the next one does.
-            with contextlib.suppress(Exception):
-                await future
+            self._left = call
+            await asyncio.wait({asyncio.wrap_future(call)})
+            self._left = None
             raise
