@@ -5,6 +5,9 @@ Spark finds it by itself, by the name of this module, and imports it in every pl
 this light.
 """
 
-from pyspark_mainstem._source import DefaultSource
+from mainstem.errors import extra_of
+
+with extra_of("pyspark_mainstem"):
+    from pyspark_mainstem._source import DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -44,7 +44,7 @@ from mainstem.errors._errors import (
     UnsupportedTableError,
     error_classes,
 )
-from mainstem.errors._extras import missing_extra
+from mainstem.errors._extras import extra_of, missing_extra
 
 __all__ = [
     "BackPressureError",
@@ -89,5 +89,6 @@ __all__ = [
     "UnknownTopicError",
     "UnsupportedTableError",
     "error_classes",
+    "extra_of",
     "missing_extra",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 _BOTH: Final = ("gateway", "spark")
@@ -34,3 +36,18 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
         return None
     commands = " or ".join(f"pip install 'mainstem[{extra}]'" for extra in extras)
     return f"this needs the package {module}, which the client alone does not install: {commands}"
+
+
+@contextlib.contextmanager
+def extra_of(package: str) -> Iterator[None]:
+    """Around the imports of a package that an extra is for: one that fails says what to install.
+
+    Raises:
+        ModuleNotFoundError: With a sentence where it is known which extra has the module.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is None:
+            raise
+        raise ModuleNotFoundError(f"{package}: {missing}", name=error.name) from error
