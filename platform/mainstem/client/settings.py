@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Final
@@ -20,6 +19,7 @@ from mainstem.config import (
     TOPIC_KEYS,
     ConfigKey,
     ConfigValue,
+    Faults,
     parse_value,
     split_address,
     unknown_setting,
@@ -29,47 +29,6 @@ from mainstem.errors import ConfigError, InvalidConfigError
 LOG: Final = logging.getLogger("mainstem.client")
 
 _BOOL_WORDS: Final = {"1": "true", "t": "true", "0": "false", "f": "false"}
-
-
-class Faults:
-    """What is wrong with one configuration, to be told in one error."""
-
-    def __init__(self) -> None:
-        self._found: list[ConfigError] = []
-        self._names: set[str] = set()
-
-    def add(self, error: InvalidConfigError, *names: str) -> None:
-        """Keeps an error about these settings, the first of which its facts name."""
-        found = error if isinstance(error, ConfigError) else ConfigError(error.message)
-        found.facts = {**error.facts, "name": names[0]}
-        self._found.append(found)
-        self._names.update(names)
-
-    @contextmanager
-    def about(self, *names: str) -> Iterator[None]:
-        """Keeps a ConfigError of the block, unless one of the settings has a fault already."""
-        try:
-            yield
-        except ConfigError as error:
-            if self._names.isdisjoint(names):
-                self.add(error, error.facts.get("name", names[0]), *names)
-
-    def tell(self) -> None:
-        """Raises what was kept, if anything was.
-
-        Raises:
-            ConfigError: Its fact `name` is the first wrong setting, `names` has all of them.
-        """
-        if not self._found:
-            return
-        names = [error.facts["name"] for error in self._found]
-        if len(self._found) == 1:
-            error = self._found[0]
-        else:
-            lines = "".join(f"\n- {error.message}" for error in self._found)
-            error = ConfigError(f"{len(names)} settings cannot be used:{lines}", name=names[0])
-        error.facts["names"] = ",".join(names)
-        raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +118,7 @@ class _Reader:
     def __init__(
         self, role: Role, keys: Mapping[str, ConfigKey], may_be_functions: frozenset[str]
     ) -> None:
-        self.faults = Faults()
+        self.faults = Faults(ConfigError)
         self.values: dict[str, ConfigValue] = {n: key.default for n, key in keys.items()}
         self.functions: dict[str, object] = {}
         #: By setting of ours, the row of the name that set it.

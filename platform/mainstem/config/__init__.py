@@ -1,6 +1,8 @@
 """Settings: what exists, with type, default, unit and meaning. Names are Kafka's if it has one."""
 
 from mainstem.config._addresses import split_address
+from mainstem.config._amounts import larger_unit, parse_amount, with_unit
+from mainstem.config._faults import Faults
 from mainstem.config._gateway import (
     GATEWAY_KEYS,
     GatewayConfig,
@@ -26,15 +28,19 @@ __all__ = [
     "ConfigKey",
     "ConfigType",
     "ConfigValue",
+    "Faults",
     "GatewayConfig",
     "Setting",
     "TopicConfig",
     "format_value",
     "interval_ms",
     "keys_by_name",
+    "larger_unit",
     "load_gateway_config",
     "nearest_name",
+    "parse_amount",
     "parse_value",
     "split_address",
     "unknown_setting",
+    "with_unit",
 ]

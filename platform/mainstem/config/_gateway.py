@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mainstem.config._environment import settings_in_environment
+from mainstem.config._faults import Faults
 from mainstem.config._keys import (
     ConfigKey,
     ConfigValue,
@@ -496,13 +497,14 @@ def load_gateway_config(
         flags: By dotted name.
 
     Raises:
-        InvalidConfigError: A setting is unknown or out of range, or the file cannot be read; the
-            message names the source.
+        InvalidConfigError: Settings are unknown or out of range, or the file cannot be read; the
+            message names each with its source.
     """
     settings = {name: Setting(key.default, "default") for name, key in GATEWAY_KEYS.items()}
     found, warnings = settings_in_environment(
         os.environ if environment is None else environment, GATEWAY_KEYS, _NOT_OURS
     )
+    faults = Faults()
     for origin, name, value in (
         *_from_file(file),
         *found,
@@ -514,7 +516,8 @@ def load_gateway_config(
                 raise unknown_setting(name, GATEWAY_KEYS, _NOT_OURS)
             settings[name] = Setting(parse_value(key, value), origin)
         except InvalidConfigError as error:
-            raise InvalidConfigError(f"{origin}: {error.message}", name=name) from None
+            faults.add(InvalidConfigError(f"{origin}: {error.message}"), name)
+    faults.tell()
     config = GatewayConfig(settings, warnings)
     interval, session = "gateway.heartbeat.interval.ms", "gateway.session.timeout.ms"
     if config.number(session) < 2 * config.number(interval):

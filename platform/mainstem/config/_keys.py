@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from mainstem.config._amounts import EXAMPLES, parse_amount, with_unit
 from mainstem.errors import InvalidConfigError
 
 ConfigType = Literal["int", "float", "bool", "str", "enum", "list"]
@@ -57,6 +58,8 @@ def keys_by_name(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
 def parse_value(key: ConfigKey, value: object) -> ConfigValue:
     """Reads `value` (text, or already of the right type) for `key`.
 
+    The text of a time or a size may have a unit: `7d`, `10GiB`.
+
     Raises:
         InvalidConfigError: Wrong type, out of range, or none of the choices.
     """
@@ -69,8 +72,9 @@ def parse_value(key: ConfigKey, value: object) -> ConfigValue:
             high = "" if key.maximum is None else f"at most {key.maximum}"
             bounds = " and ".join(filter(None, (low, high)))
             unit = f" {key.unit}" if key.unit else ""
+            shown = with_unit(number, key.unit) if isinstance(number, int) else f"{number}{unit}"
             raise InvalidConfigError(
-                f"{key.name} is {number}{unit}; it must be {bounds}{unit}",
+                f"{key.name} is {shown}; it must be {bounds}{unit}",
                 name=key.name,
                 value=number,
             )
@@ -123,13 +127,17 @@ def _integer(key: ConfigKey, value: object) -> int:
     elif isinstance(value, float) and value.is_integer():
         return int(value)
     elif isinstance(value, str):
-        try:
+        with contextlib.suppress(ValueError):
             return int(value.strip())
-        except ValueError:
-            pass
+        amount = parse_amount(value, key.unit)
+        if amount is not None:
+            return amount
     unit = f" ({key.unit})" if key.unit else ""
+    example = f", or such as {EXAMPLES[key.unit]}" if key.unit in EXAMPLES else ""
     raise InvalidConfigError(
-        f"{key.name} is {value!r}; it must be a whole number{unit}", name=key.name, value=value
+        f"{key.name} is {value!r}; it must be a whole number{unit}{example}",
+        name=key.name,
+        value=value,
     )
 
 

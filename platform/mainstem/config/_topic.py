@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
+from mainstem.config._faults import Faults
 from mainstem.config._intervals import INTERVAL_PATTERN, interval_ms
 from mainstem.config._keys import (
     ConfigKey,
@@ -270,12 +271,10 @@ class TopicConfig:
         """Reads settings by their Kafka names.
 
         Raises:
-            InvalidConfigError: One is unknown, unsupported (with the reason) or out of range, or
-                two contradict each other.
+            InvalidConfigError: Some are unknown, unsupported (with the reason) or out of range, or
+                contradict each other. Each that is wrong by itself is named.
         """
-        parsed = cls(
-            {name: parse_value(_topic_key(name), value) for name, value in settings.items()}
-        )
+        parsed = cls(_parsed(settings))
         parsed._check_lags()
         parsed._check_vacuum()
         return parsed
@@ -313,9 +312,7 @@ class TopicConfig:
                 raise InvalidConfigError(f"{name} is to be set and reset at once", name=name)
         for name in reset:
             changed.pop(_topic_key(name).name, None)
-        changed.update(
-            {name: parse_value(_topic_key(name), value) for name, value in set_to.items()}
-        )
+        changed.update(_parsed(set_to))
         return type(self).parse(changed)
 
     def get(self, name: str) -> ConfigValue:
@@ -431,6 +428,16 @@ class TopicConfig:
     @property
     def rollup_max_bytes(self) -> int:
         return int(self.get("rollup.max.bytes"))
+
+
+def _parsed(settings: Mapping[str, object]) -> dict[str, ConfigValue]:
+    """Raises InvalidConfigError, of all that are wrong."""
+    found, faults = {}, Faults()
+    for name, value in settings.items():
+        with faults.about(name):
+            found[name] = parse_value(_topic_key(name), value)
+    faults.tell()
+    return found
 
 
 def _property_name(name: str) -> str:

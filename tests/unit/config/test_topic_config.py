@@ -202,7 +202,7 @@ def test_other_words_are_no_truth(value: object) -> None:
 def test_an_unknown_setting_is_refused_with_the_nearest_name(name: str, nearest: str) -> None:
     with pytest.raises(InvalidConfigError, match=f"did you mean {nearest}") as caught:
         TopicConfig.parse({name: "1"})
-    assert caught.value.facts == {"name": name, "nearest": nearest}
+    assert caught.value.facts == {"name": name, "names": name, "nearest": nearest}
 
 
 def test_an_unknown_setting_like_no_other_is_refused_without_a_guess() -> None:

@@ -9,13 +9,12 @@ from typing import Any, Final, Literal, Self
 
 from mainstem.client.callbacks import check_plain
 from mainstem.client.settings import (
-    Faults,
     check_client_id,
     parse_servers,
     read_settings,
     say,
 )
-from mainstem.config import ConfigKey, keys_by_name
+from mainstem.config import ConfigKey, Faults, keys_by_name
 from mainstem.errors import ConfigError
 from mainstem.limits import MIB
 from mainstem.records import parse_duration_ms

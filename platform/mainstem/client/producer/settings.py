@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, cast
 
-from mainstem.client.settings import Faults, check_client_id, parse_servers, read_settings
-from mainstem.config import ConfigKey, ConfigValue, keys_by_name, nearest_name
+from mainstem.client.settings import check_client_id, parse_servers, read_settings
+from mainstem.config import ConfigKey, ConfigValue, Faults, keys_by_name, nearest_name
 from mainstem.errors import ConfigError
 from mainstem.limits import IN_FLIGHT_BATCHES_MAX, MIB
 from mainstem.protocol.v1 import log_pb2
