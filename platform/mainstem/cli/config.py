@@ -20,7 +20,7 @@ from mainstem.cli.context import (
 )
 from mainstem.cli.help import ExampleGroup
 from mainstem.cli.options import DEFAULT_SERVERS, given_on_the_command_line
-from mainstem.config import GATEWAY_KEYS, TOPIC_KEYS, ConfigKey, format_value
+from mainstem.config import GATEWAY_KEYS, TOPIC_KEYS, ConfigKey, format_value, with_unit
 
 #: Lines longer than this are hard to read, however wide the terminal is.
 _TEXT_WIDTH_MAX = 100
@@ -217,6 +217,8 @@ def _facts(scope: ConfigScope, key: ConfigKey) -> dict[str, object]:
 
 
 def _default(key: ConfigKey) -> str:
+    if isinstance(key.default, int) and not isinstance(key.default, bool):
+        return with_unit(key.default, key.unit)
     return f"{_shown(key.default)} {key.unit}".rstrip()
 
 

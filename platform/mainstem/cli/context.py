@@ -36,6 +36,7 @@ __all__ = [
     "err",
     "escape",
     "fail",
+    "no_confirm_option",
     "out",
     "parse_pairs",
     "pass_settings",
@@ -73,6 +74,9 @@ bootstrap_servers = click.option(
     help="Gateways to ask; any one that answers is enough.  [env var: MAINSTEM_BOOTSTRAP_SERVERS; "
     f"default: {DEFAULT_SERVERS}]",
 )
+
+
+no_confirm_option = click.option("-y", "--no-confirm", is_flag=True, help="Do not ask.")
 
 
 def admin_client(servers: str) -> AdminClient:
@@ -177,7 +181,7 @@ def status_of(settings: Settings, error: MainstemError | None) -> list[object]:
         return ["OK", ""] if settings.format == "json" else ["OK"]
     if settings.format == "json":
         return [error.code, error.message]
-    return [f"{error.code}: {error.message}"]
+    return [f"{error.code}: {' '.join(error.message.splitlines())}"]
 
 
 def print_rows(

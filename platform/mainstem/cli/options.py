@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from mainstem.cli.errors import as_json
-from mainstem.config import GatewayConfig, load_gateway_config
+from mainstem.config import GatewayConfig, load_gateway_config, parse_amount
 
 _FORMATS: Final = ("text", "wide", "json")
 
@@ -79,15 +79,37 @@ def parse_pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
     """Reads KEY=VALUE arguments.
 
     Raises:
-        click.BadParameter: One has no `=`.
+        click.BadParameter: Some have no `=`.
     """
-    found = {}
+    found, wrong = {}, []
     for pair in pairs:
         name, separator, value = pair.partition("=")
-        if not separator or not name.strip():
-            raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint=option)
-        found[name.strip()] = value
+        if separator and name.strip():
+            found[name.strip()] = value
+        else:
+            wrong.append(repr(pair))
+    if wrong:
+        are = "is" if len(wrong) == 1 else "are"
+        raise click.BadParameter(f"{', '.join(wrong)} {are} not KEY=VALUE", param_hint=option)
     return found
+
+
+class _Seconds(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
+    """A time: a number of seconds, or with a unit."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        amount = parse_amount(str(value), "ms")
+        try:
+            seconds = float(value) if amount is None else amount / 1_000
+        except ValueError:
+            seconds = 0.0
+        if not 0.001 <= seconds < float("inf"):
+            self.fail(f"{value!r} is not a time from 1ms on, such as 30, 1.5s or 2m", param, ctx)
+        return seconds
 
 
 def _changed(change: Callable[[Settings, Any], Settings]) -> Callable[..., Any]:
@@ -144,9 +166,9 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         click.Option(
             ["--timeout", "timeout_s"],
             envvar=None if hidden else "MAINSTEM_TIMEOUT",
-            type=click.FloatRange(min=0.001),
-            metavar="SECONDS",
-            help="How long a call may take.  [default: 30]",
+            type=_Seconds(),
+            metavar="TIME",
+            help="How long a call may take, in seconds or such as 500ms or 2m.  [default: 30]",
             callback=_changed(lambda old, seconds: replace(old, timeout_s=seconds)),
             expose_value=False,
             hidden=hidden,

@@ -13,6 +13,7 @@ from mainstem.cli.context import (
     bootstrap_servers,
     confirm,
     fail,
+    no_confirm_option,
     pass_settings,
     print_rows,
     reports_errors,
@@ -51,7 +52,6 @@ group.add_command(describe)
 group.add_command(seek)
 
 _groups = click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
-_no_confirm = click.option("--no-confirm", is_flag=True, help="Do not ask.")
 
 
 @group.command("list")
@@ -79,7 +79,7 @@ def list_(settings: Settings, bootstrap_servers: str) -> None:
 @click.argument("group_id", metavar="GROUP")
 @topics_option
 @partitions_option
-@_no_confirm
+@no_confirm_option
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, delete nothing.")
 @bootstrap_servers
 @pass_settings
@@ -141,7 +141,7 @@ def offset_delete(
 
 @group.command()
 @_groups
-@_no_confirm
+@no_confirm_option
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, delete nothing.")
 @bootstrap_servers
 @pass_settings

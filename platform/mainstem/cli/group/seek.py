@@ -16,6 +16,7 @@ from mainstem.cli.context import (
     bootstrap_servers,
     confirm,
     fail,
+    no_confirm_option,
     pass_settings,
     print_rows,
     reports_errors,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 )
 @topics_option
 @partitions_option
-@click.option("--no-confirm", is_flag=True, help="Do not ask.")
+@no_confirm_option
 @click.option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
 @bootstrap_servers
 @pass_settings

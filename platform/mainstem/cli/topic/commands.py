@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,7 @@ from mainstem.cli.context import (
     admin_client,
     bootstrap_servers,
     confirm,
+    no_confirm_option,
     out,
     parse_pairs,
     pass_settings,
@@ -23,6 +24,7 @@ from mainstem.cli.context import (
     say_dry_run,
 )
 from mainstem.cli.help import ExampleGroup
+from mainstem.cli.patterns import chosen, is_pattern, matching
 from mainstem.cli.topic.backup import backup, restore
 from mainstem.cli.topic.consume import consume
 from mainstem.cli.topic.produce import produce
@@ -30,7 +32,7 @@ from mainstem.cli.topic.redrive import redrive
 from mainstem.cli.topic.trim import trim_prefix
 
 if TYPE_CHECKING:
-    from mainstem.client import TopicDescription
+    from mainstem.client import AdminClient, TopicDescription
 
 
 @click.group(cls=ExampleGroup)
@@ -53,14 +55,15 @@ topic.add_command(redrive)
 topic.add_command(backup)
 topic.add_command(restore)
 
-#: Units that people read more easily, the largest first.
-_LARGER: Final = {
-    "ms": (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)),
-    "bytes": (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)),
-}
-
 _topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 _dry_run = click.option("--dry-run", is_flag=True, help="Check everything, change nothing.")
+
+
+def _named(admin: AdminClient, texts: Sequence[str], timeout_s: float) -> list[str]:
+    """The topics that were given, by name or pattern."""
+    if not any(map(is_pattern, texts)):
+        return list(dict.fromkeys(texts))
+    return chosen(texts, (one.topic for one in admin.list_topics(timeout=timeout_s)), "topic")
 
 
 @topic.command()
@@ -79,6 +82,17 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Check everything, chang
     metavar="KEY=VALUE",
     help="A setting of the topic; may be repeated. See `mainstem config list topic`.",
 )
+@click.option(
+    "--if-not-exists", is_flag=True, help="A topic that exists already is left as it is: no error."
+)
+@click.option(
+    "-r",
+    "--replication-factor",
+    "replicas",
+    type=int,
+    metavar="N",
+    help="Accepted for Kafka's scripts, and not used: the store replicates.",
+)
 @_dry_run
 @bootstrap_servers
 @pass_settings
@@ -88,54 +102,76 @@ def create(
     topics: Sequence[str],
     partitions: int | None,
     pairs: Sequence[str],
+    if_not_exists: bool,
+    replicas: int | None,
     dry_run: bool,
     bootstrap_servers: str,
 ) -> None:
     """Create topics, all with the same settings.
 
-    A name has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is not `.` or `..`.
+    A name has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is not `.` or `..`. Times and sizes
+    in settings may have a unit: 90s, 12h, 7d; 64KiB, 10GiB, 10GB.
 
     \b
     EXAMPLES
       mainstem topic create orders
       mainstem topic create orders payments -p 6
-      mainstem topic create clicks -p 12 -c compression.type=lz4 -c retention.ms=86400000
+      mainstem topic create clicks -p 12 -c compression.type=lz4 -c retention.ms=1d
       mainstem topic create orders -c retention.ms=-1 --dry-run
+      mainstem topic create orders -p 6 --if-not-exists
     """
+    from mainstem.errors import TopicExistsError
+
     config = parse_pairs(pairs, "-c")
     with admin_client(bootstrap_servers) as admin:
 
         def create_one(name: str) -> dict[str, object]:
-            made = admin.create_topic(
-                name,
-                partitions or 0,
-                config,
-                validate_only=dry_run,
-                timeout=settings.timeout_s,
-            )
+            try:
+                made = admin.create_topic(
+                    name,
+                    partitions or 0,
+                    config,
+                    validate_only=dry_run,
+                    timeout=settings.timeout_s,
+                )
+            except TopicExistsError:
+                if not if_not_exists:
+                    raise
+                say(f"topic {name} exists already and was left as it is")
+                described = admin.describe_topic(name, timeout=settings.timeout_s)
+                return {"partitions": len(described.partitions)}
             return {"partitions": made.partition_count}
 
         run_each(settings, "topic", topics, create_one, columns=["partitions"])
+    _say_amounts(config)
+    if replicas is not None:
+        say("note: the replication factor is not used: the store replicates, not the gateways")
     if dry_run:
         say_dry_run()
 
 
 @topic.command("list")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @bootstrap_servers
 @pass_settings
 @reports_errors
-def list_(settings: Settings, bootstrap_servers: str) -> None:
-    """List the topics.
+def list_(settings: Settings, topics: Sequence[str], bootstrap_servers: str) -> None:
+    """List the topics, all of them or those that are named.
 
-    `--format wide` adds the topic's id, which is a new one after delete and create.
+    TOPIC is a name, or a pattern: 'ord*', or '^ord.*s$' as a regular expression. `--format wide`
+    adds the topic's id, which is a new one after delete and create.
 
     \b
     EXAMPLES
       mainstem topic list
-      mainstem --format json topic list
+      mainstem topic list 'ord*' payments
+      mainstem topic list --format json
     """
     with admin_client(bootstrap_servers) as admin:
-        listings = admin.list_topics(timeout=settings.timeout_s)
+        listings = list(admin.list_topics(timeout=settings.timeout_s))
+    if topics:
+        wanted = _listed(topics, [one.topic for one in listings])
+        listings = [one for one in listings if one.topic in wanted]
     columns = ["topic", "partitions"]
     rows: list[list[object]] = [[one.topic, one.partition_count] for one in listings]
     if settings.format != "text":
@@ -157,6 +193,8 @@ def list_(settings: Settings, bootstrap_servers: str) -> None:
 def describe(settings: Settings, topics: Sequence[str], bootstrap_servers: str) -> None:
     """Print a topic's table, its settings, and its partitions with their offsets.
 
+    TOPIC is a name, or a pattern: 'ord*', or '^ord.*s$' as a regular expression.
+
     Shown are the settings that were set; `--format wide` adds the others. RECORDS is the high
     watermark less the log start offset.
 
@@ -170,7 +208,7 @@ def describe(settings: Settings, topics: Sequence[str], bootstrap_servers: str) 
 
     failed = False
     with admin_client(bootstrap_servers) as admin:
-        for index, name in enumerate(topics):
+        for index, name in enumerate(_named(admin, topics, settings.timeout_s)):
             try:
                 described = admin.describe_topic(name, timeout=settings.timeout_s)
             except MainstemError as error:
@@ -212,12 +250,13 @@ def alter_config(
     """Change settings of topics, from the next table commit on.
 
     For each topic all changes are made in one table commit, or none. TABLE VERSION is the version
-    of the topic's table that has them.
+    of the topic's table that has them. Times and sizes may have a unit: 90s, 12h, 7d; 64KiB, 10GiB,
+    10GB.
 
     \b
     EXAMPLES
       mainstem topic alter-config orders --set commit.interval.ms=0
-      mainstem topic alter-config orders payments --set retention.ms=86400000 --reset commit.bytes
+      mainstem topic alter-config orders payments --set retention.ms=7d --reset commit.bytes
     """
     if not pairs and not reset:
         raise click.UsageError("say what to change: --set KEY=VALUE or --reset KEY")
@@ -230,7 +269,9 @@ def alter_config(
             )
             return {"table_version": version}
 
-        run_each(settings, "topic", topics, alter_one, columns=["table_version"])
+        names = _named(admin, topics, settings.timeout_s)
+        run_each(settings, "topic", names, alter_one, columns=["table_version"])
+    _say_amounts(set_to)
     if dry_run:
         say_dry_run()
 
@@ -265,12 +306,13 @@ def add_partitions(
             version = admin.add_partitions(name, total, timeout=settings.timeout_s)
             return {"table_version": version}
 
-        run_each(settings, "topic", topics, add_to, columns=["table_version"])
+        names = _named(admin, topics, settings.timeout_s)
+        run_each(settings, "topic", names, add_to, columns=["table_version"])
 
 
 @topic.command()
 @_topics
-@click.option("--no-confirm", is_flag=True, help="Do not ask.")
+@no_confirm_option
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, delete nothing.")
 @bootstrap_servers
 @pass_settings
@@ -284,9 +326,13 @@ def delete(
 ) -> None:
     """Delete topics with all their records and their tables. There is no way back.
 
+    TOPIC is a name, or a pattern: 'ord*', or '^ord.*s$' as a regular expression. What fits it is
+    named before you are asked.
+
     \b
     EXAMPLES
       mainstem topic delete orders
+      mainstem topic delete 'test-*'
       mainstem topic delete orders payments --no-confirm
       mainstem topic delete orders --dry-run
     """
@@ -300,27 +346,49 @@ def delete(
             admin.delete_topic(name, timeout=settings.timeout_s)
             return {}
 
+        names = _named(admin, topics, settings.timeout_s)
         if dry_run:
-            run_each(settings, "topic", topics, look_at, columns=["records", "bytes"])
+            run_each(settings, "topic", names, look_at, columns=["records", "bytes"])
             say_dry_run()
             return
-        if not no_confirm:
-            names = ", ".join(topics)
-            if not confirm(f"Delete {names}, with all records?"):
-                say("nothing was deleted")
-                raise SystemExit(1)
-        run_each(settings, "topic", topics, delete_one)
+        if not no_confirm and not confirm(f"Delete {', '.join(names)}, with all records?"):
+            say("nothing was deleted")
+            raise SystemExit(1)
+        run_each(settings, "topic", names, delete_one)
 
 
 def _unit(value: str, unit: str) -> str:
-    """The unit, and what the value is in a larger one that fits: `ms (7 d)`."""
-    if not value.isdecimal() or unit not in _LARGER:
-        return unit
-    number = int(value)
-    for larger, size in _LARGER[unit]:
-        if number >= size and number % size == 0 and number < 10_000 * size:
-            return f"{unit} ({number // size} {larger})"
-    return unit
+    """The unit, and what the value is in a larger one that fits: `ms (7 days)`."""
+    from mainstem.config import larger_unit
+
+    larger = larger_unit(int(value), unit) if value.isdecimal() else ""
+    return f"{unit} ({larger})" if larger else unit
+
+
+def _say_amounts(config: Mapping[str, str]) -> None:
+    """What was given with a unit, in the setting's own. What is wrong the gateway tells."""
+    from mainstem.config import TOPIC_KEYS, parse_amount, with_unit
+
+    for name, text in config.items():
+        key = TOPIC_KEYS.get(name)
+        amount = None if key is None else parse_amount(text, key.unit)
+        if key is not None and amount is not None:
+            say(f"{name} = {with_unit(amount, key.unit)}")
+
+
+def _listed(texts: Sequence[str], names: Sequence[str]) -> set[str]:
+    """Raises UnknownTopicError for a name that is not there; a pattern may fit nothing."""
+    from mainstem.errors import UnknownTopicError
+
+    wanted: set[str] = set()
+    for text in texts:
+        if is_pattern(text):
+            wanted.update(matching(text, names))
+        elif text in names:
+            wanted.add(text)
+        else:
+            raise UnknownTopicError(f"there is no topic {text!r}", topic=text)
+    return wanted
 
 
 def _record_count(described: TopicDescription) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -23,7 +24,7 @@ from mainstem.cli.help import ExampleCommand
 from mainstem.cli.options import take_format
 from mainstem.cli.output import Output
 from mainstem.cli.topic.consume_run import ConsumeRun
-from mainstem.cli.topic.record_printer import RecordPrinter, json_line
+from mainstem.cli.topic.record_printer import RecordPrinter, json_line, json_object
 from mainstem.cli.where import Where, parse_range
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ _RESETS = {"start": "earliest", "end": "latest", "none": "none"}
     metavar="FORMAT",
     help="How a record is printed, see above; or json.",
 )
+@click.option(
+    "--pretty-print", is_flag=True, help="Print objects over several lines; implies -f json."
+)
+@click.option("--meta-only", is_flag=True, help="Print objects without value; implies -f json.")
 @bootstrap_servers
 @pass_settings
 @reports_errors
@@ -79,6 +84,8 @@ def consume(
     partitions: Sequence[int],
     group: str | None,
     format_text: str | None,
+    pretty_print: bool,
+    meta_only: bool,
     bootstrap_servers: str,
 ) -> None:
     """Print records of topics, from their start, until you stop it.
@@ -122,10 +129,11 @@ def consume(
       mainstem topic consume orders -p 0 -o 1234 -n 1
       mainstem topic consume orders -g billing -f '%v\\n'
       mainstem topic consume orders -e --format json > orders.ndjson
+      mainstem topic consume orders -o -1 -e --pretty-print
     """
     settings, format_text = take_format(settings, format_text)
     begin, end = _parse_offset(offset)
-    printer = _printer(settings, format_text)
+    printer = _printer(settings, format_text, pretty_print, meta_only)
     patterns = [name for name in topics if name.startswith("^")]
     if group is not None:
         if partitions:
@@ -179,9 +187,14 @@ def _parse_offset(text: str | None) -> tuple[Where | None, Where | None]:
         raise click.UsageError(str(error)) from None
 
 
-def _printer(settings: Settings, format_text: str | None) -> Callable[[ConsumerRecord], bytes]:
-    if format_text == "json" or (format_text is None and settings.format == "json"):
-        return json_line
+def _printer(
+    settings: Settings, format_text: str | None, pretty: bool, meta_only: bool
+) -> Callable[[ConsumerRecord], bytes]:
+    of_objects = pretty or meta_only
+    if format_text == "json" or (format_text is None and (of_objects or settings.format == "json")):
+        return partial(json_object, pretty=pretty, meta_only=meta_only) if of_objects else json_line
+    if of_objects:
+        raise click.UsageError("--pretty-print and --meta-only are for -f json")
     try:
         return RecordPrinter(format_text or "%v")
     except FormatError as error:

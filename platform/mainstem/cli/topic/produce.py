@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import select
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
 
@@ -48,8 +47,17 @@ _IDLE_S: Final = 0.1
 _FAILURES_SHOWN_MAX: Final = 10
 
 
+_INPUT: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
+
+
 @click.command(cls=ExampleCommand)
 @click.argument("topic")
+@click.argument(
+    "files",
+    nargs=-1,
+    metavar="[FILE]...",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+)
 @click.option("-k", "--key", help="The key of every record.")
 @click.option(
     "-K",
@@ -97,6 +105,7 @@ _FAILURES_SHOWN_MAX: Final = 10
 def produce(
     settings: Settings,
     topic: str,
+    files: Sequence[str],
     key: str | None,
     key_delimiter: str | None,
     format_text: str | None,
@@ -108,11 +117,11 @@ def produce(
     verbose: bool,
     bootstrap_servers: str,
 ) -> None:
-    """Send records from stdin to a topic, one a line.
+    """Send records from files, or from stdin, to a topic, one a line.
 
-    Records are sent while the input is read. Every one that is not delivered within `--timeout` is
-    a failure; then the exit code is 1. Other settings of the producer: `-X NAME=VALUE`, see
-    `mainstem config list producer`.
+    FILEs are read one after the other; `-` is stdin, and so is no FILE. Records are sent while the
+    input is read. Every one that is not delivered within `--timeout` is a failure; then the exit
+    code is 1. Other settings of the producer: `-X NAME=VALUE`, see `mainstem config list producer`.
 
     With `--format json` a line is an object as `topic consume --format json` prints it, with its
     key, value, headers, timestamp and partition (without "partition", the key decides).
@@ -129,6 +138,7 @@ def produce(
     \b
     EXAMPLES
       echo hello | mainstem topic produce greetings
+      mainstem topic produce orders january.ndjson february.ndjson
       mainstem topic produce orders -k customer-7 -H source:import < orders.ndjson
       mainstem topic produce orders -K : -v < lines-of-key-colon-value.txt
       mainstem topic produce orders -f '%T %k %v\\n' < lines.txt
@@ -154,7 +164,7 @@ def produce(
         headers=headers,
     )
     report = _Report(settings, topic, verbose or settings.verbose)
-    _send_all(topic, config, record_format, given, tombstone, report)
+    _send_all(topic, files or ["-"], config, record_format, given, tombstone, report)
     report.summarise()
     if report.failed_count:
         raise SystemExit(1)
@@ -211,6 +221,8 @@ class _Report:
     topic: str
     verbose: bool
     read_count: int = 0
+    #: Of the record that was read last, for messages.
+    place: str = ""
     delivered_count: int = 0
     failed_count: int = 0
     #: Why no more of it is printed. The records are what matters: all of them are sent still.
@@ -260,6 +272,7 @@ class _Report:
 
 def _send_all(
     topic: str,
+    files: Sequence[str],
     config: dict[str, object],
     record_format: RecordFormat | KeyDelimiterFormat | JsonFormat,
     given: InputRecord,
@@ -270,19 +283,29 @@ def _send_all(
 
     with Producer(config) as producer:
         producer.partitions_for(topic)  # an unknown topic is told before any input is read
-        pieces = split_records(sys.stdin.buffer, record_format.delimiter, lambda: producer.poll(0))
-        try:
-            for piece in pieces:
-                report.read_count += 1
-                try:
-                    record = record_format.parse(piece)
-                except FormatError as error:
-                    report.failed(f"record {report.read_count}", "INVALID_RECORD", str(error))
-                    continue
-                _send(producer, topic, record, given, tombstone, report)
-                producer.poll(0)
-        except FormatError as error:
-            report.failed(f"record {report.read_count + 1}", "INVALID_RECORD", str(error))
+        for name in files:
+            where = "record" if len(files) == 1 else f"{name}: record"
+            first = report.read_count
+            try:
+                with click.open_file(name, "rb") as opened:
+                    stream = cast("BinaryIO", opened)
+                    for piece in split_records(
+                        stream, record_format.delimiter, lambda: producer.poll(0)
+                    ):
+                        report.read_count += 1
+                        report.place = f"{where} {report.read_count - first}"
+                        try:
+                            record = record_format.parse(piece)
+                        except FormatError as error:
+                            report.failed(report.place, "INVALID_RECORD", str(error))
+                            continue
+                        _send(producer, topic, record, given, tombstone, report)
+                        producer.poll(0)
+            except FormatError as error:
+                where = f"{where} {report.read_count - first + 1}"
+                report.failed(where, "INVALID_RECORD", str(error))
+            except OSError as error:
+                report.failed(name, "INVALID_RECORD", f"cannot be read: {error.strerror or error}")
         producer.flush()
 
 
@@ -311,10 +334,10 @@ def _send(
         except QueueFullError as error:
             # Reports that nobody has served count as well: serving them may be all that it takes.
             if producer.poll(0) == 0:
-                report.failed(f"record {report.read_count}", error.code, error.message)
+                report.failed(report.place, error.code, error.message)
                 return
         except MainstemError as error:
-            report.failed(f"record {report.read_count}", error.code, error.message)
+            report.failed(report.place, error.code, error.message)
             return
         else:
             return

@@ -83,21 +83,29 @@ def json_line(record: ConsumerRecord) -> bytes:
 
     A key, value or header that is not UTF-8 is {"base64": "..."}.
     """
-    return (
-        json.dumps(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "key": _text(record.key),
-                "value": _text(record.value),
-                "headers": [[name, _text(value)] for name, value in record.headers],
-            },
-            ensure_ascii=False,
-        ).encode()
-        + b"\n"
-    )
+    return json_object(record)
+
+
+def json_object(record: ConsumerRecord, *, pretty: bool = False, meta_only: bool = False) -> bytes:
+    """As `json_line`.
+
+    Args:
+        pretty: Over several lines.
+        meta_only: Without the value.
+    """
+    fields = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": [[name, _text(value)] for name, value in record.headers],
+    }
+    if meta_only:
+        del fields["value"]
+    text = json.dumps(fields, ensure_ascii=False, indent=2 if pretty else None)
+    return text.encode() + b"\n"
 
 
 def _text(data: bytes | None) -> Any:

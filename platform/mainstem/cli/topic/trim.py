@@ -13,6 +13,7 @@ from mainstem.cli.context import (
     admin_client,
     bootstrap_servers,
     confirm,
+    no_confirm_option,
     pass_settings,
     print_rows,
     reports_errors,
@@ -48,7 +49,7 @@ _HIGH_WATERMARK = -1
     type=click.IntRange(min=0),
     help="Only this partition; may be repeated.  [default: all]",
 )
-@click.option("--no-confirm", is_flag=True, help="Do not ask.")
+@no_confirm_option
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, remove nothing.")
 @bootstrap_servers
 @pass_settings

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from mainstem.cli.errors import FormatError
 from mainstem.cli.root import cli
-from mainstem.cli.topic.record_printer import RecordPrinter
+from mainstem.cli.topic.record_printer import RecordPrinter, json_line, json_object
 from mainstem.client import ConsumerRecord
 from mainstem.testing._fake_fetch import FakeLogGateway
 
@@ -152,3 +152,18 @@ def test_a_format_prints_its_fields() -> None:
     for text in ("%", "%s", "%v{json}", "%v{hex", "%p{hex}x%"):
         with pytest.raises(FormatError):
             RecordPrinter(text)
+
+
+def test_an_object_is_printed_over_lines_or_without_its_value() -> None:
+    record = ConsumerRecord("t", 0, 7, 1_000, 0, b"k", b"v", (("h", b"x"),))
+    pretty = json_object(record, pretty=True)
+    assert pretty.count(b"\n") > 5
+    assert json.loads(pretty) == json.loads(json_line(record))
+    assert "value" not in json.loads(json_object(record, meta_only=True))
+
+
+@pytest.mark.parametrize("option", ["--pretty-print", "--meta-only"])
+def test_what_is_for_objects_does_not_go_with_a_text_format(option: str) -> None:
+    answer = CliRunner().invoke(cli, ["topic", "consume", "t", option, "-f", "%v"])
+    assert answer.exit_code == 2
+    assert "are for -f json" in answer.stderr
