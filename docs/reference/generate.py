@@ -34,6 +34,9 @@ _CONFIG_HEAD = """# Settings
 
 Every setting, as `mainstem config list` prints them. Names are Kafka's wherever Kafka has one. An unknown setting is refused with the nearest name, one
 of Kafka's that does not exist here with the reason. `mainstem config show` prints what is in force, and where it came from.
+
+A time or a size may have a unit, wherever it is text: `retention.ms=7d`, `commit.interval.max.ms=1.5s`, `retention.bytes=10GiB`. Times: ms, s, m or min, h, d, w, also `1d12h`. Sizes:
+B, and KiB, MiB, GiB, TiB of 1,024 or kB, MB, GB, TB of 1,000. They are kept and shown in the setting's own unit. All that is wrong is told in one error.
 """
 
 _FATES_HEAD = """# Settings of Kafka's clients
