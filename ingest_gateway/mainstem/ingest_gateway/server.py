@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -45,6 +44,7 @@ from mainstem.ingest_gateway.services import (
     ProduceService,
     handlers,
 )
+from mainstem.ingest_gateway.store_threads import StoreThreads
 from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.ingest_gateway.topics import (
     Appenders,
@@ -101,9 +101,7 @@ class Gateway:
         self._metrics = GatewayMetrics()
         self._store = store or open_warehouse(config.text("warehouse"), create=True)
         self._metrics.watch_store(self._store)
-        self._pool = ThreadPoolExecutor(
-            config.number("append.threads"), thread_name_prefix="append"
-        )
+        self._pool = StoreThreads(config.number("append.threads"), "append")
         self._reader_threads = ReaderThreads(config.number("fetch.threads"))
         self._door = RequestDoor(config)
         self._condition = GatewayCondition(self._store)

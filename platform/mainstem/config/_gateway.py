@@ -366,7 +366,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "int",
             16,
             "Threads that encode data files and write to the store, for all topics together; one "
-            "topic uses four at most, so that others go on when the store holds it up.",
+            "topic uses four at most, and a call that takes longer than a second does not count: "
+            "others go on when the store holds it up.",
             minimum=2,
             maximum=256,
         ),
@@ -387,7 +388,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "int",
             4,
             "Table commits under way at a time before others wait as commit.rate has it: a busy "
-            "disk or processor has fewer and larger commits. More where each takes long.",
+            "disk or processor has fewer and larger commits. One that takes longer than a second "
+            "does not count. More where each takes long.",
             minimum=1,
             maximum=10_000,
         ),

@@ -11,6 +11,7 @@ from tests.unit.delta_log.appending import batch, create, lead, run
 
 from mainstem.delta_log import Appended, Appender, Slice, Topics
 from mainstem.delta_log.append import CommitTurns
+from mainstem.delta_log.append import turns as turns_module
 from mainstem.delta_log.append.pace import LARGE_COMMIT_BYTES, CommitPace, wait_s_max
 
 
@@ -151,6 +152,29 @@ def test_the_end_of_a_commit_gives_the_next_its_turn() -> None:
         assert not second.has_come
         first.end()
         assert second.has_come
+
+    asyncio.run(work())
+
+
+def test_a_commit_that_hangs_gives_its_place_to_a_topic_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns_module, "SLOW_S", 0.02)
+
+    async def work() -> None:
+        turns = CommitTurns(400, 1, 60_000)
+        hung = turns.ask(10_000, lambda: None)
+        hung.begin()
+        done = asyncio.Event()
+        second = turns.ask(10_000, done.set)
+        assert not second.has_come
+        async with asyncio.timeout(30):
+            await done.wait()
+        third = turns.ask(10_000, lambda: None)
+        hung.end()
+        assert not third.has_come, "the place is the second one's now"
+        second.end()
+        assert third.has_come
 
     asyncio.run(work())
 

@@ -13,6 +13,10 @@ from mainstem.delta_log.store import time_elapsed_s
 #: brings. Seconds.
 _TICK_S: Final = 0.01
 
+#: A commit that takes longer than that waits for a store that hangs, and not for one that is busy:
+#: it gives its place among those under way to another topic. Seconds.
+SLOW_S: Final = 1.0
+
 
 class Turn:
     """A topic's turn. End it, come or not.
@@ -25,6 +29,7 @@ class Turn:
         self.on_come = on_come
         self._turns = turns
         self.has_come = False
+        self.began_at = 0.0
 
     def begin(self) -> None:
         """The topic commits now, though its turn may not have come."""
@@ -56,6 +61,8 @@ class CommitTurns:
         self._monotonic = monotonic
         self._interval_max_ms = interval_max_ms
         self._pace = CommitPace[Turn](rate, running_max, monotonic()) if rate else None
+        #: Those whose commits are under way, the oldest first, but for those that take too long.
+        self._running: dict[Turn, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -85,16 +92,19 @@ class CommitTurns:
         """See `Turn.begin`."""
         if self._pace is not None:
             self._pace.leave(turn)
-            self._pace.start(self._monotonic())
+            now = self._monotonic()
+            self._pace.start(now)
+            self._note_running(turn, now)
 
     def ended(self, turn: Turn) -> None:
         """See `Turn.end`."""
         if self._pace is None:
             return
-        if turn.has_come:
-            self._pace.ended()
-        else:
+        if not turn.has_come:
             self._pace.leave(turn)
+        elif turn in self._running:  # else it has given its place up
+            del self._running[turn]
+            self._pace.ended()
         now = self._monotonic()
         if max(self._pace.next_at(), now + _TICK_S) < self._timer_at:
             self._give()
@@ -106,10 +116,29 @@ class CommitTurns:
             self._timer.cancel()
             self._timer = None
         now = self._monotonic()
+        self._lend_places(now)
         for turn in self._pace.take(now):
             turn.has_come = True
+            self._note_running(turn, now)
             turn.on_come()
         if len(self._pace):
-            self._timer_at = max(self._pace.next_at(), now + _TICK_S)
+            next_at = self._pace.next_at()
+            for oldest in self._running:
+                next_at = min(next_at, oldest.began_at + SLOW_S)
+                break
+            self._timer_at = max(next_at, now + _TICK_S)
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._timer_at - now, self._give)
+
+    def _note_running(self, turn: Turn, now: float) -> None:
+        turn.began_at = now
+        self._running[turn] = None
+
+    def _lend_places(self, now: float) -> None:
+        """Commits that take too long count no more among those that are under way."""
+        assert self._pace is not None
+        for turn in list(self._running):
+            if now - turn.began_at < SLOW_S:
+                break
+            del self._running[turn]
+            self._pace.ended()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -99,7 +99,7 @@ class GroupCoordination:
         store: ObjectStore,
         config: GatewayConfig,
         metrics: GatewayMetrics,
-        pool: ThreadPoolExecutor,
+        pool: Executor,
         address: Callable[[], str],
     ) -> None:
         self._topics = topics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 
 from mainstem.config import GatewayConfig
@@ -27,7 +27,7 @@ class Appenders:
         self,
         config: GatewayConfig,
         metrics: GatewayMetrics,
-        pool: ThreadPoolExecutor,
+        pool: Executor,
         *,
         leases: Leases,
         maintainer: Maintainer,
