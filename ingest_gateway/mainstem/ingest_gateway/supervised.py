@@ -53,6 +53,7 @@ class SupervisedTask:
         self._task: asyncio.Task[None] | None = None
         self._restart: asyncio.TimerHandle | None = None
         self._done = False
+        self._ending = False
         self._start()
 
     @property
@@ -73,6 +74,18 @@ class SupervisedTask:
             if pending:
                 log.error("background task does not stop", task=self._name, **self._facts)
 
+    async def finish(self, timeout_s: float) -> bool:
+        """Waits for the end of work that returns, for `timeout_s` at most; it does not start again,
+        however it ends. Returns whether it has ended."""
+        self._ending = True
+        if self._restart is not None:
+            self._restart.cancel()
+            self._done = True
+        task = self._task
+        if task is not None and not task.done():
+            await asyncio.wait({task}, timeout=timeout_s)
+        return task is None or task.done()
+
     def _start(self) -> None:
         self._restart = None
         self._task = asyncio.get_running_loop().create_task(self._work(), name=self._name)
@@ -87,6 +100,11 @@ class SupervisedTask:
             return
         how = "was cancelled" if task.cancelled() else "returned" if failure is None else "failed"
         self._metrics.background_task_ends.labels(self._name).inc()
+        if self._ending:
+            self._done = True
+            facts = {"task": self._name, "how": how, **self._facts}
+            log.error("background task ended", exc_info=failure, **facts)
+            return
         log.error(
             "background task ended and starts again",
             task=self._name,

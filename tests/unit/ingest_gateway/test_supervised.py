@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog.testing
-from tests.unit.ingest_gateway.harness import run, running, until
+from tests.unit.delta_log.faults import FaultyStore
+from tests.unit.ingest_gateway.harness import Gate, run, running, until
 
+from mainstem.delta_log import LocalStore
+from mainstem.delta_log.format import LOG
+from mainstem.delta_log.topics import Topics
 from mainstem.ingest_gateway import supervised
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.supervised import SupervisedTask
+from mainstem.ingest_gateway.topics import Maintainer
+from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
 
 
 def ends(metrics: GatewayMetrics) -> float:
@@ -184,5 +191,80 @@ def test_a_gateway_whose_background_tasks_are_cancelled_starts_them_again(tmp_pa
             )
             await client.create("t")
         assert tasks() == {}
+
+    run(scenario())
+
+
+def test_work_that_is_finished_is_waited_for_and_does_not_start_again() -> None:
+    async def scenario() -> None:
+        metrics, may_end, starts = GatewayMetrics(), asyncio.Event(), 0
+
+        async def work() -> None:
+            nonlocal starts
+            starts += 1
+            await may_end.wait()
+            fails()
+
+        task = SupervisedTask("work", work, metrics, returns=True)
+        await asyncio.sleep(0)
+        assert not await task.finish(0.01)
+        asyncio.get_running_loop().call_later(0.01, may_end.set)
+        with structlog.testing.capture_logs() as lines:
+            assert await task.finish(5.0)
+            await asyncio.sleep(0.01)
+        assert (task.done, starts, ends(metrics)) == (True, 1, 1)
+        assert [line["log_level"] for line in lines] == ["error"]
+
+    asyncio.run(scenario())
+
+
+def task_of(name: str) -> asyncio.Task[Any]:
+    """The task that runs a coroutine function of this name."""
+    (found,) = [
+        one for one in asyncio.all_tasks() if getattr(one.get_coro(), "__name__", "") == name
+    ]
+    return found
+
+
+def test_who_looks_after_groups_is_back_when_its_task_was_cancelled(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, group_metadata_refresh_interval_ms=20) as (gateway, client):
+            stub = groups_pb2_grpc.GroupsStub(client.channel)
+            beat = groups_pb2.HeartbeatRequest(group="g", member_id="m", topics=["t"])
+            await stub.Heartbeat(beat)
+            groups = gateway._groups.running
+            assert groups is not None
+            await until(lambda: groups.members_count == 1)
+            task_of("_mind").cancel()
+            await stub.Leave(groups_pb2.LeaveRequest(group="g", member_id="m"))
+            await until(lambda: groups.members_count == 0)
+            labels = {"task": "look after groups"}
+            name = "mainstem_background_task_ends_total"
+            assert gateway._metrics.registry.get_sample_value(name, labels) == 1
+
+    run(scenario())
+
+
+def test_upkeep_whose_task_was_cancelled_is_done_all_the_same(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        gate = Gate("list_files", "topics/t")
+        root = LocalStore(tmp_path)
+        store = FaultyStore(root)
+        topics = Topics(store)
+        topics.create("t", 1)
+        opened = topics.open("t")
+        metrics = GatewayMetrics()
+        maintainer = Maintainer(1_000, metrics)
+        store.before = gate
+        maintainer.committed(opened)
+        await until(lambda: gate.calls > 0)
+        store.calls.clear()
+        task_of("_maintain").cancel()
+        gate.open()
+        await until(lambda: ("list_files", f"topics/t/{LOG}") in store.calls)
+        assert await maintainer.close(10)
+        name, labels = "mainstem_background_task_ends_total", {"task": "maintain topic"}
+        assert metrics.registry.get_sample_value(name, labels) == 1
+        root.close()
 
     run(scenario())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -92,8 +91,7 @@ def test_a_topic_with_the_name_of_a_system_table_is_looked_at_once_and_so_is_the
             store.calls.clear()
             for one in opened:
                 maintainer.committed(one)
-            while maintainer._running:
-                await asyncio.wait(maintainer._running.values())
+            await until(lambda: not maintainer._running)
             looks.append({path for call, path in store.calls if call == "list_files"})
         await maintainer.close(10)
         assert looks == [{f"topics/cluster/{LOG}", f"system/cluster/{LOG}"}, set(), set()]

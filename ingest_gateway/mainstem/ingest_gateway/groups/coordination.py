@@ -23,6 +23,7 @@ from mainstem.consumers.offsets_table import QUEUE_BYTES, OffsetsTable
 from mainstem.consumers.progress import truncated_to
 from mainstem.delta_log import Appender, ByteBudget, ObjectStore, TableState
 from mainstem.errors import (
+    GatewayUnavailableError,
     MainstemError,
     NotLeaderError,
     OffsetOutOfRangeError,
@@ -33,6 +34,7 @@ from mainstem.ingest_gateway.groups.log_ends import beyond_ends
 from mainstem.ingest_gateway.groups.off_loop import OffLoop
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.supervised import STOP_TIMEOUT_S, SupervisedTask
 from mainstem.ingest_gateway.topics import GatewayTopics, Maintainer
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol.v1 import groups_pb2
@@ -121,7 +123,9 @@ class GroupCoordination:
         self._off_loop = OffLoop(metrics)
         self._running: Running | None = None
         self._starting: asyncio.Task[Running] | None = None
-        self._minder: asyncio.Task[None] | None = None
+        self._minder: SupervisedTask | None = None
+        #: Closes the table of a term that is over.
+        self._leaving: SupervisedTask | None = None
         self._closing = False
         self._failure: MainstemError | None = None
         self._failed_at = 0.0
@@ -161,15 +165,23 @@ class GroupCoordination:
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())
             self._starting.add_done_callback(self._start_ended)
-        return await asyncio.shield(self._starting)
+        starting = self._starting
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if not starting.cancelled():
+                raise
+            raise GatewayUnavailableError(
+                "this gateway began to coordinate the groups and was interrupted; ask again",
+                retry_delay_ms=500,
+            ) from None
 
     async def close(self, timeout_s: float) -> bool:
         """Commits what was accepted, and coordinates no more; returns whether it was in time."""
         self._closing = True
         ends_at = time.monotonic() + timeout_s
         if self._starting is not None:
-            with contextlib.suppress(MainstemError, TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._starting), timeout_s)
+            await asyncio.wait({self._starting}, timeout=timeout_s)
         await self._stop(max(ends_at - time.monotonic(), 0.0))
         return time.monotonic() <= ends_at or timeout_s == 0.0
 
@@ -331,7 +343,7 @@ class GroupCoordination:
             try:
                 if self.now() is not running:
                     # Another gateway has the lease: nothing that is answered here counts any more.
-                    asyncio.get_running_loop().call_soon(self._abandon, running)
+                    self._abandon(running)
                     return
                 running.coordinator.tick()
                 running.members_count = running.coordinator.member_count
@@ -441,13 +453,18 @@ class GroupCoordination:
             with contextlib.suppress(MainstemError):
                 table.write(alive)
         self._running = running
-        self._minder = asyncio.get_running_loop().create_task(self._mind(running))
+        self._minder = SupervisedTask(
+            "look after groups", lambda: self._mind(running), self._metrics, returns=True
+        )
         log.info("groups coordinated", group_count=len(table.groups))
         return running
 
     def _start_ended(self, task: asyncio.Task[Running]) -> None:
         self._starting = None
         failure = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            self._metrics.background_task_ends.labels("coordinate groups").inc()
+            log.error("groups are not coordinated: the start was cancelled; the next call tries it")
         # Who another gateway is costs nothing to say again.
         is_cheap = isinstance(failure, NotLeaderError)
         self._failure = failure if isinstance(failure, MainstemError) and not is_cheap else None
@@ -461,17 +478,22 @@ class GroupCoordination:
         if self._running is running and self._starting is None and not self._closing:
             log.warning("groups are coordinated no more")
             self._running = None
-            self._minder = asyncio.get_running_loop().create_task(running.table.close(0.0))
+            self._leaving = SupervisedTask(
+                "close offsets table",
+                lambda: running.table.close(0.0),
+                self._metrics,
+                returns=True,
+            )
 
     async def _stop(self, timeout_s: float) -> None:
         await self._off_loop.close()
         running, self._running = self._running, None
         minder, self._minder = self._minder, None
         if minder is not None:
-            if running is not None:
-                minder.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await minder
+            await minder.stop()
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            await leaving.finish(STOP_TIMEOUT_S)
         if running is not None:
             await running.table.close(timeout_s)
 

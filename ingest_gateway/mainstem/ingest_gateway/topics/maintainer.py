@@ -13,6 +13,7 @@ from mainstem.delta_log import ObjectStore, OpenTopic
 from mainstem.delta_log.format import LAST_CHECKPOINT
 from mainstem.delta_log.upkeep import LiveTable, freeze_heap, repair_log, write_checkpoint
 from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.limits import CHECKPOINT_INTERVAL_COMMITS
 
 log = structlog.get_logger()
@@ -33,7 +34,7 @@ class Maintainer:
         self._metrics = metrics
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         #: By the table's URI, here and below: a topic may have the name of a system table.
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, SupervisedTask] = {}
         self._not_before: dict[str, float] = {}
         self._closing = False
         #: The store through which a topic's log was looked at, while it is led.
@@ -57,9 +58,13 @@ class Maintainer:
             return
         # Once for each time that it is led: what its last leader, or a restored copy, has left.
         self._looked_at[uri] = opened.store
-        task = asyncio.get_running_loop().create_task(self._maintain(opened, is_new, is_due))
-        self._running[uri] = task
-        task.add_done_callback(lambda _: self._running.pop(uri, None))
+        self._running[uri] = SupervisedTask(
+            "maintain topic",
+            lambda: self._maintain(opened, is_new, is_due),
+            self._metrics,
+            returns=True,
+            topic=opened.topic,
+        )
 
     def committed_own(self, opened: OpenTopic) -> None:
         """`committed`, for the platform's own tables."""
@@ -69,17 +74,18 @@ class Maintainer:
         """Waits for the checkpoints that run; returns whether they ended in time."""
         self._closing = True
         tasks = list(self._running.values())
-        pending: set[asyncio.Task[None]] = set()
-        if tasks:
-            _, pending = await asyncio.wait(tasks, timeout=timeout_s)
+        ended = await asyncio.gather(*(task.finish(timeout_s) for task in tasks))
+        for task in tasks:
+            await task.stop(0.0)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        return not pending
+        return all(ended)
 
     async def _maintain(self, opened: OpenTopic, is_new: bool, is_due: bool) -> None:
         if is_new:
             await self._repair(opened)
         if is_due:
             await self._checkpoint(opened)
+        self._running.pop(opened.store.uri, None)
 
     async def _repair(self, opened: OpenTopic) -> None:
         loop = asyncio.get_running_loop()
