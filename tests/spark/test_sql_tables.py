@@ -94,12 +94,18 @@ def test_a_creation_that_fails_leaves_nothing_in_the_way(
         "INSERT OVERWRITE DIRECTORY '{w}/../warehouse/topics' USING parquet SELECT 1 AS a",
         "INSERT OVERWRITE DIRECTORY 'file:{w}/topics' USING parquet SELECT 1 AS a",
         "INSERT OVERWRITE DIRECTORY 'file://{w}/topics' USING parquet SELECT 1 AS a",
+        "INSERT OVERWRITE DIRECTORY 'file:///{w}/topics' USING parquet SELECT 1 AS a",
+        "INSERT OVERWRITE DIRECTORY '///{w}/./topics//' USING parquet SELECT 1 AS a",
+        "INSERT OVERWRITE DIRECTORY '//{w}/topics' USING parquet SELECT 1 AS a",
+        "INSERT OVERWRITE DIRECTORY 'FILE:{w}/topics' USING parquet SELECT 1 AS a",
         "INSERT OVERWRITE DIRECTORY '{relative}/topics' USING parquet SELECT 1 AS a",
         "INSERT OVERWRITE DIRECTORY '{link}' USING parquet SELECT 1 AS a",
         "INSERT OVERWRITE DIRECTORY '{link}/orders' USING parquet SELECT 1 AS a",
         "INSERT OVERWRITE DIRECTORY '{elsewhere}' USING parquet SELECT 1 AS a",
         "INSERT OVERWRITE DIRECTORY '{wal}/x' USING parquet SELECT 1 AS a",
         "INSERT OVERWRITE LOCAL DIRECTORY '{w}/topics' USING parquet SELECT 1 AS a",
+        "INSERT OVERWRITE LOCAL DIRECTORY '{w}/topics/orders' SELECT 1 AS a",
+        "INSERT OVERWRITE LOCAL DIRECTORY 'file:{w}/topics' STORED AS textfile SELECT 1 AS a",
         "INSERT OVERWRITE DIRECTORY USING parquet OPTIONS (path '{w}/topics') SELECT 1 AS a",
         "INSERT OVERWRITE DIRECTORY USING parquet OPTIONS (PATH '{w}/topics') SELECT 1 AS a",
         "WITH x AS (SELECT 1) INSERT OVERWRITE DIRECTORY '{w}/topics' USING csv SELECT * FROM x",
@@ -118,6 +124,11 @@ def test_a_creation_that_fails_leaves_nothing_in_the_way(
         "CREATE TABLE t STORED AS parquet AS SELECT 1 AS a",
         "CREATE TABLE orders (a INT)",
         "CREATE TABLE ORDERS AS SELECT 1 AS a",
+        "CREATE TABLE `../topics` AS SELECT 1 AS a",
+        "CREATE TABLE `..` (a INT)",
+        "DROP TABLE IF EXISTS `../topics`",
+        "DROP TABLE IF EXISTS `../topics/orders`",
+        "INSERT INTO `../topics/orders` VALUES (1)",
         "CREATE TABLE default.t AS SELECT 1 AS a",
         "CREATE VIEW v AS SELECT 1 AS a",
         "CREATE TEMPORARY VIEW v AS SELECT 1 AS a",
@@ -157,6 +168,11 @@ def test_a_creation_that_fails_leaves_nothing_in_the_way(
         "MSCK REPAIR TABLE orders",
         "CACHE TABLE orders",
         "ADD JAR '/tmp/x.jar'",
+        "ADD FILE '/tmp/x'",
+        "CREATE FUNCTION f AS 'java.lang.Object'",
+        "CREATE TEMPORARY FUNCTION f AS 'java.lang.Object' USING JAR '/tmp/x.jar'",
+        "SET spark.sql.warehouse.dir={w}/topics",
+        "SELECT TRANSFORM (offset) USING 'rm -r {w}/topics' AS (a) FROM orders",
         "EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY \\'{w}/topics\\' USING parquet SELECT 1'",
         "BEGIN INSERT OVERWRITE DIRECTORY '{w}/topics' USING parquet SELECT 1 AS a; END",
         "EXPORT TABLE orders TO '{w}/topics/x'",
@@ -171,6 +187,7 @@ def test_what_would_write_to_the_warehouse_or_vanish_is_refused(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (warehouse / "topics" / "moved").symlink_to(elsewhere)
+    (warehouse / "tables").mkdir()
     before = files(warehouse)
     text = statement.format(
         w=warehouse,

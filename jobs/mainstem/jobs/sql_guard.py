@@ -1,8 +1,13 @@
-"""What a SQL statement would write to, read from Spark's own parse of it, before it runs."""
+"""What a SQL statement would write to, read from Spark's own parse of it, before it runs.
+
+A guard against accidents: it refuses what SQL has statements for. It does not contain somebody who
+means it, who may run Java (`reflect`) or another program with the rights that the statement has.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -67,6 +72,10 @@ _NAMES: Final = {
 }
 
 
+#: A name that a table can have: Spark's rule.
+_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
+
+
 class SqlError(ConfigError):
     """Spark refused the statement or failed at it, or it is refused before it runs."""
 
@@ -111,6 +120,8 @@ def read_statement(spark: SparkSession, text: str, database: str) -> Statement:
         name = node.getClass().getSimpleName()
         if _is_script(spark, node, name):
             raise SqlError(f"one statement at a time: {_words(name)} is not run here")
+        if name == "ScriptTransformation":
+            raise SqlError("TRANSFORM is not run here: nobody knows where its program would write")
         is_known = name in _READS or name in _DOES_SOMETHING_TOO
         if not is_known and not any(_is(spark, node, kind) for kind in _DOES_SOMETHING):
             continue
@@ -218,6 +229,11 @@ def _own_name(parts: list[str], database: str, what: str) -> str:
         raise SqlError(
             f"{'.'.join(parts)} cannot be {what}: tables have a name without a dot, and are kept "
             "below `tables` in the warehouse"
+        )
+    if not _NAME.fullmatch(parts[0]):
+        # It names a directory, too: `../topics` would be the topics.
+        raise SqlError(
+            f"`{parts[0]}` cannot be {what}: a table's name has letters, digits and underscores"
         )
     return parts[0]
 
