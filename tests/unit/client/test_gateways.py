@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.unit.client.muting_proxy import MutingProxy
 from tests.unit.client.scripted_gateway import Answer, ScriptedGateway
 
 from mainstem.client import AdminClient, Producer
@@ -313,6 +315,47 @@ def test_a_leader_that_cannot_be_reached_is_told_with_the_setting_that_names_it(
     assert "check bootstrap.servers" not in caught.value.message
     assert "it was never sent" in caught.value.message
     assert caught.value.facts["sent"] == "False"
+
+
+def test_a_record_for_an_address_where_nobody_speaks_was_never_sent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        with ScriptedGateway({"Metadata": metadata_of(address, leader=address)}) as gateway:
+            producer = Producer(
+                {
+                    "bootstrap.servers": gateway.address,
+                    "delivery.timeout.ms": 700,
+                    "request.timeout.ms": 600,
+                    "enable.idempotence": False,
+                }
+            )
+            with pytest.raises(DeliveryTimeoutError) as caught:
+                producer.send("t", b"x").result(LONG_S)
+            producer.close(0)
+    assert "it was never sent" in caught.value.message
+    assert caught.value.facts["sent"] == "False"
+
+
+def test_a_record_for_a_leader_that_went_mute_may_be_in_the_log() -> None:
+    with contextlib.ExitStack() as stack:
+        leader = stack.enter_context(FakeGateway({"t": 1}))
+        proxy = stack.enter_context(MutingProxy(leader.address))
+        answers = {"Metadata": metadata_of(leader=proxy.address)}
+        gateway = stack.enter_context(ScriptedGateway(answers))
+        producer = Producer(
+            {
+                "bootstrap.servers": gateway.address,
+                "delivery.timeout.ms": 700,
+                "request.timeout.ms": 600,
+                "enable.idempotence": False,
+            }
+        )
+        producer.send("t", b"x").result(LONG_S)
+        proxy.mute()
+        with pytest.raises(DeliveryTimeoutError, match="may still be in the log") as caught:
+            producer.send("t", b"y").result(LONG_S)
+        producer.close(0)
+    assert caught.value.facts["sent"] == "True"
 
 
 # ---------------------------------------------------------------------------- what is left behind

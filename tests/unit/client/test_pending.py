@@ -18,6 +18,8 @@ from mainstem.errors import (
     GatewayUnavailableError,
     HeldError,
     InvalidRecordError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
 )
 
 POLICY = QueuePolicy(
@@ -202,6 +204,54 @@ def test_an_expired_piece_in_flight_fails_at_once_and_is_not_sent_again() -> Non
 def test_an_expired_piece_that_was_never_sent_says_so() -> None:
     ((_, error),) = queue_of(Block(1, deadline=1.0)).expire(1.0)
     assert "never sent" in str(error)
+
+
+def test_an_expired_piece_that_was_refused_each_time_is_not_in_the_log() -> None:
+    queue = queue_of(Block(1, deadline=1.0, ready=True))
+    queue.take(0.0, "s", 1)
+    assert queue.refused(1, BackPressureError("full"), 0.0, retriable=True) == []
+    ((piece, error),) = queue.expire(1.0)
+    assert "is not in the log; the last error was: full" in str(error)
+    assert not piece.sent
+
+
+def test_an_expired_piece_that_may_have_been_stored_before_it_was_refused_says_so() -> None:
+    queue = queue_of(Block(1, deadline=1.0, ready=True))
+    queue.take(0.0, "s", 1)
+    queue.broken("s", GatewayUnavailableError("gone"))
+    queue.take(0.0, "n", 1)
+    assert queue.refused(1, BackPressureError("full"), 0.0, retriable=True) == []
+    ((_, error),) = queue.expire(1.0)
+    assert "may still be in the log" in str(error)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_what_is_in_flight_where_there_never_was_a_connection_was_never_sent(left: bool) -> None:
+    queue = queue_of(Block(1, deadline=1.0, ready=True), Block(2, deadline=2.0, ready=True))
+    queue.take(0.0, "s", 1)
+    ((_, error),) = queue.expire(1.0, left=left)
+    assert ("never sent" in str(error)) is not left
+    queue.broken("s", OutcomeUnknownError("no answer"), left=left)
+    ((_, error),) = queue.expire(2.0)
+    assert ("never sent" in str(error)) is not left
+    assert isinstance(error, DeliveryTimeoutError)
+    assert error.facts["sent"] == str(left)
+
+
+def test_what_the_leader_waits_for_is_told_until_it_answers() -> None:
+    queue = queue_of(
+        Block(1, deadline=1.0, ready=True, alone=True), Block(2, deadline=2.0, ready=True)
+    )
+    for number in (1, 2):
+        queue.take(0.0, "s", number)
+    queue.trouble = StoreUnavailableError("the disk is full")
+    ((_, error),) = queue.expire(1.0)
+    assert "may still be in the log; the last error was: the disk is full" in str(error)
+    assert error.facts["cause"] == "STORE_UNAVAILABLE"
+    queue.answered(1)
+    ((_, error),) = queue.expire(2.0)
+    assert "disk" not in str(error)
+    assert "cause" not in error.facts
 
 
 def test_the_backoff_doubles_to_its_limit_within_its_jitter() -> None:

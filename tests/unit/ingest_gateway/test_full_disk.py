@@ -17,7 +17,10 @@ from tests.unit.ingest_gateway.fetching import fetch, offsets
 from tests.unit.ingest_gateway.harness import WAIT_S, Client, refused, run, running, table, until
 from tests.unit.ingest_gateway.payloads import values_request
 
+from mainstem.client import Producer
+from mainstem.errors import DeliveryTimeoutError
 from mainstem.ingest_gateway.server import Gateway
+from mainstem.ingest_gateway.services.produce import stream as produce_stream
 from mainstem.ingest_gateway.topics import gateway_topic, gateway_topics
 from mainstem.protocol.v1 import admin_pb2, log_pb2
 
@@ -87,6 +90,36 @@ def test_reads_are_served_at_once_while_an_append_waits_for_space(
             assert (await waiting).results[0].base_offset == 5
             (found,) = await fetch(client, ("keep", 0, 0))
             assert offsets(found) == list(range(6))
+
+    run(test())
+
+
+def test_a_producer_is_told_why_its_records_wait(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_stream, "_NOTICE_EVERY_S", 0.1)
+
+    def send(address: str) -> BaseException | None:
+        config = {
+            "bootstrap.servers": address,
+            "delivery.timeout.ms": 1_500,
+            "request.timeout.ms": 1_400,
+            # A producer id would have to be written down first.
+            "enable.idempotence": False,
+        }
+        with Producer(config) as producer:
+            return producer.send("keep", b"x").exception(WAIT_S)
+
+    async def test() -> None:
+        async with full(disk) as (gateway, _, ballast, (waiting,)):
+            error = await asyncio.to_thread(send, gateway.address)
+            assert isinstance(error, DeliveryTimeoutError)
+            assert "may still be in the log" in error.message
+            assert "is full" in error.message
+            assert "topics/keep" in error.message
+            assert error.facts["cause"] == "STORE_UNAVAILABLE"
+            ballast.unlink()
+            assert (await waiting).results[0].base_offset == 5
 
     run(test())
 

@@ -225,6 +225,7 @@ def test_the_stream_keeps_nothing_of_a_request_while_it_waits_for_the_next(
         correlation_id = 1
         resume = False
         resends_rest = False
+        takes_notices = False
         acks = log_pb2.ACKS_ALL
 
         def __del__(self) -> None:

@@ -18,6 +18,7 @@ from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.queue import Request
 from mainstem.client.producer.requests import Outgoing, encode_request
 from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
+from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2
 
 _log = logging.getLogger("mainstem.client")
@@ -73,7 +74,8 @@ class ProduceStream:
             request_serializer=None,
             response_deserializer=log_pb2.ProduceResponse.FromString,
         )
-        call = method(_encoded(self._requests, acks), compression=compression)
+        self._left = threading.Event()
+        call = method(_encoded(self._requests, acks, self._left), compression=compression)
         # The thread that frees a call takes a lock of gRPC's, so only the receiving thread keeps
         # it.
         self._cancel = weakref.WeakMethod(call.cancel)
@@ -84,6 +86,11 @@ class ProduceStream:
     def send(self, topic: TopicBuffer, request: Request[Piece]) -> None:
         """Queues a request. After the stream's end it goes nowhere, which `on_end` has told."""
         self._requests.put(Outgoing.of(request, topic.name))
+
+    @property
+    def left(self) -> bool:
+        """Whether a request has left: so far there was a connection."""
+        return self._left.is_set()
 
     def cancel(self) -> None:
         """Ends the stream at once. What is unanswered may or may not be in the log."""
@@ -115,9 +122,13 @@ class ProduceStream:
             self._on_end(self, error)
 
 
-def _encoded(requests: SimpleQueue[Outgoing | None], acks: log_pb2.Acks) -> Iterator[bytes]:
+def _encoded(
+    requests: SimpleQueue[Outgoing | None], acks: log_pb2.Acks, left: threading.Event
+) -> Iterator[bytes]:
     while (request := requests.get()) is not None:
         yield encode_request(request, acks)
+        # gRPC comes for the next request when this one has been written to a connection.
+        left.set()
 
 
 class Link:
@@ -161,6 +172,20 @@ class Link:
         self.next_id += 1
         self.in_flight[request.correlation_id] = topic
         self.stream.send(topic, request)
+
+    def take(self, answer: log_pb2.ProduceResponse) -> TopicBuffer | None:
+        """The topic of the request that is answered; None: nothing is.
+
+        It is a notice, or the request was given up, as another gateway had the topic meanwhile.
+        """
+        number = answer.correlation_id
+        if answer.HasField("notice"):
+            if number in self.in_flight:
+                self.in_flight[number].queue.trouble = error_from_message(answer.notice)
+            return None
+        if number >= self.next_id:
+            _log.error("%s answered an unknown request: %d", self.address, number)
+        return self.in_flight.pop(number, None)
 
     def end(self, error: MainstemError, retry_at: float) -> tuple[object, list[TopicBuffer]]:
         """The stream is over. Returns its token, and the topics with something in flight on it."""
@@ -239,6 +264,14 @@ class Links:
         if link.stream is None:
             link.stream = self._open_stream(link)
         link.send(topic, request)
+
+    def may_have_left(self, topic: TopicBuffer) -> bool:
+        """Whether what is in flight of the topic may have reached a gateway."""
+        return any(
+            link.stream is not None and link.stream.left
+            for link in self._links.values()
+            if topic in link.in_flight.values()
+        )
 
     def overdue(self, now: float) -> list[Link]:
         """Those that have not answered within request.timeout.ms."""

@@ -88,7 +88,8 @@ class Request(Generic[P]):
             number behind that of the whole.
         numbers: With idempotence, what its records are counted as.
         in_doubt: It may be stored, under `numbers`.
-        sent: It may have reached a gateway.
+        sent: It may be stored: an attempt went out whose fate is not known. The attempt that is in
+            flight does not count.
     """
 
     number: tuple[int, ...]
@@ -126,7 +127,10 @@ class TopicQueue(Generic[P]):
     retrying: list[Request[P]] = field(default_factory=list)
     in_flight: dict[int, Request[P]] = field(default_factory=dict)
     not_before: float = 0.0
+    #: Why the latest attempt failed; and why the leader, which has accepted what is in flight,
+    #: cannot answer yet.
     last_error: MainstemError | None = None
+    trouble: MainstemError | None = None
     _stream: object = None
     _draining: bool = False
     _resume_on: object = None
@@ -188,8 +192,6 @@ class TopicQueue(Generic[P]):
         request = self._next(now, ready_before, identity)
         if request is None:
             return None
-        for piece in request.pieces:
-            piece.sent = True
         request.correlation_id = correlation_id
         request.sent_at = now
         request.resume = self._resume_on is stream
@@ -221,7 +223,7 @@ class TopicQueue(Generic[P]):
         """The request was accepted; it leaves. Pieces that had failed before are still in it."""
         request = self.in_flight.pop(correlation_id)
         self._failures = 0
-        self.last_error = None
+        self.last_error = self.trouble = None
         self._drained()
         return request
 
@@ -230,11 +232,9 @@ class TopicQueue(Generic[P]):
     ) -> list[Failure[P]]:
         """The request was refused as a whole. Returns what failed for good."""
         request = self.in_flight.pop(correlation_id)
-        request.sent = True
-        if request.numbers is not None:
-            if error.code in NOT_IN_SEQUENCE:
-                return self._out_of_sequence(request, error, now)
-            request.in_doubt = request.in_doubt or taken_in_doubt(error)
+        if request.numbers is not None and error.code in NOT_IN_SEQUENCE:
+            return self._out_of_sequence(request, error, now)
+        self._doubt(request, sent=request.sent or taken_in_doubt(error))
         if not retriable:
             self._drained()
             self._lose(request)
@@ -284,7 +284,7 @@ class TopicQueue(Generic[P]):
         Either way it is not in the log. A producer id that is forgotten after less than a producer
         tries to deliver a record (delivery.timeout.ms) would break that.
         """
-        request.in_doubt = False
+        self._doubt(request, sent=False)
         self._lose(request)
         failed = self._retry(request, error, counts=True)
         if request.attempts > 1:
@@ -292,8 +292,14 @@ class TopicQueue(Generic[P]):
         self._drained()
         return failed
 
-    def broken(self, stream: object, error: MainstemError) -> list[Failure[P]]:
-        """The stream ended. What had no answer goes first on the next one."""
+    def broken(
+        self, stream: object, error: MainstemError, *, left: bool = True
+    ) -> list[Failure[P]]:
+        """The stream ended. What had no answer goes first on the next one.
+
+        Args:
+            left: Requests may have reached a gateway on it.
+        """
         if self._stream is not stream:
             return []
         requests = list(self.in_flight.values())
@@ -302,19 +308,23 @@ class TopicQueue(Generic[P]):
         self._draining = False
         self._resume_on = None
         failed: list[Failure[P]] = []
-        left = not never_left(error)
+        left = left and not never_left(error)
         for request in requests:
-            # A request that was in doubt before stays so, and so do its pieces.
-            request.sent = request.sent or left
-            request.in_doubt = request.numbers is not None and request.sent
-            for piece in request.pieces:
-                piece.sent = request.sent
+            # A request that was in doubt before stays so.
+            self._doubt(request, sent=request.sent or left)
             failed += self._retry(request, error, counts=True)
         return failed
 
-    def expire(self, now: float) -> list[Failure[P]]:
-        """Fails what is past its deadline. A request in flight stays until its answer."""
+    def expire(self, now: float, *, left: bool = True) -> list[Failure[P]]:
+        """Fails what is past its deadline. A request in flight stays until its answer.
+
+        Args:
+            left: What is in flight may have reached a gateway.
+        """
         failed: list[P] = []
+        for request in self.in_flight.values() if left else ():
+            for piece in request.pieces:
+                piece.sent = True
         for request in [*self.in_flight.values(), *self.retrying]:
             failed += [p for p in request.pieces if not p.done and p.deadline <= now]
         while self.waiting and self.waiting[0].deadline <= now:
@@ -361,6 +371,13 @@ class TopicQueue(Generic[P]):
             due = 0.0 if oldest.ready else oldest.created_at + self.policy.linger_s
             return max(self.not_before, due)
         return float("inf")
+
+    def _doubt(self, request: Request[P], *, sent: bool) -> None:
+        """Notes whether the request, and so each piece of it, may be stored."""
+        request.sent = sent
+        request.in_doubt = sent and request.numbers is not None
+        for piece in request.pieces:
+            piece.sent = sent
 
     def _is_stuck(self, identity: ProducerIdentity | None) -> bool:
         """Whether no request may be numbered yet, and none is to be sent with its old numbers."""
@@ -462,12 +479,21 @@ class TopicQueue(Generic[P]):
         return failed
 
     def _timeout(self, piece: P) -> DeliveryTimeoutError:
-        fate = "it was sent and may still be in the log" if piece.sent else "it was never sent"
-        why = f"; the last error was: {self.last_error}" if self.last_error else ""
-        return DeliveryTimeoutError(
+        why = self.trouble or self.last_error
+        if piece.sent:
+            fate = "it was sent and may still be in the log"
+        elif self._failures:
+            fate = "no gateway took it: it is not in the log"
+        else:
+            fate = "it was never sent"
+        error = DeliveryTimeoutError(
             f"a record of topic {self.topic} was not acknowledged within delivery.timeout.ms "
-            f"({self.policy.delivery_timeout_ms} ms): {fate}{why}",
+            f"({self.policy.delivery_timeout_ms} ms): {fate}"
+            + (f"; the last error was: {why}" if why else ""),
             topic=self.topic,
             delivery_timeout_ms=self.policy.delivery_timeout_ms,
             sent=piece.sent,
         )
+        if why is not None:
+            error.facts["cause"] = why.code
+        return error

@@ -62,6 +62,7 @@ def encode_request(request: Outgoing, acks: log_pb2.Acks) -> bytes:
         for one, base_sequence in zip(ranges, request.numbers.base_sequences, strict=True):
             one.base_sequence = base_sequence
     head.resends_rest = True
+    head.takes_notices = True
     tail = log_pb2.ArrowRecords(ranges=ranges).SerializeToString()
     layout = request.pieces[0].layout
     messages = [piece.message for piece in request.pieces]

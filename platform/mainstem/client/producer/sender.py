@@ -245,19 +245,19 @@ class Sender:
             f"mainstem-producer {link.address}",
         )
 
-    def _break(self, link: Link, error: MainstemError, now: float) -> Ended:
+    def _break(self, link: Link, error: MainstemError, now: float, *, left: bool = True) -> Ended:
         """The link's stream is over: puts back what was unanswered, and waits before the next."""
         wait_s = max(self._backoff_s(link.failures), error.retry_delay_ms / 1000)
         token, topics = link.end(error, now + wait_s)
         # The leader may have moved.
         self._refresh.soon(now)
         self._alarm.by(now)
-        return [(topic, self._put_back(topic, token, error)) for topic in topics]
+        return [(topic, self._put_back(topic, token, error, left=left)) for topic in topics]
 
     def _put_back(
-        self, topic: TopicBuffer, token: object, error: MainstemError
+        self, topic: TopicBuffer, token: object, error: MainstemError, *, left: bool = True
     ) -> list[PieceOutcome]:
-        failures = topic.queue.broken(token, error)
+        failures = topic.queue.broken(token, error, left=left)
         if topic.queue.sendable:
             self._active[topic] = None
         return failed(failures)
@@ -275,12 +275,8 @@ class Sender:
         with self._lock:
             if link.stream is not stream:
                 return
-            topic = link.in_flight.pop(answer.correlation_id, None)
+            topic = link.take(answer)
             if topic is None:
-                # Of a request that was given up, as another gateway had the topic meanwhile.
-                if answer.correlation_id >= link.next_id:
-                    number = answer.correlation_id
-                    _log.error("%s answered an unknown request: %d", link.address, number)
                 return
             link.failures = 0
             sent_at = topic.queue.in_flight[answer.correlation_id].sent_at
@@ -355,12 +351,17 @@ class Sender:
         now = self._clock()
         hanging = []
         with self._lock:
-            ended = [(topic, failed(topic.queue.expire(now))) for topic in self._topics.values()]
+            ended = [
+                (topic, failed(topic.queue.expire(now, left=self._links.may_have_left(topic))))
+                for topic in self._topics.values()
+                if topic.queue.next_deadline() <= now
+            ]
             for link in self._links.overdue(now):
                 assert link.stream is not None
                 hanging.append((link.address, link.stream))
                 limit = f", request.timeout.ms ({self._settings.request_timeout_ms} ms)"
-                ended += self._break(link, link.no_answer(now, limit), now)
+                error = link.no_answer(now, limit)
+                ended += self._break(link, error, now, left=link.stream.left)
             for link in self._links.to_ask_about(now):
                 self._gateways.doubt(link.address)
                 self._refresh.soon(now)

@@ -75,7 +75,7 @@ class ArrowRecords(_message.Message):
     def __init__(self, ipc_stream: _Optional[bytes] = ..., ranges: _Optional[_Iterable[_Union[PartitionRange, _Mapping]]] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("correlation_id", "topic", "acks", "arrow", "records", "resume", "producer_id", "producer_epoch", "resends_rest")
+    __slots__ = ("correlation_id", "topic", "acks", "arrow", "records", "resume", "producer_id", "producer_epoch", "resends_rest", "takes_notices")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,7 @@ class ProduceRequest(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     RESENDS_REST_FIELD_NUMBER: _ClassVar[int]
+    TAKES_NOTICES_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     topic: str
     acks: Acks
@@ -94,23 +95,26 @@ class ProduceRequest(_message.Message):
     producer_id: int
     producer_epoch: int
     resends_rest: bool
-    def __init__(self, correlation_id: _Optional[int] = ..., topic: _Optional[str] = ..., acks: _Optional[_Union[Acks, str]] = ..., arrow: _Optional[_Union[ArrowRecords, _Mapping]] = ..., records: _Optional[_Union[Records, _Mapping]] = ..., resume: bool = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., resends_rest: bool = ...) -> None: ...
+    takes_notices: bool
+    def __init__(self, correlation_id: _Optional[int] = ..., topic: _Optional[str] = ..., acks: _Optional[_Union[Acks, str]] = ..., arrow: _Optional[_Union[ArrowRecords, _Mapping]] = ..., records: _Optional[_Union[Records, _Mapping]] = ..., resume: bool = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., resends_rest: bool = ..., takes_notices: bool = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
-    __slots__ = ("correlation_id", "table_version", "results", "positions", "error", "refused_records")
+    __slots__ = ("correlation_id", "table_version", "results", "positions", "error", "refused_records", "notice")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     TABLE_VERSION_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REFUSED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     table_version: int
     results: _containers.RepeatedCompositeFieldContainer[PartitionResult]
     positions: _containers.RepeatedCompositeFieldContainer[RecordPosition]
     error: Error
     refused_records: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, correlation_id: _Optional[int] = ..., table_version: _Optional[int] = ..., results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[RecordPosition, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., refused_records: _Optional[_Iterable[int]] = ...) -> None: ...
+    notice: Error
+    def __init__(self, correlation_id: _Optional[int] = ..., table_version: _Optional[int] = ..., results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ..., positions: _Optional[_Iterable[_Union[RecordPosition, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., refused_records: _Optional[_Iterable[int]] = ..., notice: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class PartitionResult(_message.Message):
     __slots__ = ("partition", "base_offset", "record_count")

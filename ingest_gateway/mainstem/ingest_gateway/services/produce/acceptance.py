@@ -115,6 +115,11 @@ class Acceptance:
         partitions = tuple((slice_.partition, slice_.records.num_rows) for slice_ in payload.slices)
         return Accepted(future, partitions, payload.placed)
 
+    def trouble(self, topic: str) -> MainstemError | None:
+        """Why the store does not take what was accepted for a topic; None: it does."""
+        known = self._topics.leading(topic)
+        return None if known is None or known.appender is None else known.appender.trouble
+
     def refused(self, failure: BaseException) -> MainstemError:
         """The failure as one of our errors, counted; one that is not ours is logged as a fault."""
         error = as_ours(failure)

@@ -77,6 +77,11 @@ def unacknowledged(
     return response
 
 
+def notice(correlation_id: int, trouble: MainstemError) -> log_pb2.ProduceResponse:
+    """Not an answer: why that is still to come."""
+    return log_pb2.ProduceResponse(correlation_id=correlation_id, notice=error_to_message(trouble))
+
+
 def refusal(correlation_id: int, error: MainstemError) -> log_pb2.ProduceResponse:
     """The answer to a batch that was refused as a whole."""
     return log_pb2.ProduceResponse(

@@ -24,7 +24,7 @@ from mainstem.errors import (
 )
 from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.produce.acceptance import Acceptance, Accepted, Placed
-from mainstem.ingest_gateway.services.produce.answers import answer, refusal, unacknowledged
+from mainstem.ingest_gateway.services.produce.answers import answer, notice, refusal, unacknowledged
 from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.limits import (
     STREAM_ANSWERS_BYTES_MAX,
@@ -45,6 +45,10 @@ _POSITION_BYTES = 16
 #: Topics of one stream of which something is unanswered or held.
 _TOPICS_MAX = 10_000
 
+#: While the store does not take what was accepted, its sender is told why so often.
+_NOTICE_EVERY_S = 2.0
+_NOTICES_MAX = 100
+
 #: Advice to a producer whose topic is still being opened: about the time that it takes.
 _OPENING_RETRY_MS = 100
 
@@ -59,6 +63,7 @@ class _Open:
 
     correlation_id: int
     resends_rest: bool = False
+    takes_notices: bool = False
     response: bytes | None = None
     answer_bytes: int = _ANSWER_BYTES
 
@@ -137,6 +142,7 @@ class ProduceStream:
         self._all_answered = asyncio.Event()
         self._all_answered.set()
         self._gone = False
+        self._notices: asyncio.TimerHandle | None = None
 
     async def serve(self) -> bool:
         """Reads and answers until the caller is done, or the gateway shuts down.
@@ -153,6 +159,8 @@ class ProduceStream:
             ended_by_caller = await reader
         finally:
             self._gone = True
+            if self._notices is not None:
+                self._notices.cancel()
             reader.cancel()
             tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
             for task in tasks:
@@ -222,8 +230,12 @@ class ProduceStream:
                     limit_topics=_TOPICS_MAX,
                 )
             lane = self._lanes[request.topic] = _Lane(request.topic)
-        entry = _Open(request.correlation_id, request.resends_rest)
+        entry = _Open(request.correlation_id, request.resends_rest, request.takes_notices)
         lane.open.append(entry)
+        if self._notices is None:
+            self._notices = asyncio.get_running_loop().call_later(
+                _NOTICE_EVERY_S, self._tell_of_trouble
+            )
         self._unanswered_count += 1
         self._all_answered.clear()
         self._unwritten_count += 1
@@ -249,6 +261,30 @@ class ProduceStream:
             lane.waiting.append((entry, request))
         if lane.task is None:
             lane.task = asyncio.create_task(self._work(lane))
+
+    def _tell_of_trouble(self) -> None:
+        """Says, of topics that wait for a store that fails, why; again and again until it ends."""
+        self._notices = None
+        if self._unanswered_count == 0:
+            return
+        self._notices = asyncio.get_running_loop().call_later(
+            _NOTICE_EVERY_S, self._tell_of_trouble
+        )
+        if not self._answers.empty():
+            return  # the client does not read what it has
+        for lane in self._lanes.values():
+            entry = next(iter(lane.open), None)
+            if entry is None or not entry.takes_notices:
+                continue
+            trouble = self._acceptance.trouble(lane.topic)
+            if trouble is None:
+                continue
+            said = notice(entry.correlation_id, trouble).SerializeToString()
+            self._unwritten_count += 1
+            self._count_bytes(len(said))
+            self._answers.put_nowait(_Open(0, response=said, answer_bytes=len(said)))
+            if self._answers.qsize() == _NOTICES_MAX:
+                return
 
     def _count_bytes(self, more: int) -> None:
         """Counts bytes of answers, and lets no more requests in while there are too many."""
