@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from tests.length import FULL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,9 @@ LEAK_GRACE_S = 5.0
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # No deadline: a shared machine is slow at random. The blob makes a failure repeatable from a log.
-hypothesis.settings.register_profile("mainstem", deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "mainstem", deadline=None, print_blob=True, max_examples=100 if FULL else 40
+)
 hypothesis.settings.load_profile("mainstem")
 
 

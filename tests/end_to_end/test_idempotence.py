@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from tests.length import FULL
 
 from mainstem.client import AdminClient, Producer, RecordMetadata
 from mainstem.errors import MainstemError
@@ -19,7 +20,7 @@ from mainstem.testing import GatewayProcess
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.fault]
 
-KILLS = 6
+KILLS = 12 if FULL else 3
 PARTITIONS = 3
 WAIT_S = 60.0
 

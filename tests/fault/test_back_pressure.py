@@ -18,11 +18,10 @@ import pyarrow as pa
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.fault.stalling_gateway import STALLED_TOPIC
+from tests.length import FULL
 
 from mainstem.delta_log import LocalStore, Topics, read_data_file
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
-
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
 
 MIB = 1024 * 1024
 CLIENTS = 50

@@ -1,6 +1,6 @@
 """Members that are paused, killed and restarted, and so is their gateway: no group loses its place.
 
-`make test` brings faults for 15 s; `make test-fault` sets MAINSTEM_TEST_FAULTS=full: 10 minutes of
+`make test` brings faults for 10 s; `make test-fault` sets MAINSTEM_TEST_FAULTS=full: 10 minutes of
 faults, and every canary. MAINSTEM_TEST_SEED repeats the faults of a run.
 """
 
@@ -19,11 +19,11 @@ from tests.fault.consumer_loop import (
     run_consumer_loop,
 )
 from tests.fault.consumer_members import ConsumerSpec
+from tests.length import FULL
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
-SIZE = ConsumerLoop(600.0) if FULL else ConsumerLoop(15.0)
+SIZE = ConsumerLoop(600.0) if FULL else ConsumerLoop(10.0)
 
 
 @pytest.mark.timeout(1_500 if FULL else 600)
@@ -45,6 +45,7 @@ FEW = (
 )
 
 TAKES_ANY_COMMIT = """
+from tests.length import FULL
 from mainstem.consumers.assignors import Partition
 from mainstem.consumers.coordinator import Coordinator
 Coordinator.check_commit = lambda *arguments: None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,12 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from tests.fault.flipped_bits import FlippedBits
+from tests.length import FULL
 
 from mainstem.delta_log.files import data_file_reader
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
-
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
 
 #: Bytes of each file in the short version, beside the first and the last ones.
 SAMPLED = 2

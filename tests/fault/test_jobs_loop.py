@@ -1,23 +1,22 @@
 """Nobody who reads or writes notices that every job runs every few seconds.
 
-`make test` writes for 25 s, on a busy machine until each job has had something to do;
+`make test` writes for 15 s, on a busy machine until each job has had something to do;
 `make test-fault` sets MAINSTEM_TEST_FAULTS=full: 10 minutes.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.fault.jobs_loop import WORKING, Reader, Record, judge, run_jobs_loop
+from tests.length import FULL
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
-SECONDS = 600.0 if FULL else 25.0
+SECONDS = 600.0 if FULL else 15.0
 
 
 @pytest.mark.timeout(1_500 if FULL else 500)

@@ -1,6 +1,6 @@
 """kill -9 of a real gateway, again and again: nothing acknowledged is lost, nothing comes twice.
 
-`make test` kills 30 times; `make test-fault` sets MAINSTEM_TEST_FAULTS=full: 300 kills and
+`make test` kills 12 times; `make test-fault` sets MAINSTEM_TEST_FAULTS=full: 300 kills and
 1,000,000 acknowledged records. MAINSTEM_TEST_SEED repeats the moments of a run.
 """
 
@@ -16,11 +16,11 @@ import pytest
 from tests.fault.kill_loop import TOPICS, KillLoop, KillReport, run_kill_loop
 from tests.fault.workload import PRODUCERS
 from tests.fault.wrong_clocks import commit_time_range_s, give_wrong_clocks
+from tests.length import FULL
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
-SIZE = KillLoop(300, 1_000_000) if FULL else KillLoop(30, 5_000, life_s=(0.2, 0.8))
+SIZE = KillLoop(300, 1_000_000) if FULL else KillLoop(12, 3_000, life_s=(0.2, 0.8))
 
 
 @pytest.mark.timeout(3_600 if FULL else 300)
@@ -42,7 +42,7 @@ def test_no_kill_loses_or_doubles_anything_where_the_clocks_jump_by_minutes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     give_wrong_clocks(tmp_path / "hooks", monkeypatch)
-    size = KillLoop(100, 200_000) if FULL else KillLoop(12, 2_000, life_s=(0.2, 0.8))
+    size = KillLoop(100, 200_000) if FULL else KillLoop(6, 2_000, life_s=(0.2, 0.8))
     result = run_kill_loop(tmp_path, seed, size)
     report(result)
     assert result.judgement.ok, str(result)

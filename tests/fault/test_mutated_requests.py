@@ -1,244 +1,252 @@
-"""Damaged requests of every call against a gateway of its own: it stays up, says why, and lets go
-of what they took."""
+"""Damaged requests of every call against a gateway of its own: it stays up, answers others in time,
+says why, and lets go of what they took.
+
+`make test` sends some of each, `make test-fault` (MAINSTEM_TEST_FAULTS=full) 200,000 of each;
+MAINSTEM_TEST_REQUESTS says another number.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import grpc
+import grpc.aio
 import pytest
+import uvloop
 from google.protobuf.message import Message
-from tests.unit.ingest_gateway.payloads import arrow_request, batch_of, records_request
+from tests.fault.damaged_requests import ADMIN, GROUPS, LOG, damaged, examples, serialised
+from tests.fault.watched_gateway import WatchedGateway, watched_gateway
+from tests.length import FULL
+from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2
-from mainstem.testing import GatewayProcess
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
+COUNT = int(os.environ.get("MAINSTEM_TEST_REQUESTS", "200000" if FULL else "60"))
 
-#: Requests of each call.
-SHORT_COUNT = 60
-FULL_COUNT = 200_000
+#: Calls under way at a time, and the connections that they share.
+AT_ONCE = 64
+CHANNELS = 4
 
-#: Calls under way at a time.
-AT_ONCE = 32
+#: A stream has so many messages at most.
+MESSAGES_MAX = 40
+
+#: A fetch may ask to wait; its caller gives up earlier.
+PATIENCE_S = {LOG + "Fetch": 1.0}
+DEADLINE_S = 60.0
 
 #: What the gateway may have taken for good: caches that fill, and the allocators' free lists.
-KEPT_BYTES_MAX = 200 * 1024 * 1024
+KEPT_BYTES_MAX = 100 * 1024 * 1024
 
-#: So far from the topic that is there that no damage makes the one of the other.
-OTHER = "uuuuuuuu"
+STALL_MS_MAX = 200.0
 
-LOG, GROUPS, ADMIN = (f"/mainstem.v1.{name}/" for name in ("Log", "Groups", "Admin"))
+STREAM = LOG + "ProduceStream"
 
+#: What gRPC here says of a call that the gateway ended while we wrote.
+OWN_FAILURE = "Internal error from Core"
 
-def examples() -> dict[str, list[Message]]:
-    """Requests of each call that are right."""
-    partition = groups_pb2.TopicPartitions(topic="t", topic_id="x" * 36, partitions=[0, 1, 300])
-    batch = batch_of(key=[b"k", None, b""], value=[b"v" * 50, b"", None])
-    return {
-        LOG + "Produce": [
-            arrow_request(batch, ranges=[(0, 0, 2), (1, 2, 1)]),
-            arrow_request(batch, compression="zstd"),
-            arrow_request(batch, compression="lz4", acks=log_pb2.ACKS_LEADER),
-            records_request(
-                log_pb2.Record(key=b"k", value=b"v", headers=[log_pb2.Header(key="h", value=b"x")]),
-                log_pb2.Record(timestamp_ms=5, partition=1),
-            ),
-        ],
-        LOG + "Fetch": [
-            log_pb2.FetchRequest(
-                partitions=[log_pb2.FetchPartition(topic="t", partition=n) for n in range(3)],
-                columns=["key", "value"],
-            ),
-            log_pb2.FetchRequest(
-                partitions=[log_pb2.FetchPartition(topic="t", offset=1, max_bytes=10)],
-                format=log_pb2.FETCH_FORMAT_RECORDS,
-            ),
-        ],
-        LOG + "ListOffsets": [
-            log_pb2.ListOffsetsRequest(
-                queries=[
-                    log_pb2.OffsetQuery(topic="t", partition=1, timestamp_ms=7),
-                    log_pb2.OffsetQuery(topic="t", latest=True),
-                ]
-            )
-        ],
-        LOG + "InitProducer": [log_pb2.InitProducerRequest()],
-        LOG + "Metadata": [
-            log_pb2.MetadataRequest(topics=["t", "none"]),
-            log_pb2.MetadataRequest(),
-        ],
-        GROUPS + "Heartbeat": [
-            groups_pb2.HeartbeatRequest(
-                group="g",
-                topics=["t"],
-                topic_pattern="^t",
-                session_timeout_ms=1_000,
-                rebalance_timeout_ms=1_000,
-                owned=[partition],
-            )
-        ],
-        GROUPS + "Leave": [groups_pb2.LeaveRequest(group="g", member_id="m", member_epoch=1)],
-        GROUPS + "CommitOffsets": [
-            groups_pb2.CommitOffsetsRequest(
-                group="g",
-                member_epoch=-1,
-                offsets=[groups_pb2.CommittedOffset(topic="t", offset=1, metadata="m")],
-            )
-        ],
-        GROUPS + "FetchOffsets": [
-            groups_pb2.FetchOffsetsRequest(group="g", partitions=[partition]),
-            groups_pb2.FetchOffsetsRequest(group="g"),
-        ],
-        GROUPS + "ListGroups": [groups_pb2.ListGroupsRequest()],
-        GROUPS + "DescribeGroup": [groups_pb2.DescribeGroupRequest(group="g")],
-        GROUPS + "DeleteGroup": [groups_pb2.DeleteGroupRequest(group="g")],
-        ADMIN + "CreateTopic": [
-            admin_pb2.CreateTopicRequest(
-                topic=OTHER, partition_count=1, config={"retention.ms": "1"}, validate_only=True
-            )
-        ],
-        ADMIN + "DeleteTopic": [admin_pb2.DeleteTopicRequest(topic=OTHER)],
-        ADMIN + "ListTopics": [admin_pb2.ListTopicsRequest()],
-        ADMIN + "DescribeTopic": [admin_pb2.DescribeTopicRequest(topic="t")],
-        ADMIN + "AlterTopicConfig": [
-            admin_pb2.AlterTopicConfigRequest(
-                topic="t", set={"retention.ms": "100000"}, reset=["segment.ms"], validate_only=True
-            )
-        ],
-        ADMIN + "AddPartitions": [admin_pb2.AddPartitionsRequest(topic=OTHER, partition_count=3)],
-        ADMIN + "TrimPrefix": [
-            admin_pb2.TrimPrefixRequest(
-                topic="t", partitions=[admin_pb2.PartitionTrim()], validate_only=True
-            )
-        ],
-        ADMIN + "DescribeCluster": [admin_pb2.DescribeClusterRequest()],
-    }
+M = TypeVar("M", bound=Message)
 
 
-def flipped(data: bytes, rng: random.Random) -> bytes:
-    damaged = bytearray(data)
-    for _ in range(rng.randrange(1, 5)):
-        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-    return bytes(damaged)
+class Fuzz:
+    """Sends damaged requests of one call, and notes the answers that nobody can explain."""
 
+    def __init__(self, name: str, rng: random.Random) -> None:
+        self.wrong: list[str] = []
+        self._name = name
+        self._rng = rng
+        self._patience_s = PATIENCE_S.get(name, DEADLINE_S)
+        calls = examples()
+        self._requests = serialised(calls[LOG + "Produce" if name == STREAM else name])
 
-def cut(data: bytes, rng: random.Random) -> bytes:
-    return data[: rng.randrange(len(data))]
+    async def send(self, channels: list[grpc.aio.Channel], count: int) -> None:
+        """Sends so many requests."""
+        one = self._stream if self._name == STREAM else self._unary
+        left = count
 
+        async def work(channel: grpc.aio.Channel) -> None:
+            nonlocal left
+            while left > 0:
+                left -= 1
+                more = await one(channel, left)
+                left -= more
 
-def lengthened(data: bytes, rng: random.Random) -> bytes:
-    """A number, perhaps a length, that is large or negative."""
-    at = rng.randrange(len(data))
-    return data[:at] + rng.choice((b"\xff" * 9 + b"\1", b"\xff\xff\xff\xff\7", b"\x80")) + data[at:]
+        await asyncio.gather(*(work(channels[n % len(channels)]) for n in range(AT_ONCE)))
 
+    async def _unary(self, channel: grpc.aio.Channel, left: int) -> int:
+        data = damaged(self._requests, self._rng)
+        try:
+            await channel.unary_unary(self._name)(data, timeout=self._patience_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._name in PATIENCE_S:
+                return 0
+            self._judge(error.code(), error.details(), data)
+        return 0
 
-def nested(data: bytes, rng: random.Random) -> bytes:
-    """Itself inside itself, some times."""
-    for _ in range(rng.randrange(1, 8)):
-        size = len(data)
-        if size > 16_000:
-            break
-        prefix = bytes([rng.randrange(1, 13) << 3 | 2])
-        data = prefix + bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14]) + data
-    return data
+    async def _stream(self, channel: grpc.aio.Channel, left: int) -> int:
+        """A stream of right and damaged messages that ends in one of the ways in which streams end.
 
+        Returns:
+            How many messages it had beside the first.
+        """
+        rng = self._rng
+        messages = [
+            damaged(self._requests, rng) if rng.random() < 0.3 else rng.choice(self._requests)
+            for _ in range(1 + rng.randrange(min(MESSAGES_MAX, left + 1)))
+        ]
+        end = rng.choice(("read", "closed at once", "cancelled", "unread", "too late"))
+        timeout_s = rng.random() * 0.1 if end == "too late" else DEADLINE_S
+        call = channel.stream_stream(STREAM)(timeout=timeout_s)
+        # What a call raises that has ended meanwhile says less than its status.
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            for message in messages:
+                await call.write(message)
+                if end == "read" and rng.random() < 0.2:
+                    await call.read()
+            if end in ("read", "closed at once"):
+                await call.done_writing()
+                while await call.read() is not grpc.aio.EOF:
+                    pass
+            elif end == "cancelled":
+                await call.read()
+        if end in ("cancelled", "unread"):
+            call.cancel()
+        code, details = await call.code(), await call.details()
+        is_too_late = end == "too late" and code is grpc.StatusCode.DEADLINE_EXCEEDED
+        if not is_too_late and details != OWN_FAILURE:
+            self._judge(code, details, b"".join(messages))
+        return len(messages) - 1
 
-def repeated(data: bytes, rng: random.Random) -> bytes:
-    """A part of it many times."""
-    begin, end = sorted((rng.randrange(len(data)), rng.randrange(len(data) + 1)))
-    return data[:end] + data[begin:end] * rng.choice((2, 50, 3_000)) + data[end:]
-
-
-MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
-    flipped,
-    flipped,
-    cut,
-    lengthened,
-    nested,
-    repeated,
-)
-
-
-def mutated(requests: list[Message], count: int, rng: random.Random) -> Iterator[bytes]:
-    serialised = [request.SerializeToString() or b"\x0a\x01t" for request in requests]
-    for _ in range(count):
-        data = rng.choice(serialised)
-        for _ in range(rng.randrange(1, 3)):
-            data = rng.choice(MUTATIONS)(data, rng) or b"\0"
-        yield data[:200_000]
-
-
-def outcome(call: Any) -> str:
-    try:
-        call.result()
-    except grpc.RpcError as error:
-        failure: Any = error
-        if failure.code() in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
-            return f"{failure.code()}: {failure.details()}"
-        assert failure.code() not in (
+    def _judge(self, code: grpc.StatusCode, details: str | None, data: bytes) -> None:
+        if code in (
+            grpc.StatusCode.INTERNAL,
+            grpc.StatusCode.UNKNOWN,
             grpc.StatusCode.UNAVAILABLE,
             grpc.StatusCode.DEADLINE_EXCEEDED,
-        ), failure
-    return ""
+        ):
+            self.wrong.append(f"{self._name} {data[:200].hex()}: {code} {details}")
 
 
-def calls(channel: grpc.Channel, name: str) -> Any:
-    """A call of bytes, answered with bytes."""
-    return channel.unary_unary(name)
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[list[grpc.aio.Channel]]:
+    options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    channels = [grpc.aio.insecure_channel(address, options=options) for _ in range(CHANNELS)]
+    try:
+        yield channels
+    finally:
+        await asyncio.gather(*(channel.close() for channel in channels))
 
 
-def send_all(address: str, count: int, rng: random.Random) -> list[str]:
-    """The answers that nobody can explain."""
+class Tidying:
+    """Deletes what is there, and makes topic t with a few records."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    async def all(self) -> None:
+        topics = await self._ask(
+            ADMIN + "ListTopics", admin_pb2.ListTopicsRequest(), admin_pb2.ListTopicsResponse
+        )
+        await self._each(self._delete_topic, [topic.topic for topic in topics.topics])
+        create = admin_pb2.CreateTopicRequest(
+            topic="t", partition_count=2, config={"commit.interval.ms": "5"}
+        )
+        await self._ask(ADMIN + "CreateTopic", create, admin_pb2.CreateTopicResponse)
+        records = values_request(b"a", b"b", b"c")
+        await self._ask(LOG + "Produce", records, log_pb2.ProduceResponse)
+        groups = await self._ask(
+            GROUPS + "ListGroups", groups_pb2.ListGroupsRequest(), groups_pb2.ListGroupsResponse
+        )
+        await self._each(self._delete_group, [group.group for group in groups.groups])
+
+    async def _delete_topic(self, topic: str) -> None:
+        request = admin_pb2.DeleteTopicRequest(topic=topic)
+        await self._ask(ADMIN + "DeleteTopic", request, admin_pb2.DeleteTopicResponse)
+
+    async def _delete_group(self, group: str) -> None:
+        described = await self._ask(
+            GROUPS + "DescribeGroup",
+            groups_pb2.DescribeGroupRequest(group=group),
+            groups_pb2.DescribeGroupResponse,
+        )
+        for member in described.members:
+            leave = groups_pb2.LeaveRequest(group=group, member_id=member.member_id)
+            await self._ask(GROUPS + "Leave", leave, groups_pb2.LeaveResponse)
+        request = groups_pb2.DeleteGroupRequest(group=group)
+        await self._ask(GROUPS + "DeleteGroup", request, groups_pb2.DeleteGroupResponse)
+
+    async def _each(self, delete: Callable[[str], Awaitable[None]], names: list[str]) -> None:
+        left = iter(names)
+
+        async def work() -> None:
+            for name in left:
+                await delete(name)
+
+        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+
+    async def _ask(self, name: str, request: Message, answer: type[M]) -> M:
+        try:
+            data = await self._channel.unary_unary(name)(
+                request.SerializeToString(), timeout=DEADLINE_S
+            )
+        except grpc.aio.AioRpcError as error:
+            # It went by itself meanwhile.
+            if error.code() not in (
+                grpc.StatusCode.NOT_FOUND,
+                grpc.StatusCode.FAILED_PRECONDITION,
+            ):
+                raise
+            return answer()
+        return answer.FromString(data)
+
+
+async def fuzz(
+    gateway: WatchedGateway, count: int, rng: random.Random, report: Callable[[object], None]
+) -> list[str]:
+    """Sends `count` requests of each call; returns what is wrong with the answers or with the
+    gateway."""
     wrong: list[str] = []
-    with grpc.insecure_channel(
-        address, options=[("grpc.max_receive_message_length", -1)]
-    ) as channel:
-        for name, requests in examples().items():
-            call = calls(channel, name)
-            under_way: list[tuple[bytes, Any]] = []
-            for data in mutated(requests, count, rng):
-                under_way.append((data, call.future(data, timeout=60)))
-                if len(under_way) >= AT_ONCE:
-                    oldest, answer = under_way.pop(0)
-                    if found := outcome(answer):
-                        wrong.append(f"{name} {oldest[:200].hex()}: {found}")
-            for data, answer in under_way:
-                if found := outcome(answer):
-                    wrong.append(f"{name} {data[:200].hex()}: {found}")
+    async with connected(gateway.address) as channels:
+        await Tidying(channels[0]).all()
+        names = [*examples(), STREAM]
+        for name in names:  # fills caches and pools
+            await Fuzz(name, rng).send(channels, min(count // 4, 2_000))
+        for name in names:
+            before, began = gateway.rss_bytes(), time.monotonic()
+            gateway.take_stall_ms()
+            one = Fuzz(name, rng)
+            await one.send(channels, count)
+            stall_ms = gateway.take_stall_ms()
+            await Tidying(channels[0]).all()
+            after = gateway.rss_bytes()
+            report(
+                f"{name}: {count} requests in {time.monotonic() - began:.0f} s, memory "
+                f"{before >> 20} -> {after >> 20} MiB, longest stall {stall_ms:.0f} ms, "
+                f"{len(one.wrong)} wrong"
+            )
+            wrong += one.wrong
+            if stall_ms > STALL_MS_MAX:
+                wrong.append(f"{name} held the event loop for {stall_ms:.0f} ms")
+            if after - before > KEPT_BYTES_MAX:
+                wrong.append(f"{name} kept {(after - before) >> 20} MiB")
+        metadata = await channels[0].unary_unary(LOG + "Metadata")(b"\x0a\x01t", timeout=DEADLINE_S)
+    assert log_pb2.MetadataResponse.FromString(metadata).topics[0].partition_count
     return wrong
 
 
-def run(folder: Path, count: int, rng: random.Random) -> None:
-    with GatewayProcess(folder, settings={"log.level": "error"}) as gateway:
-        with grpc.insecure_channel(gateway.address) as channel:
-            create = admin_pb2.CreateTopicRequest(topic="t", partition_count=2)
-            calls(channel, ADMIN + "CreateTopic")(create.SerializeToString(), timeout=30)
-        send_all(gateway.address, SHORT_COUNT // 4, rng)  # fills caches and pools
-        before = gateway.rss_bytes()
-        wrong = send_all(gateway.address, count, rng)
+@pytest.mark.timeout(20_000 if FULL else 120)
+def test_damaged_requests_of_every_call_leave_the_gateway_as_it_was(
+    tmp_path: Path, rng: random.Random, report: Callable[[object], None]
+) -> None:
+    settings = {"log.level": "error", "group.consumer.session.timeout.ms": 1_000}
+    with watched_gateway(tmp_path, settings) as gateway:
+        wrong = uvloop.run(fuzz(gateway, COUNT, rng, report))
         assert wrong == []
-        assert gateway.rss_bytes() - before < KEPT_BYTES_MAX
-        with grpc.insecure_channel(gateway.address) as channel:
-            metadata = calls(channel, LOG + "Metadata")(b"\x0a\x01t", timeout=30)
-        assert log_pb2.MetadataResponse.FromString(metadata).topics[0].partition_count == 2
-
-
-def test_some_damaged_requests_of_every_call_leave_the_gateway_as_it_was(
-    tmp_path: Path, rng: random.Random
-) -> None:
-    run(tmp_path, SHORT_COUNT, rng)
-
-
-@pytest.mark.skipif(not FULL, reason="`make test-fault` only")
-@pytest.mark.timeout(20_000)
-def test_many_damaged_requests_of_every_call_leave_the_gateway_as_it_was(
-    tmp_path: Path, rng: random.Random
-) -> None:
-    run(tmp_path, FULL_COUNT, rng)

@@ -1,11 +1,10 @@
 """Two gateways that both believe that they lead, and maintenance between their commits.
 
-`make test` runs this for 8 s, `make test-fault` for 60 s.
+`make test` runs this for 6 s, `make test-fault` for 60 s.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,17 +12,16 @@ import pytest
 from tests.fault.two_gateways import LEADER_PRODUCERS, TOPICS, RaceReport, run_race
 from tests.fault.workload import acknowledged_records, orphaned_records, stored_records
 from tests.fault.wrong_clocks import commit_time_range_s, give_wrong_clocks
+from tests.length import FULL
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
-
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
 
 
 @pytest.mark.timeout(900 if FULL else 300)
 def test_two_gateways_and_maintenance_on_one_topic_lose_and_double_nothing(
     tmp_path: Path, seed: int, report: Callable[[object], None]
 ) -> None:
-    result = run_race(tmp_path, seed, 60.0 if FULL else 8.0)
+    result = run_race(tmp_path, seed, 60.0 if FULL else 6.0)
     report(result)
     check(result)
     assert result.judgement.verdict.duplicate_count == 0, "a lost lead is an answer, not a doubt"
@@ -49,7 +47,7 @@ def test_gateways_and_maintenance_whose_clocks_jump_by_minutes_lose_and_double_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     give_wrong_clocks(tmp_path / "hooks", monkeypatch)
-    result = run_race(tmp_path, seed, 60.0 if FULL else 8.0)
+    result = run_race(tmp_path, seed, 60.0 if FULL else 6.0)
     report(result)
     check(result)
     assert result.judgement.verdict.duplicate_count == 0, "a lost lead is an answer, not a doubt"

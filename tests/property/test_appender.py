@@ -20,6 +20,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.length import FULL
 from tests.unit.delta_log.crashing_log import CrashingLog
 from tests.unit.delta_log.faults import FaultyStore, unavailable, unknown
 
@@ -167,4 +168,6 @@ def _moved(file: DataFile, path: str) -> DataFile:
 
 
 TestAppender = AppenderMachine.TestCase
-TestAppender.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+TestAppender.settings = settings(
+    max_examples=25 if FULL else 10, stateful_step_count=12, deadline=None
+)

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.length import FULL
 from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.jobs.topic_tables import NOW_MS, Appends, all_records, appends, check_verified
 
@@ -160,4 +161,6 @@ class CompactionMachine(RuleBasedStateMachine):
 
 
 TestCompaction = CompactionMachine.TestCase
-TestCompaction.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestCompaction.settings = settings(
+    max_examples=25 if FULL else 10, stateful_step_count=20, deadline=None
+)

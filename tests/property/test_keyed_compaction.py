@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.length import FULL
 from tests.unit.jobs.keyed_logs import EAGER, append_rows, run, survivors
 from tests.unit.jobs.topic_tables import (
     NOW_MS,
@@ -89,7 +90,7 @@ ROUNDS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40 if FULL else 15, deadline=None)
 @given(
     ROUNDS,
     st.sampled_from([0, 30, 30, 1_000]),
@@ -175,7 +176,7 @@ class _Reader:
         self.position = end
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30 if FULL else 15, deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.length import FULL
 from tests.unit.jobs.topic_tables import (
     NOW_MS,
     Appends,
@@ -67,7 +68,7 @@ _STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if FULL else 25, deadline=None)
 @given(steps=_STEPS, limit=st.sampled_from([-1, 0, 3_000, 6_000]))
 @example(steps=[("append", 1, age) for age in (0, 11, 0, 0)], limit=3_000)
 def test_what_survives_is_what_the_model_says_and_the_log_starts_there(

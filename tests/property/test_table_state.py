@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.length import FULL
 
 from mainstem.delta_log import TableState
 from mainstem.delta_log.format import (
@@ -247,7 +248,7 @@ def test_a_path_that_a_checkpoint_has_twice_is_one_file() -> None:
     assert (state.file_count, state.size_bytes) == (4, 1 + 2 + 4 + 5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 if FULL else 25)
 @given(st.lists(_any_file(), max_size=40), st.lists(st.integers(), max_size=60), st.randoms())
 def test_files_of_any_kind_are_kept_found_and_removed_as_in_a_dictionary_of_paths(
     files: list[DataFile], choices: list[int], random: Random

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.length import FULL
 
 from mainstem.client.backoff import backoff_s
 from mainstem.client.producer.queue import QueuePolicy, Request, TopicQueue
@@ -390,4 +391,6 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestQueueMachine.settings = settings(
+    max_examples=80 if FULL else 30, stateful_step_count=40, deadline=None
+)

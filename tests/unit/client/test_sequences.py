@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.length import FULL
 
 from mainstem.client.producer.queue import QueuePolicy, Request, TopicQueue
 from mainstem.client.producer.sequences import (
@@ -510,4 +511,6 @@ class ProducerMachine(RuleBasedStateMachine):
 
 
 TestProducerMachine = ProducerMachine.TestCase
-TestProducerMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestProducerMachine.settings = settings(
+    max_examples=60 if FULL else 30, stateful_step_count=50, deadline=None
+)

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from tests.length import FULL
 
 from mainstem.consumers import (
     Beat,
@@ -295,4 +296,6 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestGroups.settings = settings(
+    max_examples=60 if FULL else 30, stateful_step_count=40, deadline=None
+)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
+from tests.length import FULL
 from tests.unit.delta_log.crashing_log import CrashingLog
-
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
 
 #: Crashes of one warehouse before it is judged, and a new one begins.
 CRASHES = 10

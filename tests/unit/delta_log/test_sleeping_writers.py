@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.length import FULL
 from tests.unit.delta_log.appending import batch, create, run, values
 from tests.unit.delta_log.appending import lead as lead_topic
 from tests.unit.delta_log.faults import FaultyStore, nothing
@@ -310,9 +311,6 @@ def _calls(topics: Topics, pool: ThreadPoolExecutor) -> int:
 
 async def _void(work: Coroutine[Any, Any, object]) -> None:
     await work
-
-
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
 
 
 @pytest.mark.slow

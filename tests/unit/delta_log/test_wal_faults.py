@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.length import FULL
 from tests.unit.delta_log import os_faults
 from tests.unit.delta_log.appending import batch, run
 from tests.unit.delta_log.crashing_log import CrashingLog
@@ -273,9 +274,6 @@ def test_no_file_handle_for_a_new_segment_turns_the_log_off_for_a_moment_only(
         await life.die()
 
     run(work)
-
-
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
 
 
 def _directory() -> Path:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
+from tests.length import FULL as IS_FULL
 from tests.unit.ingest_gateway.payloads import batch_of, ipc, stream_request
 
 from mainstem.config import TopicConfig
@@ -89,7 +90,7 @@ settings.register_profile(
 settings.load_profile("fuzz")
 
 
-@settings(max_examples=1500)
+@settings(max_examples=1500 if IS_FULL else 500)
 @given(st.sampled_from(STREAMS), flips, st.booleans())
 def changed_bytes(stream: bytes, changes: list[tuple[int, int]], with_ranges: bool) -> None:
     damaged = bytearray(stream)
@@ -98,14 +99,14 @@ def changed_bytes(stream: bytes, changes: list[tuple[int, int]], with_ranges: bo
     use(bytes(damaged), with_ranges)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300 if IS_FULL else 100)
 @given(st.sampled_from(STREAMS), st.integers(0, 1 << 16), st.binary(max_size=64))
 def cut_and_filled(stream: bytes, at: int, filling: bytes) -> None:
     at %= len(stream)
     use(stream[:at] + filling + stream[at + len(filling) // 2 :], False)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200 if IS_FULL else 100)
 @given(st.binary(max_size=512))
 @example(b"")
 def any_bytes(stream: bytes) -> None:

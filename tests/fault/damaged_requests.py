@@ -1,0 +1,174 @@
+"""Requests of every call, right ones and damaged ones. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from google.protobuf.message import Message
+from tests.unit.ingest_gateway.payloads import arrow_request, batch_of, records_request
+
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2
+
+#: So far from the topic that is there that damage seldom makes the one of the other.
+OTHER = "uuuuuuuu"
+
+LOG, GROUPS, ADMIN = (f"/mainstem.v1.{name}/" for name in ("Log", "Groups", "Admin"))
+
+
+def examples() -> dict[str, list[Message]]:
+    """Requests of each call that are right."""
+    partition = groups_pb2.TopicPartitions(topic="t", topic_id="x" * 36, partitions=[0, 1, 300])
+    batch = batch_of(key=[b"k", None, b""], value=[b"v" * 50, b"", None])
+    return {
+        LOG + "Produce": [
+            arrow_request(batch, ranges=[(0, 0, 2), (1, 2, 1)]),
+            arrow_request(batch, compression="zstd"),
+            arrow_request(batch, compression="lz4", acks=log_pb2.ACKS_LEADER),
+            records_request(
+                log_pb2.Record(key=b"k", value=b"v", headers=[log_pb2.Header(key="h", value=b"x")]),
+                log_pb2.Record(timestamp_ms=5, partition=1),
+            ),
+        ],
+        LOG + "Fetch": [
+            log_pb2.FetchRequest(
+                partitions=[log_pb2.FetchPartition(topic="t", partition=n) for n in range(3)],
+                columns=["key", "value"],
+            ),
+            log_pb2.FetchRequest(
+                partitions=[log_pb2.FetchPartition(topic="t", offset=1, max_bytes=10)],
+                format=log_pb2.FETCH_FORMAT_RECORDS,
+            ),
+        ],
+        LOG + "ListOffsets": [
+            log_pb2.ListOffsetsRequest(
+                queries=[
+                    log_pb2.OffsetQuery(topic="t", partition=1, timestamp_ms=7),
+                    log_pb2.OffsetQuery(topic="t", latest=True),
+                ]
+            )
+        ],
+        LOG + "InitProducer": [log_pb2.InitProducerRequest()],
+        LOG + "Metadata": [
+            log_pb2.MetadataRequest(topics=["t", "none"]),
+            log_pb2.MetadataRequest(),
+        ],
+        GROUPS + "Heartbeat": [
+            groups_pb2.HeartbeatRequest(
+                group="g",
+                topics=["t"],
+                topic_pattern="^t",
+                session_timeout_ms=1_000,
+                rebalance_timeout_ms=1_000,
+                owned=[partition],
+            )
+        ],
+        GROUPS + "Leave": [groups_pb2.LeaveRequest(group="g", member_id="m", member_epoch=1)],
+        GROUPS + "CommitOffsets": [
+            groups_pb2.CommitOffsetsRequest(
+                group="g",
+                member_epoch=-1,
+                offsets=[groups_pb2.CommittedOffset(topic="t", offset=1, metadata="m")],
+            )
+        ],
+        GROUPS + "FetchOffsets": [
+            groups_pb2.FetchOffsetsRequest(group="g", partitions=[partition]),
+            groups_pb2.FetchOffsetsRequest(group="g"),
+        ],
+        GROUPS + "ListGroups": [groups_pb2.ListGroupsRequest()],
+        GROUPS + "DescribeGroup": [groups_pb2.DescribeGroupRequest(group="g")],
+        GROUPS + "DeleteGroup": [groups_pb2.DeleteGroupRequest(group="g")],
+        ADMIN + "CreateTopic": [
+            admin_pb2.CreateTopicRequest(
+                topic=OTHER, partition_count=1, config={"retention.ms": "1"}, validate_only=True
+            )
+        ],
+        ADMIN + "DeleteTopic": [admin_pb2.DeleteTopicRequest(topic=OTHER)],
+        ADMIN + "ListTopics": [admin_pb2.ListTopicsRequest()],
+        ADMIN + "DescribeTopic": [admin_pb2.DescribeTopicRequest(topic="t")],
+        ADMIN + "AlterTopicConfig": [
+            admin_pb2.AlterTopicConfigRequest(
+                topic="t", set={"retention.ms": "100000"}, reset=["segment.ms"], validate_only=True
+            )
+        ],
+        ADMIN + "AddPartitions": [admin_pb2.AddPartitionsRequest(topic=OTHER, partition_count=3)],
+        ADMIN + "TrimPrefix": [
+            admin_pb2.TrimPrefixRequest(
+                topic="t", partitions=[admin_pb2.PartitionTrim()], validate_only=True
+            )
+        ],
+        ADMIN + "DescribeCluster": [admin_pb2.DescribeClusterRequest()],
+    }
+
+
+def serialised(requests: list[Message]) -> list[bytes]:
+    """The requests as bytes, with something in each that can be damaged."""
+    return [request.SerializeToString() or b"\x0a\x01t" for request in requests]
+
+
+def damaged(requests: list[bytes], rng: random.Random) -> bytes:
+    """One of the requests, with one damage or two."""
+    data = rng.choice(requests)
+    for _ in range(rng.randrange(1, 3)):
+        data = rng.choice(_DAMAGES)(data, rng) or b"\0"
+    return data[:_BYTES_MAX]
+
+
+_BYTES_MAX = 200_000
+
+#: One in so many repetitions is a large one, which costs as much as a hundred others.
+_LARGE_ONE_IN = 50
+
+
+def _flipped(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.randrange(1, 5)):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def _cut(data: bytes, rng: random.Random) -> bytes:
+    return data[: rng.randrange(len(data))]
+
+
+def _with_a_number(data: bytes, rng: random.Random) -> bytes:
+    """A number, perhaps a length, becomes large or negative, or goes on."""
+    at = rng.randrange(len(data))
+    return data[:at] + rng.choice((b"\xff" * 9 + b"\1", b"\xff\xff\xff\xff\7", b"\x80")) + data[at:]
+
+
+def _nested(data: bytes, rng: random.Random) -> bytes:
+    """Itself inside itself, some times."""
+    for _ in range(rng.randrange(1, 8)):
+        size = len(data)
+        if size > 16_000:
+            break
+        prefix = bytes([rng.randrange(1, 13) << 3 | 2])
+        data = prefix + bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14]) + data
+    return data
+
+
+def _repeated(data: bytes, rng: random.Random) -> bytes:
+    """A part of it many times."""
+    begin, end = sorted((rng.randrange(len(data)), rng.randrange(len(data) + 1)))
+    times = 3_000 if rng.randrange(_LARGE_ONE_IN) == 0 else rng.choice((2, 50))
+    return data[:end] + data[begin:end] * times + data[end:]
+
+
+def _continued(data: bytes, rng: random.Random) -> bytes:
+    """It goes on as a request of another call."""
+    other = rng.choice(_ALL)
+    return data[: rng.randrange(len(data) + 1)] + other[rng.randrange(len(other)) :]
+
+
+_DAMAGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
+    _flipped,
+    _flipped,
+    _cut,
+    _with_a_number,
+    _nested,
+    _repeated,
+    _continued,
+)
+
+_ALL = [data for requests in examples().values() for data in serialised(requests)]
