@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.length import FULL
 
 from mainstem.client import (
     AdminClient,
@@ -32,7 +33,7 @@ from mainstem.testing import GatewayProcess
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
-FULL = os.environ.get("MAINSTEM_TEST_FAULTS") == "full"
+
 CYCLES = 1_000 if FULL else 60
 
 #: The first cycles fill caches and pools.
@@ -41,7 +42,7 @@ WARM_UP = 20
 SESSION_MS = 2_000
 DEADLINE_S = 60.0
 
-#: What a process may grow by between the end of the warm-up and the end, in the noise of allocators.
+#: What a process may grow by between the end of the warm-up and the end: the noise of allocators.
 GROWN_BYTES_MAX = 40 * 2**20
 
 #: A client that is killed while it is in the middle of things.
