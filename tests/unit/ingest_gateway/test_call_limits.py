@@ -99,7 +99,7 @@ def test_polls_of_one_connection_above_the_limit_are_refused_and_those_of_others
             waits.append(await waiting_fetch(gateway, client, ("t", 0, 0)))
             await client.produce(values_request(b"v"))
             assert len(await soon(asyncio.gather(*waits))) == 3
-            assert gateway._log_service._polls == {}
+            assert gateway._fetches._polls == {}
 
     run(test())
 
