@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -84,7 +84,7 @@ class Fuzz:
     async def _unary(self, channel: grpc.aio.Channel, left: int) -> int:
         data = damaged(self._requests, self._rng)
         try:
-            await channel.unary_unary(self._name)(data, timeout=self._patience_s)
+            await unary(channel, self._name)(data, timeout=self._patience_s)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._name in PATIENCE_S:
                 return 0
@@ -104,7 +104,7 @@ class Fuzz:
         ]
         end = rng.choice(("read", "closed at once", "cancelled", "unread", "too late"))
         timeout_s = rng.random() * 0.1 if end == "too late" else DEADLINE_S
-        call = channel.stream_stream(STREAM)(timeout=timeout_s)
+        call: Any = channel.stream_stream(STREAM)(timeout=timeout_s)
         # What a call raises that has ended meanwhile says less than its status.
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             for message in messages:
@@ -133,6 +133,11 @@ class Fuzz:
             grpc.StatusCode.DEADLINE_EXCEEDED,
         ):
             self.wrong.append(f"{self._name} {data[:200].hex()}: {code} {details}")
+
+
+def unary(channel: grpc.aio.Channel, name: str) -> Any:
+    """A call of bytes, answered with bytes."""
+    return channel.unary_unary(name)
 
 
 @asynccontextmanager
@@ -194,9 +199,7 @@ class Tidying:
 
     async def _ask(self, name: str, request: Message, answer: type[M]) -> M:
         try:
-            data = await self._channel.unary_unary(name)(
-                request.SerializeToString(), timeout=DEADLINE_S
-            )
+            data = await unary(self._channel, name)(request.SerializeToString(), timeout=DEADLINE_S)
         except grpc.aio.AioRpcError as error:
             # It went by itself meanwhile.
             if error.code() not in (
@@ -237,7 +240,7 @@ async def fuzz(
                 wrong.append(f"{name} held the event loop for {stall_ms:.0f} ms")
             if after - before > KEPT_BYTES_MAX:
                 wrong.append(f"{name} kept {(after - before) >> 20} MiB")
-        metadata = await channels[0].unary_unary(LOG + "Metadata")(b"\x0a\x01t", timeout=DEADLINE_S)
+        metadata = await unary(channels[0], LOG + "Metadata")(b"\x0a\x01t", timeout=DEADLINE_S)
     assert log_pb2.MetadataResponse.FromString(metadata).topics[0].partition_count
     return wrong
 
