@@ -8,6 +8,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Any, Final, cast
 
 from mainstem.client.callbacks import check_returned, collect, raise_first
@@ -365,7 +366,7 @@ class ConsumerEngine:
         """Asks until there is no retriable error, or the time is over."""
         timeout_s = self.settings.api_timeout_ms / 1000 if timeout is None else timeout
         deadline = time.monotonic() + timeout_s
-        while True:
+        for failures in count():
             left_s = max(0.001, deadline - time.monotonic())
             failure: MainstemError | None = None
             answers: Mapping[TopicPartition, Any] = {}
@@ -378,11 +379,12 @@ class ConsumerEngine:
                     failure = answer
             if failure is None:
                 return answers
-            pause_s = max(self.settings.retry_backoff_ms, failure.retry_delay_ms) / 1000
+            pause_s = self.settings.backoff_s(failures, failure)
             fatal = isinstance(failure, UnknownTopicError) or not failure.retriable
             if fatal or time.monotonic() + pause_s >= deadline:
                 raise failure
             time.sleep(pause_s)
+        raise AssertionError("the deadline comes")
 
     def _need_group(self, what: str) -> GroupClient:
         if self._group is None:

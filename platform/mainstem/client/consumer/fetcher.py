@@ -97,6 +97,7 @@ class LeaderFetcher:
         self._turn = 0
         self._cancelled = 0
         self._told = False
+        self._failures = 0
         self._first_thread = self._thread(self._run_first, "")
         self._second_thread: threading.Thread | None = None
         self._first_thread.start()
@@ -303,6 +304,7 @@ class LeaderFetcher:
             if answer is not None:
                 self._answers.take(answer, fetch.wanted)
                 self._told = False
+                self._failures = 0
                 return True
         except Exception as error:
             if not self._ended:
@@ -310,7 +312,8 @@ class LeaderFetcher:
                     _log.exception("fetching from %s failed; trying again", self.address)
                     self._partitions.tell(unexpected(f"fetching from {self.address}", error))
                 self._told = True
-                time.sleep(self._settings.retry_backoff_ms / 1000)
+                time.sleep(self._settings.backoff_s(self._failures))
+                self._failures += 1
         return False
 
     def _answer(self, fetch: _Fetch) -> log_pb2.FetchResponse | None:

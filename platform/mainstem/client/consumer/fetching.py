@@ -8,6 +8,7 @@ in one of them only, so its records stay in order.
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -83,11 +84,12 @@ class FetchAnswers:
         self._partitions = partitions
         self._settings = settings
         self._on_lost = on_lost
-        self._down = False
+        self._failures = 0
 
     def take(self, answer: log_pb2.FetchResponse, wanted: Sequence[Wanted]) -> None:
         """An answer came; it has the partitions in the order of `wanted`."""
-        self._down = False
+        self._failures = 0
+        jitter = random.random()  # one for all: they stay together in one fetch
         partitions = self._partitions
         decoded: list[tuple[list[Any], MainstemError | None]] = []
         for (_, _, offset), fetched in zip(wanted, answer.partitions, strict=False):
@@ -105,8 +107,9 @@ class FetchAnswers:
                 if not current or one.paused or one.fetch_offset != offset:
                     continue  # of the last: another leader was faster
                 if error is not None:
-                    self._partition_failed(one, error, lost)
+                    self._partition_failed(one, error, lost, jitter)
                     continue
+                one.failures = 0
                 one.topic_id = one.topic_id or fetched.topic_id
                 one.leader_epoch = fetched.leader_epoch or one.leader_epoch
                 one.high_watermark = fetched.high_watermark
@@ -118,10 +121,10 @@ class FetchAnswers:
     def failed(self, error: MainstemError, wanted: Sequence[Wanted]) -> None:
         """The whole call failed."""
         retriable = error.retriable or isinstance(error, OutcomeUnknownError)
-        if not self._down:
+        if not self._failures:
             _log.warning("fetching from %s failed: %s", self._address, error)
-        self._down = True
-        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        backoff_s = self._settings.backoff_s(self._failures, error)
+        self._failures += 1
         with self._partitions.lock:
             current = [one for one, generation, _ in wanted if one.generation == generation]
             for one in current:
@@ -163,10 +166,11 @@ class FetchAnswers:
         self._partitions.changed()
 
     def _partition_failed(
-        self, one: Partition, error: MainstemError, lost: list[Partition]
+        self, one: Partition, error: MainstemError, lost: list[Partition], jitter: float
     ) -> None:
         """What an error of one partition means; the lock is held."""
-        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        backoff_s = self._settings.backoff_s(one.failures, error, jitter)
+        one.failures += 1
         moved = isinstance(error, OffsetOutOfRangeError) or (
             error.code == "UNKNOWN_TOPIC" and bool(one.topic_id)
         )

@@ -77,7 +77,9 @@ class GroupClient:
         self._due_now = False
         self._closed = False
         self._told = False
-        #: Topics that were told to be missing. The heartbeat thread's.
+        #: Heartbeats that failed in a row. The heartbeat thread's, as what follows.
+        self._failures = 0
+        #: Topics that were told to be missing.
         self._missing: set[str] = set()
         self._fatal: MainstemError | None = None
         self._interval_s = settings.heartbeat_interval_ms / 1000
@@ -271,6 +273,7 @@ class GroupClient:
             plan = self._membership.answered(answer, joining)
             self._fatal = None
             self._told = False
+            self._failures = 0
             if answer.heartbeat_interval_ms > 0:
                 self._interval_s = (
                     min(answer.heartbeat_interval_ms, settings.heartbeat_interval_ms) / 1000
@@ -292,7 +295,8 @@ class GroupClient:
         self._missing = set(topics)
 
     def _beat_failed(self, error: MainstemError, member_id: str) -> float:
-        backoff_s = max(self._settings.retry_backoff_ms, error.retry_delay_ms) / 1000
+        backoff_s = self._settings.backoff_s(self._failures, error)
+        self._failures += 1
         with self._lock:
             if member_id != self._membership.member_id:
                 return 0.0  # it has left meanwhile: the error is of who it was before

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, NamedTuple
 
 from mainstem.client.consumer.membership import Membership, MemberState
@@ -189,7 +190,7 @@ class GroupCommits:
 
     def _send_one(self, commit: _Commit) -> None:
         """Sends a commit until it is taken, refused, or out of time."""
-        while True:
+        for failures in count():
             with self._wake:
                 membership = self._membership
                 member_id, epoch = "", -1
@@ -219,7 +220,7 @@ class GroupCommits:
                 if again and not newer:
                     self._on_stale()
                 closed = self._closed
-            pause_s = max(self._settings.retry_backoff_ms, failure.retry_delay_ms) / 1000
+            pause_s = self._settings.backoff_s(failures, failure)
             out_of_time = time.monotonic() + pause_s >= commit.deadline
             if not (again or failure.retriable) or out_of_time or closed:
                 raise failure

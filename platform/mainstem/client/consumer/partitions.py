@@ -42,12 +42,14 @@ class Partition:
         high_watermark, log_start_offset: As the last answer said.
         failed: It cannot be read on; the error was raised, or waits to be.
         retry_at: Monotonic seconds before which it is left alone.
+        failures: How often a request for it has failed in a row.
     """
 
     __slots__ = (
         "added_later",
         "committed",
         "failed",
+        "failures",
         "fetch_offset",
         "generation",
         "high_watermark",
@@ -84,6 +86,7 @@ class Partition:
         self.added_later = False
         self.failed: MainstemError | None = None
         self.retry_at = 0.0
+        self.failures = 0
         self.high_watermark = OFFSET_INVALID
         self.log_start_offset = OFFSET_INVALID
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
+from mainstem.client.backoff import backoff_s
 from mainstem.client.callbacks import check_plain
 from mainstem.client.settings import (
     check_client_id,
@@ -15,7 +16,7 @@ from mainstem.client.settings import (
     say,
 )
 from mainstem.config import ConfigKey, Faults, keys_by_name
-from mainstem.errors import ConfigError
+from mainstem.errors import ConfigError, MainstemError
 from mainstem.limits import MIB
 from mainstem.records import parse_duration_ms
 
@@ -197,8 +198,16 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
         _ms(
             "retry.backoff.ms",
             100,
-            "The wait after a request that failed. A longer wait that the gateway asks for wins. "
+            "The wait after a request that failed; it doubles while it fails, with 20 % of chance, "
+            "up to retry.backoff.max.ms. A longer wait that the gateway asks for wins. "
             "Kafka: retry.backoff.ms.",
+            minimum=1,
+        ),
+        _ms(
+            "retry.backoff.max.ms",
+            1_000,
+            "The longest wait before a retry. Less than retry.backoff.ms: the wait is always this. "
+            "Kafka: retry.backoff.max.ms.",
             minimum=1,
         ),
         _ms(
@@ -258,9 +267,28 @@ class ConsumerSettings:
     request_timeout_ms: int
     api_timeout_ms: int
     retry_backoff_ms: int
+    retry_backoff_max_ms: int
     metadata_max_age_ms: int
     topic_gone_max_ms: int
     on_commit: OnCommit | None
+
+    def backoff_s(
+        self, failures: int, error: MainstemError | None = None, jitter: float | None = None
+    ) -> float:
+        """Seconds to wait after a request has failed.
+
+        Args:
+            failures: How often it had failed before, in a row.
+            error: May say for how long; then up to 40 % more, so that not all come back at once.
+            jitter: As of `backoff_s`.
+        """
+        wait_s = backoff_s(
+            self.retry_backoff_ms / 1000, self.retry_backoff_max_ms / 1000, failures, jitter
+        )
+        asked_s = 0.0 if error is None else error.retry_delay_ms / 1000
+        if asked_s > wait_s:
+            wait_s = backoff_s(asked_s, asked_s, 0, jitter) + 0.2 * asked_s
+        return wait_s
 
     @classmethod
     def parse(cls, config: Mapping[str, object]) -> Self:
@@ -321,6 +349,7 @@ class ConsumerSettings:
             request_timeout_ms=int(values["request.timeout.ms"]),
             api_timeout_ms=int(values["default.api.timeout.ms"]),
             retry_backoff_ms=int(values["retry.backoff.ms"]),
+            retry_backoff_max_ms=int(values["retry.backoff.max.ms"]),
             metadata_max_age_ms=int(values["metadata.max.age.ms"]),
             topic_gone_max_ms=int(values["topic.metadata.propagation.max.ms"]),
             on_commit=on_commit,

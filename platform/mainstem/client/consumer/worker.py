@@ -75,6 +75,9 @@ class ConsumerWorker:
         self.metadata = MetadataClient(gateways, time.monotonic, may_create=False)
         self.topics: dict[str, TopicMetadata] = {}
         self._asked_at: dict[str, float] = {}
+        # When a topic of which too little is known may be asked for again, and how often it was.
+        self._ask_at: dict[str, float] = {}
+        self._failed_asks: dict[str, int] = {}
         self._stale: set[str] = set()
         self._gone_at: dict[str, float] = {}
         self._fetchers: dict[str, LeaderFetcher] = {}
@@ -155,27 +158,28 @@ class ConsumerWorker:
             self._cancel_fetches()
 
     def _work(self) -> None:
-        told = False
+        failures = 0
         while not self._partitions.closed:
             try:
                 pause_s = self._round()
-                told = False
+                failures = 0
             except Exception as error:
                 if self._partitions.closed:
                     return
-                if not told and isinstance(error, MainstemError) and error.retriable:
+                if not failures and isinstance(error, MainstemError) and error.retriable:
                     _log.warning("finding out leaders and offsets failed: %s", error)
-                elif not told:
+                elif not failures:
                     _log.exception("finding out leaders and offsets failed; trying again")
                     self._partitions.tell(unexpected("finding out leaders and offsets", error))
-                told = True
-                pause_s = self._backoff_s
-            self._sleep(pause_s)
+                pause_s = self._settings.backoff_s(failures)
+                failures += 1
+            self._sleep(pause_s, failed=failures > 0)
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds: float, *, failed: bool) -> None:
         partitions = self._partitions
         with partitions.lock:
-            if partitions.closed or (seconds > self._backoff_s and self._to_start()):
+            is_long = not failed and seconds > self._backoff_s
+            if partitions.closed or (is_long and self._to_start()):
                 return
             overdue, catch_up_in_s = self._overdue_fetches()
             if not overdue:
@@ -215,8 +219,10 @@ class ConsumerWorker:
             due = {
                 name
                 for name in names
-                if name not in self.topics
-                or (name in self._stale and self._asked_at.get(name, 0.0) < now - self._backoff_s)
+                if (
+                    (name not in self.topics or name in self._stale)
+                    and self._ask_at.get(name, 0.0) <= now
+                )
                 or self._asked_at.get(name, 0.0) < oldest
             }
         if due:
@@ -270,6 +276,9 @@ class ConsumerWorker:
         for name in wanted:
             self._asked_at[name] = now
             answer = answers.get(name)
+            failures = 0 if isinstance(answer, TopicMetadata) else self._failed_asks.get(name, 0)
+            self._ask_at[name] = now + self._settings.backoff_s(failures)
+            self._failed_asks[name] = failures + 1
             if isinstance(answer, TopicMetadata):
                 self.topics[name] = answer
                 self._stale.discard(name)
@@ -457,7 +466,8 @@ class ConsumerWorker:
 
     def _not_found(self, one: Partition, error: MainstemError) -> None:
         if error.retriable or isinstance(error, UnknownTopicError):
-            one.retry_at = time.monotonic() + max(self._backoff_s, error.retry_delay_ms / 1000)
+            one.retry_at = time.monotonic() + self._settings.backoff_s(one.failures, error)
+            one.failures += 1
         else:
             self._partitions.fail(one, error)
 
@@ -467,6 +477,7 @@ def _settle(one: Partition, offset: int) -> None:
     one.start = Start.READY
     one.position = one.fetch_offset = offset
     one.retry_at = 0.0
+    one.failures = 0
 
 
 def _requests(

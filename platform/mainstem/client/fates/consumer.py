@@ -53,6 +53,7 @@ CONSUMER: Final = [
     *used("C", "max.partition.fetch.bytes", "max.partition.fetch.bytes", clamps=True),
     *used("C", "queued.max.messages.kbytes", "queued.max.messages.kbytes", clamps=True),
     *used("C", "retry.backoff.ms", "retry.backoff.ms", "0 is 1", clamps=True),
+    *used("C", "retry.backoff.max.ms", "retry.backoff.max.ms", "0 is 1", clamps=True),
     *used("C", "auto.commit.enable", "enable.auto.commit"),
     *used("C", "fetch.wait.max.ms", "fetch.max.wait.ms"),
     *used("C", "fetch.message.max.bytes", "max.partition.fetch.bytes", clamps=True),
@@ -76,7 +77,6 @@ CONSUMER: Final = [
     *accepted("C", "queued.min.messages fetch.queue.backoff.ms", _BYTES_AHEAD),
     *accepted("C", "receive.message.max.bytes message.max.bytes", "fetch.max.bytes bounds answers"),
     *accepted("C", "message.copy.max.bytes", "it is about librdkafka's own buffers"),
-    *accepted("C", "retry.backoff.max.ms", "the gateway says how long to wait"),
     *accepted("C", "max.in.flight.requests.per.connection max.in.flight", "it bounds no fetch"),
     *accepted(
         "C",
