@@ -60,6 +60,24 @@ def test_topics_are_created_described_grown_and_deleted_with_a_future_each(
     assert "a" not in admin.list_topics().topics
 
 
+def test_settings_of_kafkas_topics_that_change_nothing_here_are_taken(admin: AdminClient) -> None:
+    idle = {"min.insync.replicas": "2", "segment.ms": "1000", "compression.type": "producer"}
+    new = NewTopic("k", 1, 3, config={**idle, "retention.ms": "5000"})
+    assert admin.create_topics([new])["k"].result(10) is None
+    resource = ConfigResource("topic", "k", set_config={**idle, "retention.ms": "6000"})
+    assert admin.alter_configs([resource])[resource].result(10) is None
+    changes = [
+        ConfigEntry(name, "1", incremental_operation=AlterConfigOpType.SET)
+        for name in ("flush.ms", "segment.bytes")
+    ]
+    resource = ConfigResource("topic", "k", incremental_configs=changes)
+    assert admin.incremental_alter_configs([resource])[resource].result(10) is None
+    found = admin.describe_configs([resource])[resource].result(10)
+    assert found["retention.ms"].value == "6000"
+    wrong = NewTopic("w", 1, config={**idle, "segment.sizes": "1"})
+    assert failure(admin.create_topics([wrong])["w"]) == KafkaError.INVALID_CONFIG
+
+
 def test_validate_only_makes_nothing(admin: AdminClient) -> None:
     assert admin.create_topics([NewTopic("a", 1)], validate_only=True)["a"].result(10) is None
     assert "a" not in admin.list_topics().topics

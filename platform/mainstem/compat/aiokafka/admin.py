@@ -17,6 +17,7 @@ from mainstem.compat.aiokafka.errors import (
     from_mainstem,
 )
 from mainstem.compat.aiokafka.structs import OffsetAndMetadata, TopicPartition, to_ours, to_theirs
+from mainstem.compat.topic_settings import taken
 from mainstem.errors import ConfigError, MainstemError
 
 
@@ -106,7 +107,7 @@ class AIOKafkaAdminClient:
 
         def create(admin: client.AdminClient, new: NewTopic) -> None:
             count = max(0, new.num_partitions)
-            admin.create_topic(new.name, count, new.topic_configs, validate_only, timeout_s)
+            admin.create_topic(new.name, count, taken(new.topic_configs), validate_only, timeout_s)
 
         return await self._each([(new.name, new) for new in new_topics], create)
 

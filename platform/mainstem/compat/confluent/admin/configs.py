@@ -15,6 +15,7 @@ from mainstem.compat.confluent.admin.model import (
     ResourceType,
 )
 from mainstem.compat.confluent.error import refused
+from mainstem.compat.topic_settings import IDLE, taken
 
 
 class ConfigCalls(Calls):
@@ -63,7 +64,10 @@ class ConfigCalls(Calls):
                         "_NOT_IMPLEMENTED",
                         f"{entry.name}: only SET and DELETE are there; SET the whole list",
                     )
-            self._admin.alter_config(_topic_of(resource), changes, back, only, timeout_s)
+            back = [name for name in back if name not in IDLE]
+            topic, wanted = _topic_of(resource), taken(changes)
+            if wanted or back:
+                self._admin.alter_config(topic, wanted, back, only, timeout_s)
 
         return {resource: self._start(alter, resource) for resource in resources}
 
@@ -82,7 +86,9 @@ class ConfigCalls(Calls):
                 for one in now
                 if not one.is_default and one.name not in resource.set_config_dict
             ]
-            self._admin.alter_config(topic, resource.set_config_dict, back, only, timeout_s)
+            wanted = taken(resource.set_config_dict)
+            if wanted or back:
+                self._admin.alter_config(topic, wanted, back, only, timeout_s)
 
         return {resource: self._start(alter, resource) for resource in resources}
 

@@ -26,6 +26,7 @@ from mainstem.compat.confluent.model import (
     TopicPartitionInfo,
     to_ours,
 )
+from mainstem.compat.topic_settings import taken
 
 
 class TopicCalls(Calls):
@@ -40,7 +41,7 @@ class TopicCalls(Calls):
 
         def create(new: NewTopic) -> None:
             self._admin.create_topic(
-                new.topic, max(0, new.num_partitions), new.config, only, timeout_s
+                new.topic, max(0, new.num_partitions), taken(new.config), only, timeout_s
             )
 
         return {new.topic: self._start(create, new) for new in new_topics}
