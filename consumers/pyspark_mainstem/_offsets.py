@@ -99,7 +99,7 @@ def parse_assign_json(text: str) -> list[TopicPartition]:
         for topic, partitions in json.loads(text).items():
             for partition in partitions:
                 if not _is_integer(partition) or partition < 0:
-                    raise ValueError(f"{partition!r} is no partition")
+                    raise ValueError(f"{partition!r} is not a partition")
                 found.add(TopicPartition(topic, partition))
         if not found:
             raise ValueError("no partition in it")

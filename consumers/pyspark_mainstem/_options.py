@@ -250,7 +250,7 @@ def _selection(
     except re.error as error:
         raise _invalid(
             "subscribePattern",
-            f"subscribePattern is {text!r}, which is no regular expression: {error}",
+            f"subscribePattern is {text!r}, which is not a regular expression: {error}",
         ) from error
     return (), text, ()
 

@@ -415,7 +415,7 @@ def test_a_group_that_has_nothing_to_read_ends_with_a_sentence(shell: Shell, top
     assert "UNKNOWN_TOPIC: there is no topic 'no-such-topic'" in missing.errors
     pattern = shell("topic", "consume", "^nothing-matches", "-g", "waits-2", "-e")
     assert (pattern.code, pattern.output) == (0, "")
-    assert pattern.errors == "nothing to read: there is no topic ^nothing-matches\n"
+    assert pattern.errors == "nothing to read: no topic fits ^nothing-matches\n"
     with AdminClient({"bootstrap.servers": shell.gateway.address}) as admin:
         admin.create_topic(f"{topic}-single", 1)
     shell("topic", "produce", f"{topic}-single", stdin="a\n")

@@ -116,7 +116,7 @@ def check_heartbeat(beat: Heartbeat) -> None:
             pc.match_substring_regex(pa.array(["t"]), pattern=beat.topic_pattern)
         except pa.ArrowInvalid as error:
             raise InvalidConfigError(
-                f"the topic pattern {beat.topic_pattern!r} is no regular expression: {error}",
+                f"the topic pattern {beat.topic_pattern!r} is not a regular expression: {error}",
                 name="topic pattern",
                 value=beat.topic_pattern,
             ) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ from mainstem.config import (
     keys_by_name,
     nearest_name,
     parse_value,
-    unknown_setting,
 )
 from mainstem.errors import InvalidConfigError
 from mainstem.jobs.compaction import Compaction
@@ -89,9 +88,7 @@ def job_kind(name: str) -> JobKind:
     """
     kind = JOBS.get(name)
     if kind is None:
-        close = nearest_name(name, JOBS)
-        hint = f"did you mean {close}?" if close else f"there are {', '.join(JOBS)}"
-        raise InvalidConfigError(f"there is no job {name!r}; {hint}", name=name)
+        raise unknown("job", name, JOBS)
     return kind
 
 
@@ -106,6 +103,16 @@ def make_job(name: str, options: Mapping[str, object] | None = None) -> Job[Any,
     for option, value in (options or {}).items():
         key = kind.options.get(option)
         if key is None:
-            raise unknown_setting(option, kind.options, {})
+            raise unknown("setting", option, kind.options)
         given[option] = parse_value(key, value)
     return kind.make(given)
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> InvalidConfigError:
+    """The error for a name that is not known: the nearest, or all that there are."""
+    names = list(known)
+    close = nearest_name(name, names)
+    hint = f"did you mean {close}?" if close else f"there are {', '.join(names) or 'none'}"
+    return InvalidConfigError(
+        f"there is no {what} {name!r}; {hint}", name=name, nearest=close or ""
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -16,12 +16,11 @@ from mainstem.config import (
     ConfigKey,
     ConfigValue,
     keys_by_name,
-    nearest_name,
     parse_value,
     unknown_setting,
 )
 from mainstem.errors import InvalidConfigError
-from mainstem.jobs.catalogue import JOBS, make_job
+from mainstem.jobs.catalogue import JOBS, make_job, unknown
 from mainstem.jobs.schedule import Cron
 
 #: The section `[scheduler]`.
@@ -176,7 +175,7 @@ def load_jobs_config(file: str | os.PathLike[str] | None) -> JobsConfig:
     for name, section in source.content.items():
         with source.blamed(name):
             if name not in _SECTIONS:
-                raise _unknown("section", name, _SECTIONS)
+                raise unknown("section", name, _SECTIONS)
             if not isinstance(section, dict):
                 raise InvalidConfigError(f"it must be a section, [{name}]")
         if name == "scheduler":
@@ -213,9 +212,12 @@ class _Source:
             text = Path(file).read_text()
             return cls(name, text, tomllib.loads(text))
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidConfigError(f"cannot read the jobs' settings {name}: {error}") from error
+            why = (error.strerror if isinstance(error, OSError) else "") or error
+            raise InvalidConfigError(f"cannot read the jobs' settings {name}: {why}") from error
         except tomllib.TOMLDecodeError as error:
-            raise InvalidConfigError(f"the jobs' settings {name} are no TOML: {error}") from error
+            raise InvalidConfigError(
+                f"the jobs' settings {name} are not valid TOML: {error}"
+            ) from error
 
     @contextmanager
     def blamed(self, *keys: str) -> Iterator[None]:
@@ -261,7 +263,7 @@ def _read_jobs(
     for job, settings in section.items():
         with source.blamed("jobs", job):
             if job not in defaults:
-                raise _unknown("job", job, defaults)
+                raise unknown("job", job, defaults)
             if not isinstance(settings, dict):
                 raise InvalidConfigError(f"it must be a section, [jobs.{job}]")
         values: dict[str, Any] = {}
@@ -278,8 +280,8 @@ def _read_setting(job: str, name: str, value: object) -> object:
             return Cron(str(value))
         except ValueError as error:
             raise InvalidConfigError(
-                f"{value!r} is no cron text: {error}; it has five fields, minute hour day month "
-                'weekday, as "*/5 * * * *"'
+                f"{value!r} is not a cron expression: {error}; it has five fields, minute hour "
+                'day month weekday, as "*/5 * * * *"'
             ) from None
     if name == "enabled":
         if not isinstance(value, bool):
@@ -298,13 +300,7 @@ def _read_setting(job: str, name: str, value: object) -> object:
         options = {option: _text(given) for option, given in _flatten(value)}
         make_job(job, options)
         return options
-    raise _unknown("setting", name, _JOB_KEYS)
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> InvalidConfigError:
-    close = nearest_name(name, known)
-    hint = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
-    return InvalidConfigError(f"there is no {what} {name!r}; {hint}", nearest=close or "")
+    raise unknown("setting", name, _JOB_KEYS)
 
 
 def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -122,8 +122,9 @@ def confirm(question: str) -> bool:
         return click.confirm(question, err=True)
     except click.Abort as abort:
         if isinstance(abort.__context__, EOFError):
+            click.echo(err=True)  # ends the line of the question
             raise click.UsageError(
-                "stdin is not a terminal and has no answer: use --no-confirm"
+                "stdin is not a terminal and has no answer: use -y (--no-confirm)"
             ) from None
         raise
 

@@ -14,6 +14,7 @@ from mainstem.cli.errors import as_json
 from mainstem.cli.help import ExampleGroup
 from mainstem.cli.options import global_options
 from mainstem.cli.profile.file import Profiles
+from mainstem.config import nearest_name
 
 #: noun → module and command. Imported when used: Spark, pandas and gRPC servers are slow to import.
 _NOUNS: dict[str, tuple[str, str]] = {
@@ -42,6 +43,18 @@ class _Lazy(ExampleGroup):
             command: click.Command = getattr(import_module(module), attribute)
             return command
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, which knows only of nouns that were imported when it says what is meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            close = nearest_name(args[0], self.list_commands(ctx))
+            if close is not None:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {close!r}?")
+            raise
 
 
 def versions() -> dict[str, str]:
@@ -92,10 +105,12 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 def cli() -> None:
     """mainstem: a streaming platform in which Delta tables are the commit log.
 
-    Data goes to stdout, messages to stderr. Exit code 0: all well; 1: something failed; 2: wrong
-    usage; 130: interrupted. The options below may stand before or after the command, but for
-    --profile and where a command has an option of the same name. From the environment:
-    MAINSTEM_CONFIG, MAINSTEM_FORMAT, MAINSTEM_TIMEOUT, MAINSTEM_BOOTSTRAP_SERVERS,
+    New here? `mainstem demo` shows all of it in a minute.
+
+    Data goes to stdout, messages to stderr. Exit code 0: all well; 1: something failed, or a
+    setting was refused; 2: wrong usage; 130: interrupted. The options below may stand before or
+    after the command, but for --profile and where a command has an option of the same name. From
+    the environment: MAINSTEM_CONFIG, MAINSTEM_FORMAT, MAINSTEM_TIMEOUT, MAINSTEM_BOOTSTRAP_SERVERS,
     MAINSTEM_PROFILE, and settings of the gateway as MAINSTEM_<NAME> with underscores for dots.
 
     \b

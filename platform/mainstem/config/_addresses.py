@@ -31,6 +31,8 @@ def split_address(text: str) -> tuple[str, int]:
     scheme, separator, _ = address.partition("://")
     if separator:
         raise ValueError(f"{scheme}:// is not supported; write {FORM}")
+    if "," in address:
+        raise ValueError("it is one address, not several")
     host, _, port = address.rpartition(":")
     if ":" in host and not host.startswith("["):
         raise ValueError(f"an IPv6 address stands in brackets: {FORM}")

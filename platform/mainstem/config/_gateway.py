@@ -536,11 +536,12 @@ def _from_file(file: str | os.PathLike[str] | None) -> Iterator[tuple[str, str, 
         return
     path = Path(file)
     try:
-        parsed = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InvalidConfigError(f"cannot read the configuration {path}: {error}") from error
+        parsed = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else "") or error
+        raise InvalidConfigError(f"cannot read the configuration {path}: {why}") from error
     except tomllib.TOMLDecodeError as error:
-        raise InvalidConfigError(f"the configuration {path} is no TOML: {error}") from error
+        raise InvalidConfigError(f"the configuration {path} is not valid TOML: {error}") from error
     for name, value in _flatten("", parsed):
         yield str(path), name, value
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gzip
 import logging
 import socket
@@ -108,9 +109,11 @@ class HttpServer:
         try:
             bound = _bind(host, int(port))
         except (OSError, ValueError, OverflowError) as error:
+            why = f"{error}; it must be host:port of this machine, for example 127.0.0.1:9491"
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                why = "another process has that port; give another one, or port 0 for a free one"
             raise InvalidConfigError(
-                f"cannot serve metrics on {listener!r}: {error}; it must be host:port of this "
-                "machine that is free, for example 127.0.0.1:9491",
+                f"cannot serve metrics on {listener!r}: {why}",
                 name=setting,
                 value=listener,
             ) from error

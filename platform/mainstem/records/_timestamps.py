@@ -42,7 +42,7 @@ def parse_duration_ms(text: str) -> int:
     """
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no duration such as PT1H or P1DT12H")
+        raise ValueError(f"{text!r} is not a duration such as PT1H or P1DT12H")
     parts = {unit: float(number) for unit, number in found.groupdict().items() if number}
     try:
         return timedelta(**parts) // timedelta(milliseconds=1)

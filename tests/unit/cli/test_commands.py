@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -190,3 +191,30 @@ def test_each_target_gets_a_row_and_one_failure_makes_exit_code_1(
 
 def test_pairs_keep_what_follows_the_first_equals_sign() -> None:
     assert parse_pairs(["a=b=c", " d = "], "-c") == {"a": "b=c", "d": " "}
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["topics", "list"], "topic"), (["groups"], "group"), (["topic", "creat"], "create")],
+)
+def test_a_command_that_does_not_exist_is_told_with_the_nearest(
+    words: list[str], meant: str
+) -> None:
+    answer = CliRunner().invoke(cli, words)
+    assert answer.exit_code == 2
+    assert f"Did you mean '{meant}'?" in answer.stderr
+
+
+def test_a_configuration_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    for file, why in (
+        (tmp_path / "missing.toml", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (binary, "codec can't decode"),
+    ):
+        answer = CliRunner().invoke(cli, ["--config", str(file), "config", "show"])
+        assert answer.exit_code == 1
+        assert f"cannot read the configuration {file}: " in answer.stderr
+        assert why in answer.stderr
+        assert "Errno" not in answer.stderr

@@ -39,6 +39,7 @@ def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> Non
         ("gateway:9490/", "an address is host:port"),
         ("[gateway]:9490", "an address is host:port"),
         ("gateway:65536", "a port is 0 to 65535"),
+        ("h:1,h:2", "it is one address"),
         ("::1:9490", "an IPv6 address stands in brackets"),
         ("1.2.3.4:9490:1", "an IPv6 address stands in brackets"),
         ("http://gateway:9490", "http:// is not supported"),

@@ -343,7 +343,7 @@ def test_a_pattern_finds_topics_that_come_later_and_a_bad_one_is_refused() -> No
     world.topic("orders-1", 2)
     world.topic("my-orders-1", 2)
     assert {one.topic for one in member.beat().assignment} == {"orders-1"}
-    with pytest.raises(InvalidConfigError, match="no regular expression"):
+    with pytest.raises(InvalidConfigError, match="not a regular expression"):
         world.join("bad", topic_pattern="(")
 
 

@@ -553,7 +553,7 @@ def test_segments_of_two_logs_in_one_directory_stop_the_start(tmp_path: Path) ->
 
 def test_a_log_belongs_to_one_process(tmp_path: Path) -> None:
     files = LocalWalFiles(tmp_path / "a" / "b" / "wal")
-    who = rf"a gateway that runs \(process {os.getpid()} on .*\); give .* another gateway\.id"
+    who = rf"which is running \(process {os.getpid()} on .*\); give .* another gateway\.id"
     with pytest.raises(WalInUse, match=who):
         LocalWalFiles(tmp_path / "a" / "b" / "wal")
     files.close()

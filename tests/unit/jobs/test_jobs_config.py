@@ -73,8 +73,8 @@ def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> Non
         (
             '# first\n[jobs.compaction]\ncron = "61 * * * *"',
             (
-                "3: jobs.compaction.cron: '61 * * * *' is no cron text: bad minute; it has "
-                'five fields, minute hour day month weekday, as "*/5 * * * *"'
+                "3: jobs.compaction.cron: '61 * * * *' is not a cron expression: bad minute; it "
+                'has five fields, minute hour day month weekday, as "*/5 * * * *"'
             ),
         ),
         (
@@ -98,7 +98,10 @@ def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> Non
         ),
         (
             "[jobs.compaction.options]\nno.such = 1",
-            "1: jobs.compaction.options: there is no setting 'no.such'",
+            (
+                "1: jobs.compaction.options: there is no setting 'no.such'; there are "
+                "compaction.target.bytes, compaction.min.age.ms"
+            ),
         ),
         (
             "[scheduler]\njitter.m = 1",
@@ -132,6 +135,6 @@ def test_what_is_wrong_is_told_with_its_line_and_what_was_probably_meant(
 
 
 def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
-    assert "/jobs.toml are no TOML: " in refusal(tmp_path, "[scheduler")
+    assert "/jobs.toml are not valid TOML: " in refusal(tmp_path, "[scheduler")
     with pytest.raises(InvalidConfigError, match=r"cannot read the jobs' settings .*/none\.toml"):
         load_jobs_config(tmp_path / "none.toml")

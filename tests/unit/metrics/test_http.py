@@ -161,7 +161,7 @@ def test_an_address_that_cannot_be_bound_is_named_with_what_it_must_be(listener:
 
 
 def test_an_address_in_use_is_refused() -> None:
-    with serving(HELLO) as server, pytest.raises(InvalidConfigError, match="in use"):
+    with serving(HELLO) as server, pytest.raises(InvalidConfigError, match="another process"):
         HttpServer("metrics.listeners", server.address, HELLO)
 
 

@@ -144,8 +144,8 @@ def test_what_is_wrong_is_refused_with_the_reason(options: dict[str, str], words
     [
         ("orders", "must have the form"),
         ("{}", "no partition in it"),
-        ('{"orders":[-1]}', "-1 is no partition"),
-        ('{"orders":["0"]}', "'0' is no partition"),
+        ('{"orders":[-1]}', "-1 is not a partition"),
+        ('{"orders":["0"]}', "'0' is not a partition"),
         ('{"orders":0}', "must have the form"),
     ],
 )
@@ -160,7 +160,7 @@ def test_without_a_selection_the_choices_are_named() -> None:
 
 
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
-    with pytest.raises(InvalidConfigError, match="no regular expression"):
+    with pytest.raises(InvalidConfigError, match="not a regular expression"):
         SourceOptions.parse({"mainstem.warehouse": "/w", "subscribePattern": "a("})
 
 

@@ -263,7 +263,7 @@ class TableState:
         partitions = metadata.configuration.get(PARTITIONS_PROPERTY, "")
         if not partitions.isdecimal() or int(partitions) < 1:
             raise UnsupportedTableError(
-                f"the table {self.table} is no topic: its property {PARTITIONS_PROPERTY} "
+                f"the table {self.table} is not a topic: its property {PARTITIONS_PROPERTY} "
                 f"is {partitions!r}",
                 table=self.table,
             )

@@ -127,8 +127,8 @@ class LocalWalFiles:
             owner = self._owner_found()
             self.close()
             raise WalInUse(
-                f"the write-ahead log {self._directory} belongs to a gateway that runs{owner}; "
-                "give this one another gateway.id",
+                f"the write-ahead log {self._directory} belongs to another gateway, which "
+                f"is running{owner}; give this one another gateway.id",
                 directory=self._directory,
             ) from error
         except (OSError, ValueError) as error:

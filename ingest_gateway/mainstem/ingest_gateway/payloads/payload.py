@@ -171,7 +171,7 @@ def _read_ipc(
                     batches.append(normalise_wire_batch(batch, now_ms))
     except (pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError) as error:
         raise InvalidRecordError(
-            f"the payload is no valid Arrow IPC stream: {str(error)[:300]}", topic=rules.topic
+            f"the payload is not a valid Arrow IPC stream: {str(error)[:300]}", topic=rules.topic
         ) from error
     if not batches:
         raise _no_records(rules)

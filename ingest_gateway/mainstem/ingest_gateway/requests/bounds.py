@@ -220,7 +220,7 @@ class _Count:
 def malformed(request: str, why: str) -> MainstemError:
     """The error for bytes that are no request of this type."""
     return InvalidRequestError(
-        f"the bytes that came are no {request} message: {why}", request=request
+        f"the bytes that came are not a {request} message: {why}", request=request
     )
 
 

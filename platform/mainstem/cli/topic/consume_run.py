@@ -257,7 +257,8 @@ class ConsumeRun:
         if not mine or mine[0].assignment or mine[0].target:
             return None
         if not any(one.assignment for one in described.members):
-            return f"there is no topic {self.topics}"
+            fits = "fits" if self.topics.startswith("^") else "is called"
+            return f"no topic {fits} {self.topics}"
         others = len(described.members) - 1
         return (
             f"{others} other member{'s' * (others != 1)} of group {self.group} "

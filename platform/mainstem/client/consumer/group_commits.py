@@ -248,7 +248,7 @@ class GroupCommits:
 def _void(group: str) -> MainstemError:
     """The error for a commit of a membership that ended."""
     return UnknownMemberError(
-        f"this consumer is no member of group {group}, or none any more, so that nothing was "
+        f"this consumer is not a member of group {group}, or not any longer, so that nothing was "
         "committed: others may read its partitions now, from the last committed offsets. poll() "
         "tells what was lost, and joins again",
         group=group,

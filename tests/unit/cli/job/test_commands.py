@@ -91,6 +91,7 @@ def test_a_topic_that_is_not_there_is_a_row_and_exit_code_1(warehouse: str) -> N
         (("compation",), "there is no job 'compation'; did you mean compaction?"),
         (("compaction", "-o", "compaction.min.age=5"), "did you mean compaction.min.age.ms?"),
         (("compaction", "-o", "compaction.min.age.ms=x"), "must be a whole number (ms)"),
+        (("compaction", "-o", "foo=1"), "no setting 'foo'; there are compaction."),
     ],
 )
 def test_a_job_or_option_that_does_not_exist_is_wrong_usage(
