@@ -168,7 +168,9 @@ def test_topics_are_created_listed_and_described(shell: Shell) -> None:
     assert re.search(r"^commit\.interval\.ms +5 +ms +set$", described.output, re.MULTILINE)
     assert "retention.ms" not in described.output, "only what was set is shown"
     wide = shell("--format", "wide", "topic", "describe", "a.b")
-    assert re.search(r"^retention\.ms +604800000 +ms \(7 days\) +default$", wide.output, re.MULTILINE)
+    assert re.search(
+        r"^retention\.ms +604800000 +ms \(7 days\) +default$", wide.output, re.MULTILINE
+    )
     (as_object,) = shell("--format", "json", "topic", "describe", "a.b").objects
     assert as_object["status"] == "OK"
     assert [one["high_watermark"] for one in as_object["partitions"]] == [0, 0, 0]
