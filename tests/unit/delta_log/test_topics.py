@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from tests.unit.delta_log.faults import FaultyStore, Hook, times, unavailable, unknown
 from tests.unit.delta_log.tables import append, commit
@@ -30,6 +31,7 @@ from mainstem.errors import (
     StoreUnavailableError,
     TopicExistsError,
     UnknownTopicError,
+    UnsupportedTableError,
 )
 
 
@@ -216,6 +218,36 @@ def test_creating_deleting_and_opening_at_once_never_harms_a_topic_that_was_not_
     for name in topics.names():
         opened = topics.open(name)
         assert {opened.state.topic_id} == left
+
+
+def _with_end(table: Path) -> None:
+    """As Spark writes it: each line of a commit file has an end."""
+    first = table / commit_path(0)
+    first.write_bytes(first.read_bytes().rstrip() + b"\n")
+
+
+def _behind_a_checkpoint(table: Path) -> None:
+    DeltaTable(table).create_checkpoint()
+    (table / commit_path(0)).unlink()
+
+
+@pytest.mark.parametrize("change", [lambda _: None, _with_end, _behind_a_checkpoint])
+def test_a_table_of_another_writer_is_told_as_one_and_is_not_deleted(
+    topics: Topics, change: Callable[[Path], None]
+) -> None:
+    place = Path(topics.uri("mine"))
+    write_deltalake(
+        place,
+        pa.table({"x": [1, 2], "day": ["a", "b"]}),
+        partition_by=["day"],
+        configuration={"delta.enableChangeDataFeed": "true"},
+    )
+    change(place)
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    for call in (topics.open, topics.delete, lambda name: topics.create(name, 1)):
+        with pytest.raises(UnsupportedTableError, match="mine is not a mainstem topic"):
+            call("mine")
+    assert before == {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
 class Crash(BaseException):

@@ -65,6 +65,17 @@ TOPIC_SCHEMA_STRING: Final = json.dumps(
 )
 
 
+class ForeignTableError(UnsupportedTableError):
+    """Another writer's table. It is neither written to nor deleted."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"the table {table} is not a mainstem topic: it lacks the writer feature "
+            f"{WRITER_FEATURE}; keep tables of other writers elsewhere",
+            table=table,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Protocol:
     """Which readers and writers may use the table."""
@@ -89,8 +100,11 @@ class Protocol:
         """Refuses what this version cannot read or write, by name.
 
         Raises:
-            UnsupportedTableError: The table has a feature that we do not know, or is none of ours.
+            ForeignTableError: The table is none of ours.
+            UnsupportedTableError: It has a feature that we do not know.
         """
+        if WRITER_FEATURE not in self.writer_features:
+            raise ForeignTableError(table)
         unknown = sorted(
             (set(self.reader_features) | set(self.writer_features)) - set(WRITER_FEATURES)
         )
@@ -100,12 +114,6 @@ class Protocol:
                 "mainstem does not know; open it with a newer version",
                 table=table,
                 features=",".join(unknown),
-            )
-        if WRITER_FEATURE not in self.writer_features:
-            raise UnsupportedTableError(
-                f"the table {table} is not a mainstem topic: "
-                f"it lacks the writer feature {WRITER_FEATURE}",
-                table=table,
             )
         if self.min_reader_version > READER_VERSION or self.min_writer_version != WRITER_VERSION:
             raise UnsupportedTableError(

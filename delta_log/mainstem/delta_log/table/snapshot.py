@@ -21,7 +21,9 @@ from mainstem.delta_log.format import (
     ROWS_AT_A_TIME,
     Action,
     AddedFiles,
+    ForeignTableError,
     LogFiles,
+    Protocol,
     action_from_json,
     checkpoint_path,
     commit_path,
@@ -32,7 +34,7 @@ from mainstem.delta_log.format import (
 )
 from mainstem.delta_log.store import NotFound, ObjectStore, is_there, read_ahead
 from mainstem.delta_log.table.state import TableState
-from mainstem.errors import LogDamagedError, UnknownTopicError
+from mainstem.errors import LogDamagedError, UnknownTopicError, UnsupportedTableError
 
 #: Attempts to load a table whose files are removed while it is read. Clean-ups are minutes apart.
 _LOAD_ATTEMPTS_MAX: Final = 5
@@ -71,15 +73,33 @@ def load_table(store: ObjectStore, version: int | None = None) -> TableState:
 
     Raises:
         UnknownTopicError: There is no table.
+        ForeignTableError: It is none of ours.
         UnsupportedTableError: It has a feature that we do not know.
         LogDamagedError: A commit file or checkpoint is missing or torn; the message names it.
     """
-    for _ in range(_LOAD_ATTEMPTS_MAX - 1):
-        try:
-            return _load_once(store, version)
-        except _Overtaken:
-            continue
-    return _load_once(store, version)
+    try:
+        for _ in range(_LOAD_ATTEMPTS_MAX - 1):
+            try:
+                return _load_once(store, version)
+            except _Overtaken:
+                continue
+        return _load_once(store, version)
+    except UnsupportedTableError:
+        raise
+    except LogDamagedError as error:
+        if _is_foreign(store):
+            raise ForeignTableError(store.uri) from error
+        raise
+
+
+def _is_foreign(store: ObjectStore) -> bool:
+    """Whether a log that makes no sense to us is another writer's, whose commit files have no end
+    or name no partition."""
+    try:
+        first = store.read(commit_path(0))
+    except NotFound:
+        return False
+    return b'"protocol"' in first and b"mainstem" not in first
 
 
 class _Overtaken(LogDamagedError):
@@ -137,6 +157,9 @@ def _read_checkpoint(store: ObjectStore, version: int) -> tuple[list[Action], Ad
                 for row in found
                 if (action := action_from_json({name: row}))
             ]
+            for action in actions:
+                if isinstance(action, Protocol):
+                    action.check_supported(store.uri)  # before files that may be unlike ours
             return actions, read_adds(file)
     except NotFound as error:
         path = f"{store.uri}/{checkpoint_path(version)}"

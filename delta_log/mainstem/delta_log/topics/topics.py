@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mainstem.config import TopicConfig, interval_ms
-from mainstem.delta_log.format import DataFile, Metadata, Register
+from mainstem.delta_log.format import DataFile, ForeignTableError, Metadata, Register
 from mainstem.delta_log.store import ObjectStore, StoreFolder, wall_clock_ms
 from mainstem.delta_log.table import (
     CREATE,
@@ -297,11 +297,14 @@ class Topics:
 
         Raises:
             UnknownTopicError: There is none.
+            ForeignTableError: Another writer's table is in its place. Nothing was done.
         """
         if self._is_buried(check_topic_name(topic)):
             raise _unknown(topic)
         try:
             opened = self._load(topic)
+        except ForeignTableError:
+            raise
         except LogDamagedError:
             topic_id = end_unusable(self._folder_of(topic), topic, self._clock_ms())
             if topic_id is not None:

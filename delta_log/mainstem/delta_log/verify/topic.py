@@ -58,7 +58,9 @@ _MEND = "run `mainstem job run log-cleanup -T <topic>`, which writes it again fr
 #: What to do, by the code of a finding.
 ADVICE: Final = {
     "LOG_DAMAGED": _RESTORE,
-    "UNSUPPORTED_TABLE": "use the version of mainstem that wrote the table",
+    "UNSUPPORTED_TABLE": (
+        "use the version of mainstem that wrote the table, or move another writer's out of `topics`"
+    ),
     "FILE_MISSING": _RESTORE,
     "FILE_SIZE": _RESTORE,
     "FILE_DAMAGED": _RESTORE,
