@@ -14,10 +14,12 @@ from collections.abc import Callable
 from mainstem.delta_log import TableState
 from mainstem.delta_log.files import offset_for_timestamp
 from mainstem.errors import (
+    LogDamagedError,
     MainstemError,
     OffsetOutOfRangeError,
     UnknownPartitionError,
     UnknownTopicError,
+    UnsupportedTableError,
 )
 from pyspark_mainstem._offsets import (
     EARLIEST,
@@ -178,7 +180,7 @@ class Planner:
             topics = [name for name in self._tables.names() if pattern.fullmatch(name)]
         self._states = {}
         for topic in topics:
-            state = self._tables.get(topic)
+            state = self._state(topic)
             if state is not None:
                 self._states[topic] = state
                 if self._topic_ids.setdefault(topic, state.topic_id) != state.topic_id:
@@ -202,6 +204,21 @@ class Planner:
                 if must_exist:
                     raise absent
                 self._lose(absent)
+
+    def _state(self, topic: str) -> TableState | None:
+        try:
+            return self._tables.get(topic)
+        except LogDamagedError as error:
+            pattern = self._options.pattern
+            if pattern is None:
+                raise
+            unsupported = isinstance(error, UnsupportedTableError)
+            raise (UnsupportedTableError if unsupported else LogDamagedError)(
+                f"topic {topic!r}, which subscribePattern takes in, cannot be read: "
+                f"{error.message}. To go on without it, subscribe to "
+                f"(?!{re.escape(topic)}$)(?:{pattern})",
+                topic=topic,
+            ) from error
 
     def _partitions(self) -> list[TopicPartition]:
         if self._options.assigned:
@@ -360,7 +377,8 @@ class Planner:
                 beyond.add(where.topic)
                 reason = (
                     f"{what} offset {offset} of {where}, but its log ends at {last}: the topic was "
-                    "deleted and created again, or the checkpoint is of another warehouse"
+                    "deleted and created again, its log was put back from an older copy, or the "
+                    "checkpoint is of another warehouse"
                 )
             else:
                 continue

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
 from mainstem.errors import (
@@ -15,6 +19,7 @@ from mainstem.errors import (
     OffsetOutOfRangeError,
     UnknownPartitionError,
     UnknownTopicError,
+    UnsupportedTableError,
 )
 from pyspark_mainstem._offsets import Offsets, TopicPartition
 from pyspark_mainstem._options import SourceOptions
@@ -191,6 +196,27 @@ def test_a_pattern_must_match_the_whole_name(
         topic_log.create(topic)
     assert list(stream(subscribePattern="a.?").initial()) == [A0, TopicPartition("ab", 0)]
     assert stream(subscribePattern="none").initial() == {}
+
+
+def test_a_pattern_over_a_broken_topic_names_it_and_the_pattern_without_it(
+    topic_log: TopicLog, stream: Callable[..., Planner]
+) -> None:
+    for topic in ("a.b", "b", "mine"):
+        topic_log.create(topic)
+    newest = Path(topic_log.uri, "topics", "a.b", "_delta_log", f"{0:020}.json")
+    newest.write_bytes(newest.read_bytes()[:-100])
+    foreign = Path(topic_log.uri, "topics", "mine")
+    shutil.rmtree(foreign)
+    write_deltalake(foreign, pa.table({"x": [1]}))
+    with pytest.raises(LogDamagedError, match=r"topic 'a\.b', which subscribePattern") as caught:
+        stream(subscribePattern="a.*|[bm].*").initial()
+    without = caught.value.message.rsplit(" ", 1)[1]
+    with pytest.raises(
+        UnsupportedTableError, match="topic 'mine', which subscribePattern"
+    ) as other:
+        stream(subscribePattern=without).initial()
+    without = other.value.message.rsplit(" ", 1)[1]
+    assert stream(subscribePattern=without).initial() == {B0: 0}
 
 
 def test_assigned_partitions_alone_are_read(

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -273,9 +274,12 @@ def _print_report(settings: Settings, report: _Report, warehouse: Path) -> None:
     query = "SELECT partition, count(*), max(offset) FROM flights GROUP BY partition"
     out.print("[bold]Try next[/]")
     place = shlex.quote(str(warehouse))
-    out.print(f'  mainstem sql --warehouse {place} "{query}"')
-    out.print(f"  mainstem gateway run --warehouse {place}")
-    out.print("  echo hello | mainstem topic produce weather -k me")
+    command = "mainstem" if shutil.which("mainstem") else shlex.quote(sys.argv[0])
+    out.print(f'  {command} sql --warehouse {place} "{query}"')
+    out.print(f"  {command} gateway run --warehouse {place}")
+    out.print(
+        f"  echo hello | {command} topic produce weather -k me   [dim]from another terminal[/]"
+    )
 
 
 def _prepare(warehouse: Path) -> None:
