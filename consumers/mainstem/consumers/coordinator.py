@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mainstem.consumers.assignors import Partition, TopicInfo
-from mainstem.consumers.group import Group, Member
+from mainstem.consumers.events import EVICTED, JOINED, LEFT, GroupEvents, eviction_reason
+from mainstem.consumers.group import Group, Member, stale_epoch
 from mainstem.consumers.heartbeat import (
     JOIN_EPOCH,
     Beat,
@@ -32,7 +33,6 @@ from mainstem.errors import (
     InstanceFencedError,
     NotAssignedError,
     StaleCommitError,
-    StaleMemberEpochError,
     UnknownMemberError,
 )
 
@@ -60,6 +60,9 @@ class CoordinatorRules:
 class Coordinator:
     """All groups of one gateway. Not thread-safe: one event loop.
 
+    Attributes:
+        events: What happened to members.
+
     Args:
         clock_ms: Monotonic.
         new_member_id: Makes ids that were never given before, for clients that make none.
@@ -82,7 +85,8 @@ class Coordinator:
         self._has_offsets = has_offsets
         self._groups: dict[str, Group] = {}
         self._topics = KnownTopics()
-        self._targets = Targets(self._topics, compute)
+        self.events = GroupEvents()
+        self._targets = Targets(self._topics, compute, self.events.rebalanced)
         #: (when it may be evicted, group, member); may be early, never late.
         self._ends: list[tuple[int, str, str]] = []
         #: Groups whose members wait, and until when.
@@ -127,7 +131,7 @@ class Coordinator:
         else:
             group, member = self._find(beat.group, beat.member_id, beat.instance_id)
             if beat.member_epoch not in (member.epoch, member.previous_epoch):
-                raise _stale(group, member, beat.member_epoch)
+                raise stale_epoch(group, member, beat.member_epoch)
         self._subscribe(group, member, beat)
         member.renew(now_ms)
         # Anything but the newest epoch has not seen what it was told last: it is told again, and
@@ -174,14 +178,15 @@ class Coordinator:
             self._note_left(group_name, member_id)  # also if its join has not come yet
         group, member = self._find(group_name, member_id, instance_id)
         if member_epoch != JOIN_EPOCH and not (member.joined_epoch <= member_epoch <= member.epoch):
-            raise _stale(group, member, member_epoch)
+            raise stale_epoch(group, member, member_epoch)
         self._note_left(group_name, member_id)
         if keep_place and member.instance_id:
             group.leave_place(member)
             member.renew(self._clock_ms())
             self._watch(group, member)
+            self.events.member(LEFT, group, member, "it will come back: its place waits")
         else:
-            self._remove(group, member)
+            self._remove(group, member, LEFT, "it said so")
 
     def check_commit(
         self, group_name: str, member_id: str, member_epoch: int, sequence: int = 0
@@ -210,7 +215,7 @@ class Coordinator:
             return
         group, member = self._find(group_name, member_id)
         if member_epoch != member.epoch:
-            raise _stale(group, member, member_epoch)
+            raise stale_epoch(group, member, member_epoch)
         if not sequence:
             return
         if sequence < member.commit_sequence:
@@ -297,7 +302,7 @@ class Coordinator:
                 continue  # gone, or looked at earlier
             member.watched_ms = None
             if member.ends_ms <= now_ms:
-                self._remove(group, member)
+                self._remove(group, member, EVICTED, eviction_reason(member, now_ms))
             else:
                 self._watch(group, member)
 
@@ -400,6 +405,7 @@ class Coordinator:
             # again what it has: a join that arrives late must not free anything. With a new epoch:
             # a commit from before, which arrives late, is not one of what it reads from now on.
             group.tell_again(known)
+            self.events.member(JOINED, group, known, "again: it did not hear the answer")
             return known
         if known is not None and known is not holder:
             raise UnknownMemberError(
@@ -422,6 +428,7 @@ class Coordinator:
         )
         if holder is not None:
             group.replace(holder, member)
+            reason = f"with the instance id of {holder.member_id}"
             member.topics, member.topic_pattern = holder.topics, holder.topic_pattern
             member.assignor = holder.assignor
         else:
@@ -429,12 +436,16 @@ class Coordinator:
                 self._changed[group.name] = None
                 self._empty.pop(group.name, None)
             group.add(member)
+            reason = "new"
+        member.client_id, member.peer = beat.client_id, beat.peer
+        self.events.member(JOINED, group, member, reason)
         return member
 
     def _subscribe(self, group: Group, member: Member, beat: Heartbeat) -> None:
         """Takes what the member says of itself; a new target if that changes what it wants."""
         changed = beat.assignor not in ("", member.assignor)
         member.client_id = beat.client_id or member.client_id
+        member.peer = beat.peer or member.peer
         member.rack = beat.rack or member.rack
         member.assignor = beat.assignor or member.assignor
         member.session_timeout_ms = beat.session_timeout_ms or member.session_timeout_ms
@@ -467,8 +478,9 @@ class Coordinator:
             )
         return group, member
 
-    def _remove(self, group: Group, member: Member) -> None:
+    def _remove(self, group: Group, member: Member, kind: str, reason: str) -> None:
         group.remove(member)
+        self.events.member(kind, group, member, reason)
         self._targets.renew(group)
         if not group.members:
             self._changed[group.name] = None
@@ -479,13 +491,3 @@ class Coordinator:
         if member.watched_ms is None or member.ends_ms < member.watched_ms:
             member.watched_ms = member.ends_ms
             heapq.heappush(self._ends, (member.ends_ms, group.name, member.member_id))
-
-
-def _stale(group: Group, member: Member, epoch: int) -> StaleMemberEpochError:
-    return StaleMemberEpochError(
-        f"member {member.member_id} of group {group.name!r} has epoch {member.epoch}, not {epoch}",
-        group=group.name,
-        member_id=member.member_id,
-        member_epoch=member.epoch,
-        given_epoch=epoch,
-    )

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final
 
 from mainstem.consumers.assignors import ASSIGNORS, Partition, Subscriber, TopicInfo
+from mainstem.errors import StaleMemberEpochError
 
 EMPTY: Final = "EMPTY"
 STABLE: Final = "STABLE"
@@ -32,6 +33,7 @@ class Member:
     """A member of a group.
 
     Attributes:
+        peer: The address that its last heartbeat came from.
         epoch: Of the newest answer; `previous_epoch` of the one before, which a member still has
             whose answer was lost; `joined_epoch` of the first.
         assigned: What it was told to own.
@@ -46,6 +48,7 @@ class Member:
     member_id: str
     instance_id: str = ""
     client_id: str = ""
+    peer: str = ""
     rack: str = ""
     topics: frozenset[str] = frozenset()
     topic_pattern: str = ""
@@ -351,6 +354,17 @@ class Group:
         self.epoch += 1
         member.previous_epoch = member.epoch
         member.epoch = self.epoch
+
+
+def stale_epoch(group: Group, member: Member, epoch: int) -> StaleMemberEpochError:
+    """The error for a call that has an older epoch than the member's."""
+    return StaleMemberEpochError(
+        f"member {member.member_id} of group {group.name!r} has epoch {member.epoch}, not {epoch}",
+        group=group.name,
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        given_epoch=epoch,
+    )
 
 
 def partitions_by_topic(

@@ -41,6 +41,8 @@ class Heartbeat:
     session_timeout_ms: int = 0
     rebalance_timeout_ms: int = 0
     owned: frozenset[Partition] = frozenset()
+    #: The address that it came from.
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

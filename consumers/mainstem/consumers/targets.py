@@ -33,11 +33,18 @@ class Targets:
         compute: Does work that takes long in any thread, and hands the result to `done` on the
             coordinator's; anything may have happened in between. Until then no member of the group
             is settled, and what they have stays as it is.
+        rebalanced: Called with a group that has got another target.
     """
 
-    def __init__(self, topics: KnownTopics, compute: Compute) -> None:
+    def __init__(
+        self,
+        topics: KnownTopics,
+        compute: Compute,
+        rebalanced: Callable[[Group], None] = lambda _: None,
+    ) -> None:
         self._topics = topics
         self._compute = compute
+        self._rebalanced = rebalanced
 
     def renew(self, group: Group) -> None:
         """Has a new target computed: the group, or what is known of its topics, has changed."""
@@ -45,11 +52,18 @@ class Targets:
         if work is None:
             return
         if work.size <= COMPUTED_AT_ONCE_MAX:
-            group.take_target(work, work.target())
+            self._take(group, work, work.target())
         elif not group.targeting:  # else it is found out when that one is done
             group.begin_target(work)
             self._compute(work.target, partial(self._computed, group, work))
 
     def _computed(self, group: Group, work: Retargeting, target: Target | None) -> None:
-        if not group.take_target(work, target):
+        if not self._take(group, work, target):
             self.renew(group)
+
+    def _take(self, group: Group, work: Retargeting, target: Target | None) -> bool:
+        count = group.rebalance_count
+        taken = group.take_target(work, target)
+        if group.rebalance_count != count:
+            self._rebalanced(group)
+        return taken

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+import structlog.testing
 from prometheus_client import CollectorRegistry
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
 from tests.unit.ingest_gateway.harness import (
@@ -858,3 +859,28 @@ def test_a_gateway_that_knows_of_no_group_makes_no_table_for_them(
 
     run(test())
     assert not (tmp_path / "system" / "consumer_offsets").exists()
+
+
+def test_who_joins_and_leaves_and_who_moves_offsets_is_logged(tmp_path: Path) -> None:
+    async def test() -> list[Any]:
+        with structlog.testing.capture_logs() as lines:
+            async with running(tmp_path) as (_, client):
+                await client.create("t", 1)
+                member = Member(client)
+                while not await member.beat():
+                    pass
+                await member.commit((0, 0))
+                await member.leave()
+                await commit(groups(client), "g", [(0, 0)], sequence=1)  # an assigned consumer's
+                await commit(groups(client), "g", [(0, 0)])
+        return lines
+
+    lines = [line for line in run(test()) if line.get("group") == "g"]
+    assert [line["event"] for line in lines] == [
+        "member joined",
+        "group rebalanced",
+        "member left",
+        "offsets moved from outside the group",
+    ]
+    assert all("peer" in line for line in (lines[0], lines[2], lines[3]))
+    assert (lines[3]["offset_count"], lines[3]["topics"]) == (1, ["t"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
@@ -20,25 +20,21 @@ from mainstem.config import GatewayConfig
 from mainstem.consumers import Beat, Coordinator, CoordinatorRules, Heartbeat, TopicInfo
 from mainstem.consumers.offset_rows import GroupRow, Row, StoredOffset, expired, offset_row
 from mainstem.consumers.offsets_table import QUEUE_BYTES, OffsetsTable
-from mainstem.consumers.progress import truncated_to
-from mainstem.delta_log import Appender, ByteBudget, ObjectStore, TableState
+from mainstem.delta_log import ByteBudget, ObjectStore
 from mainstem.errors import (
     GatewayUnavailableError,
     MainstemError,
     NotLeaderError,
-    OffsetOutOfRangeError,
     ShuttingDownError,
-    UnknownTopicError,
 )
-from mainstem.ingest_gateway.groups.log_ends import beyond_ends
+from mainstem.ingest_gateway.groups.group_log import GroupLog
+from mainstem.ingest_gateway.groups.group_topics import GroupTopics
 from mainstem.ingest_gateway.groups.off_loop import OffLoop
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.supervised import STOP_TIMEOUT_S, SupervisedTask
 from mainstem.ingest_gateway.topics import GatewayTopics, Maintainer
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
-from mainstem.protocol.v1 import groups_pb2
-from mainstem.records import check_topic_name
 
 log = structlog.get_logger()
 
@@ -89,6 +85,10 @@ class Running:
 class GroupCoordination:
     """Runs the coordinator. On the event loop; calls of the store run in `pool`.
 
+    Attributes:
+        topics: What there is of the topics that groups read.
+        log: Of what happens in groups.
+
     Args:
         address: host:port that clients are told.
     """
@@ -105,6 +105,7 @@ class GroupCoordination:
         address: Callable[[], str],
     ) -> None:
         self._topics = topics
+        self.topics = GroupTopics(topics)
         self._leases = leases
         self._maintainer = maintainer
         self._store = store
@@ -121,6 +122,7 @@ class GroupCoordination:
             groups_max=config.number("group.max.count"),
         )
         self._off_loop = OffLoop(metrics)
+        self.log = GroupLog()
         self._running: Running | None = None
         self._starting: asyncio.Task[Running] | None = None
         self._minder: SupervisedTask | None = None
@@ -203,7 +205,9 @@ class GroupCoordination:
         return answer, interval_ms
 
     def note_changes(self, running: Running) -> None:
-        """Writes down which groups have got their first member, lost their last, or are no more."""
+        """Writes down which groups have got their first member, lost their last, or are no more;
+        logs what has happened to members."""
+        self.log.write(running.coordinator.events.take())
         for name in running.coordinator.take_changed():
             group = running.coordinator.groups.get(name)
             epoch = 0 if group is None else group.epoch
@@ -261,55 +265,12 @@ class GroupCoordination:
 
     # -- topics ------------------------------------------------------------------------------------
 
-    async def topic(self, name: str) -> TopicInfo | None:
-        """What a topic is now; None: there is none."""
-
-        def view(state: TableState, _: Appender | None) -> TopicInfo:
-            return TopicInfo(state.topic_id, state.partition_count)
-
-        try:
-            check_topic_name(name)
-            return await self._topics.describe(name, view)
-        except UnknownTopicError:
-            return None
-
-    async def beyond_ends(
-        self, offsets: Iterable[groups_pb2.CommittedOffset]
-    ) -> dict[tuple[str, int], OffsetOutOfRangeError]:
-        """`log_ends.beyond_ends`."""
-        return await beyond_ends(self._topics, offsets)
-
-    async def current_offsets(
-        self, stored: Iterable[StoredOffset]
-    ) -> list[tuple[StoredOffset, int | None]]:
-        """Those that are of topics as they are now, each with where its group goes on if the log
-        was put back from an older copy (`progress.truncated_to`)."""
-        by_topic: dict[str, list[StoredOffset]] = {}
-        for one in stored:
-            by_topic.setdefault(one.topic, []).append(one)
-        found: list[tuple[StoredOffset, int | None]] = []
-        for name, offsets in by_topic.items():
-
-            def view(
-                state: TableState, _: Appender | None, offsets: Sequence[StoredOffset] = offsets
-            ) -> list[tuple[StoredOffset, int | None]]:
-                return [
-                    (one, truncated_to(state, one))
-                    for one in offsets
-                    if one.topic_id == state.topic_id
-                ]
-
-            with contextlib.suppress(UnknownTopicError):
-                check_topic_name(name)
-                found += await self._topics.describe(name, view)
-        return found
-
     async def _learn(self, running: Running, names: Iterable[str]) -> None:
         """Tells the coordinator what topics are. One that cannot be read stays as it was."""
         found: dict[str, TopicInfo | None] = {}
         for name in sorted(names):
             try:
-                found[name] = await self.topic(name)
+                found[name] = await self.topics.topic(name)
             except MainstemError as error:
                 if name not in running.coordinator.known_topics:
                     running.missing.add(name)
@@ -348,6 +309,7 @@ class GroupCoordination:
                 running.coordinator.tick()
                 running.members_count = running.coordinator.member_count
                 self.note_changes(running)
+                self.log.tell_rest()
                 if running.members_count and time.monotonic() >= refresh_at:
                     await self._refresh(running)
                     refresh_at = time.monotonic() + self._refresh_s
@@ -365,7 +327,7 @@ class GroupCoordination:
         for name in sorted(running.table.groups):
             for one in list(running.table.offsets(name).values()):
                 if one.topic not in topics:
-                    topics[one.topic] = await self.topic(one.topic)
+                    topics[one.topic] = await self.topics.topic(one.topic)
             await running.table.flushed(name)
             group = running.coordinator.groups.get(name)
             has_members = group is not None and bool(group.members)

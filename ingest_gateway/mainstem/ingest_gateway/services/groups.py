@@ -12,6 +12,7 @@ import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.consumers import EMPTY, Beat, Heartbeat, Partition, TopicInfo, partitions_by_topic
+from mainstem.consumers.events import OFFSETS_MOVED, GroupEvent
 from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset, offset_row
 from mainstem.errors import (
     InvalidOffsetError,
@@ -34,6 +35,9 @@ T = TypeVar("T")
 
 #: Offsets or partitions that are put into an answer in one step of the event loop.
 _AT_ONCE = 1_000
+
+#: Names of topics in a line of the log.
+_TOPICS_LOGGED_MAX = 5
 
 #: Commits this offset, from outside the group: the group has none any more.
 NO_OFFSET = -1
@@ -63,6 +67,7 @@ class GroupService:
             request.session_timeout_ms,
             request.rebalance_timeout_ms,
             await self._owned(request),
+            context.peer(),
         )
         running = await self._coordination.started()
         answer, interval_ms = await self._coordination.heartbeat(running, beat)
@@ -100,7 +105,7 @@ class GroupService:
                 limit_offsets=OFFSETS_PER_COMMIT_MAX,
             )
         running = await self._coordination.started()
-        refused = await self._coordination.beyond_ends(request.offsets)
+        refused = await self._coordination.topics.beyond_ends(request.offsets)
         topics: dict[str, TopicInfo | None] = {}
         if not request.member_id:
             topics = await self._topics(one.topic for one in request.offsets)
@@ -130,6 +135,15 @@ class GroupService:
             rows.append(row)
         if rows:
             await running.table.write(rows)
+        if rows and not request.member_id and not request.sequence:  # a consumer numbers its own
+            moved = sorted({one.topic for one in request.offsets})
+            facts: dict[str, object] = {
+                "group": request.group,
+                "offset_count": len(rows),
+                "topics": moved[:_TOPICS_LOGGED_MAX],
+                **caller(context),
+            }
+            self._coordination.log.write([GroupEvent(OFFSETS_MOVED, facts)])
         return response
 
     def _row(
@@ -295,7 +309,7 @@ class GroupService:
 
     async def _topics(self, names: Iterable[str]) -> dict[str, TopicInfo | None]:
         """What topics are now; None: there is none of that name."""
-        return {name: await self._coordination.topic(name) for name in dict.fromkeys(names)}
+        return {name: await self._coordination.topics.topic(name) for name in dict.fromkeys(names)}
 
     async def _current(self, running: Running, group: str) -> list[groups_pb2.CommittedOffset]:
         """All offsets of a group that are of topics as they are now."""
@@ -303,7 +317,7 @@ class GroupService:
             running.table.offsets(group).values(), key=lambda one: (one.topic, one.partition)
         )
         found = []
-        current = await self._coordination.current_offsets(stored)
+        current = await self._coordination.topics.current_offsets(stored)
         for index, (one, truncated_to) in enumerate(current, start=1):
             if index % _AT_ONCE == 0:
                 await asyncio.sleep(0)
