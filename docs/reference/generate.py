@@ -85,7 +85,8 @@ Nouns, then verbs: `mainstem topic create`. `mainstem NOUN VERB --help` prints w
 
 ## Completion
 
-Tab completes commands, options and choices once the shell has read the script that mainstem prints. Put the line for your shell where it is read at start:
+Tab completes commands, options, choices, and the names of topics and groups, for which it asks the gateway (`-b`, `MAINSTEM_BOOTSTRAP_SERVERS`
+or the profile) for a second at most, once the shell has read the script that mainstem prints. Put the line for your shell where it is read at start:
 
 | shell | file | line |
 |---|---|---|

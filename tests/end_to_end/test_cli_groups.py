@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 import uuid
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from mainstem.cli.root import cli
@@ -409,3 +411,15 @@ def test_offsets_are_listed_by_place_and_time(desk: Desk, admin: AdminClient) ->
     assert admin.list_offsets(asked) == {tps[0]: 2, tps[1]: OFFSET_END}
     nowhere = TopicPartition("nowhere", 0)
     assert isinstance(admin.list_offsets({nowhere: 0})[nowhere], UnknownTopicError)
+
+
+def test_groups_are_offered_where_one_is_typed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPC_VERBOSITY", "")  # which this sets, for good
+    desk.commit(3)
+    words = ShellComplete(cli, {}, "mainstem", "_MAINSTEM_COMPLETE")
+    try:
+        for command in (["group", "describe"], ["group", "seek"], ["topic", "consume", "t", "-g"]):
+            found = words.get_completions(["-b", desk.address, *command], desk.group[:-1])
+            assert [item.value for item in found] == [desk.group]
+    finally:
+        logging.disable(logging.NOTSET)

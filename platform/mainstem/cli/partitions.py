@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.completion import complete_topics
+
 if TYPE_CHECKING:
     from mainstem.client import AdminClient, TopicPartition
     from mainstem.errors import MainstemError
@@ -17,6 +19,7 @@ topics_option = click.option(
     multiple=True,
     metavar="TOPIC,...",
     help="Only these topics; may be repeated.",
+    shell_complete=complete_topics,
 )
 partitions_option = click.option(
     "-p",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
@@ -69,9 +70,12 @@ def versions() -> dict[str, str]:
 
 
 def _use_profile(context: click.Context, _: click.Parameter, name: str | None) -> None:
-    if not context.resilient_parsing:
-        context.obj = Profiles.load().settings(name)
-        as_json(context.obj.format == "json")
+    if context.resilient_parsing:  # for what Tab offers, which is silent
+        with contextlib.suppress(click.ClickException):
+            context.obj = Profiles.load().settings(name)
+        return
+    context.obj = Profiles.load().settings(name)
+    as_json(context.obj.format == "json")
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:

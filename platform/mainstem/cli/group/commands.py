@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from mainstem.cli.completion import complete_groups
 from mainstem.cli.context import (
     Settings,
     admin_client,
@@ -51,7 +52,9 @@ def group() -> None:
 group.add_command(describe)
 group.add_command(seek)
 
-_groups = click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+_groups = click.argument(
+    "groups", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups
+)
 
 
 @group.command("list")
@@ -76,7 +79,7 @@ def list_(settings: Settings, bootstrap_servers: str) -> None:
 
 
 @group.command("offset-delete")
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", metavar="GROUP", shell_complete=complete_groups)
 @topics_option
 @partitions_option
 @no_confirm_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainstem.cli.completion import complete_groups
 from mainstem.cli.context import (
     Settings,
     admin_client,
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=ExampleCommand)
-@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@click.argument(
+    "groups", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups
+)
 @bootstrap_servers
 @pass_settings
 @reports_errors

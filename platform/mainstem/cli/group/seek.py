@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainstem.cli.completion import complete_groups
 from mainstem.cli.context import (
     Settings,
     admin_client,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=ExampleCommand)
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", metavar="GROUP", shell_complete=complete_groups)
 @click.option("--to", metavar="WHERE", help="A place or a time, see above.")
 @click.option("--to-group", metavar="GROUP", help="Where this group is.")
 @click.option(

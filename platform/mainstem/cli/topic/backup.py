@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.completion import complete_topics
 from mainstem.cli.context import (
     Settings,
     err,
@@ -32,7 +33,7 @@ _warehouse = click.option(
 
 
 @click.command(cls=ExampleCommand)
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("directory", metavar="DIR")
 @_warehouse
 @pass_settings

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.completion import complete_topics
 from mainstem.cli.context import (
     Settings,
     admin_client,
@@ -55,7 +56,9 @@ topic.add_command(redrive)
 topic.add_command(backup)
 topic.add_command(restore)
 
-_topics = click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+_existing = click.argument(
+    "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics
+)
 _dry_run = click.option("--dry-run", is_flag=True, help="Check everything, change nothing.")
 
 
@@ -67,7 +70,7 @@ def _named(admin: AdminClient, texts: Sequence[str], timeout_s: float) -> list[s
 
 
 @topic.command()
-@_topics
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option(
     "-p",
     "--partitions",
@@ -151,7 +154,7 @@ def create(
 
 
 @topic.command("list")
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topics)
 @bootstrap_servers
 @pass_settings
 @reports_errors
@@ -186,7 +189,7 @@ def list_(settings: Settings, topics: Sequence[str], bootstrap_servers: str) -> 
 
 
 @topic.command()
-@_topics
+@_existing
 @bootstrap_servers
 @pass_settings
 @reports_errors
@@ -230,7 +233,7 @@ def describe(settings: Settings, topics: Sequence[str], bootstrap_servers: str) 
 
 
 @topic.command("alter-config")
-@_topics
+@_existing
 @click.option(
     "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Set a setting; may be repeated."
 )
@@ -277,7 +280,7 @@ def alter_config(
 
 
 @topic.command("add-partitions")
-@_topics
+@_existing
 @click.option(
     "-n",
     "--total",
@@ -311,7 +314,7 @@ def add_partitions(
 
 
 @topic.command()
-@_topics
+@_existing
 @no_confirm_option
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, delete nothing.")
 @bootstrap_servers

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.completion import complete_groups, complete_topics
 from mainstem.cli.context import (
     EXIT_INTERRUPTED,
     Settings,
@@ -35,7 +36,9 @@ _RESETS = {"start": "earliest", "end": "latest", "none": "none"}
 
 
 @click.command(cls=ExampleCommand)
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument(
+    "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics
+)
 @click.option(
     "-o",
     "--offset",
@@ -59,7 +62,12 @@ _RESETS = {"start": "earliest", "end": "latest", "none": "none"}
     type=click.IntRange(min=0),
     help="Only this partition; may be repeated.  [default: all]",
 )
-@click.option("-g", "--group", help="Read as a member of this group, and commit.")
+@click.option(
+    "-g",
+    "--group",
+    help="Read as a member of this group, and commit.",
+    shell_complete=complete_groups,
+)
 @click.option(
     "-f",
     "--format",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
 
+from mainstem.cli.completion import complete_topics
 from mainstem.cli.context import (
     Settings,
     bootstrap_servers,
@@ -51,7 +52,7 @@ _INPUT: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 
 @click.command(cls=ExampleCommand)
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument(
     "files",
     nargs=-1,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from mainstem.cli.completion import complete_topics
 from mainstem.cli.context import (
     EXIT_INTERRUPTED,
     Settings,
@@ -54,7 +55,7 @@ _TELL_AFTER_S: Final = 2.0
 
 
 @click.command(cls=ExampleCommand)
-@click.argument("topic", metavar="TOPIC.dlt")
+@click.argument("topic", metavar="TOPIC.dlt", shell_complete=complete_topics)
 @click.option("--to", metavar="TOPIC", help="Send all of them to this topic, placed by their keys.")
 @click.option("-n", "--num", type=click.IntRange(min=1), help="End after so many records.")
 @click.option("-g", "--group", help="The group that remembers the place.  [default: TOPIC.redrive]")

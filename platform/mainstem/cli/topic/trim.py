@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.completion import complete_topics
 from mainstem.cli.context import (
     Settings,
     admin_client,
@@ -31,7 +32,7 @@ _HIGH_WATERMARK = -1
 
 
 @click.command("trim-prefix")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "-t",
     "--to",
