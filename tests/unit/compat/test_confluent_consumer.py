@@ -417,6 +417,46 @@ def test_close_may_be_called_twice_and_after_a_block(make: MakeConsumer) -> None
     consumer.close()
 
 
+def test_other_threads_store_commit_and_ask_while_one_polls(
+    log: FakeLogGateway, make: MakeConsumer
+) -> None:
+    log.append("one", 0, [b"%d" % n for n in range(50)])
+    consumer = make(enable_auto_commit=False, enable_auto_offset_store=False)
+    consumer.assign([ONE])
+    failures: list[BaseException] = []
+    done: list[int] = []
+
+    def work(message: Message) -> None:
+        try:
+            consumer.store_offsets(message)
+            consumer.commit(message, asynchronous=False)
+            assert consumer.assignment() == [ONE]
+            done.append(message.offset() or 0)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = []
+    for message in read(consumer, 50)[:10]:
+        threads.append(threading.Thread(target=work, args=(message,)))
+        threads[-1].start()
+    started = time.monotonic()
+    while len(done) + len(failures) < 10:
+        assert consumer.poll(2.0) is None
+        assert time.monotonic() - started < DEADLINE_S
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sorted(done) == list(range(10))
+
+
+def test_close_in_another_thread_ends_a_poll(make: MakeConsumer) -> None:
+    consumer = make()
+    consumer.assign([ONE])
+    threading.Timer(0.3, consumer.close).start()
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.poll()
+
+
 def test_a_consumer_is_refused_by_pickle_with_a_sentence(make: MakeConsumer) -> None:
     with pytest.raises(TypeError, match="a Consumer has threads and connections: make one"):
         pickle.dumps(make())

@@ -30,6 +30,7 @@ from mainstem.compat.confluent.model import (
     to_ours,
     to_theirs,
 )
+from mainstem.compat.confluent.turns import SLICE_S, Turns
 from mainstem.errors import (
     ConfigError,
     ConsumerClosedError,
@@ -49,7 +50,8 @@ class Consumer:
 
     Rebalances are incremental, as with librdkafka's `cooperative-sticky`: callbacks get the
     partitions that move. Inside them assign() and incremental_assign() may say where to begin, and
-    need not be called.
+    need not be called. Several threads may use it, in turns: one that polls lets others in after a
+    tenth of a second.
 
     Args:
         config: Settings by librdkafka's names, with `on_commit`, `error_cb`, `stats_cb`, `logger`.
@@ -74,6 +76,7 @@ class Consumer:
             raise in_kafkas_words(error) from error
         self._stores_by_itself = not _is_false(settings.get("enable.auto.offset.store"))
         self._events = Events(self._consumer, self._configuration, tells_ends)
+        self._turns = Turns()
         self._consumed_count = 0
         #: A rebalance callback is being called.
         self._in_rebalance = False
@@ -106,11 +109,14 @@ class Consumer:
         while True:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             wait_s = self._events.wait_at_most(statistics.due_in_s(left_s))
-            if count:
-                found += self._read(count - len(found), wait_s)
-            statistics.report("consumer", self._collect)
-            found += self._events.look(count - len(found), quiet=not found)
-            if len(found) >= count or (left_s is not None and left_s <= (wait_s or 0)):
+            wait_s = SLICE_S if wait_s is None else min(wait_s, SLICE_S)
+            with self._turns:
+                if count:
+                    found += self._read(count - len(found), wait_s)
+                statistics.report("consumer", self._collect)
+                found += self._events.look(count - len(found), quiet=not found)
+            self._turns.give_way()
+            if len(found) >= count or (left_s is not None and left_s <= wait_s):
                 return found
 
     def _read(self, count: int, wait_s: float | None) -> list[Message]:
@@ -382,7 +388,8 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._consumer.__exit__(kind, error, traceback)
+        with self._turns:
+            self._consumer.__exit__(kind, error, traceback)
 
     # --------------------------------------------------------------------------------- inside
 
@@ -444,7 +451,8 @@ class Consumer:
     @contextlib.contextmanager
     def _calls(self) -> Iterator[None]:
         try:
-            yield
+            with self._turns:
+                yield
         except ConsumerClosedError:
             raise _closed() from None
         except MainstemError as error:
