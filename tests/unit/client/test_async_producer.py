@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -149,3 +151,157 @@ def test_a_future_that_was_cancelled_does_not_disturb_the_others(gateway: FakeGa
             assert (await second).offset == 1
 
     run(work())
+
+
+# ------------------------------------------------------------------------------------ cancellation
+
+
+def threads() -> list[str]:
+    names = [one.name for one in threading.enumerate()]
+    return [name for name in names if name == "mainstem-async-producer"]
+
+
+def silent_until(answer: threading.Event) -> Callable[[object], None]:
+    def wait(request: object) -> None:
+        assert answer.wait(60)
+
+    return wait
+
+
+async def cancelled(task: asyncio.Task[Any], times: int = 2) -> None:
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a_send_that_is_cancelled_while_it_waits_for_room_queues_nothing(
+    gateway: FakeGateway,
+) -> None:
+    answer = threading.Event()
+    gateway.on_produce = silent_until(answer)
+
+    async def work() -> None:
+        config = {"bootstrap.servers": gateway.address, "buffer.memory": 1_000}
+        async with AsyncProducer(config) as producer:
+            first = await producer.send("one", bytes(900))
+            second = asyncio.create_task(producer.send("one", b"x" * 900))
+            third = asyncio.create_task(producer.send("one", b"y" * 900))
+            fourth = asyncio.create_task(producer.send("one", b"z" * 900))
+            await reached(lambda: bool(threads()))
+            await cancelled(second)
+            await cancelled(third)
+            assert not fourth.done()
+            answer.set()
+            assert (await first).offset == 0
+            assert (await (await fourth)).offset == 1
+        await reached(lambda: not threads())
+
+    run(work())
+    assert gateway.values("one") == [[bytes(900), b"z" * 900]]
+
+
+def test_sends_that_are_cancelled_while_no_gateway_tells_of_their_topic_leave_one_thread(
+    gateway: FakeGateway,
+) -> None:
+    answer = threading.Event()
+    gateway.on_metadata = silent_until(answer)
+
+    async def work() -> None:
+        async with AsyncProducer({"bootstrap.servers": gateway.address}) as producer:
+            for _ in range(50):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(producer.send("one", b"x"), 0.002)
+            assert len(threads()) == 1
+            answer.set()
+            assert (await producer.send_and_wait("one", b"y")).offset == 0
+
+    run(work())
+    assert gateway.values("one") == [[b"y"]]
+
+
+def test_a_batch_whose_caller_is_cancelled_is_not_overtaken(gateway: FakeGateway) -> None:
+    answer = threading.Event()
+    gateway.on_metadata = silent_until(answer)
+
+    async def work() -> None:
+        async with AsyncProducer({"bootstrap.servers": gateway.address}) as producer:
+            batch = pa.record_batch({"value": [b"a", b"b"]})
+            sending = asyncio.create_task(producer.send_batch("one", batch))
+            await reached(lambda: bool(threads()))
+            await cancelled(sending)
+            later = asyncio.create_task(producer.send_and_wait("one", b"c"))
+            answer.set()
+            assert (await later).offset == 2
+
+    run(work())
+
+
+def test_a_close_that_is_cancelled_twice_goes_on_and_another_waits_for_its_end(
+    gateway: FakeGateway,
+) -> None:
+    answer = threading.Event()
+    gateway.on_produce = silent_until(answer)
+
+    async def work() -> None:
+        producer = AsyncProducer({"bootstrap.servers": gateway.address})
+        future = await producer.send("one", b"x")
+        closing = asyncio.create_task(producer.close())
+        await reached(lambda: bool(threads()))
+        await cancelled(closing)
+        again = asyncio.create_task(producer.close())
+        await asyncio.sleep(0.01)
+        assert not again.done()
+        answer.set()
+        await again
+        assert (await future).offset == 0
+        await producer.close()
+        await reached(lambda: not threads())
+
+    run(work())
+
+
+def test_a_task_that_is_cancelled_in_the_block_of_a_producer_sends_what_it_has_queued(
+    gateway: FakeGateway,
+) -> None:
+    async def work() -> None:
+        async with AsyncProducer({"bootstrap.servers": gateway.address}) as producer:
+            await producer.send("one", b"x")
+            await asyncio.sleep(60)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(work())
+        await reached(lambda: bool(gateway.requests))
+        await cancelled(task, times=1)
+
+    run(cancel())
+    assert gateway.values("one") == [[b"x"]]
+
+
+def test_records_that_end_after_their_loop_are_stored_and_disturb_nobody(
+    gateway: FakeGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = threading.Event()
+    gateway.on_produce = silent_until(answer)
+
+    async def begin() -> AsyncProducer:
+        producer = AsyncProducer({"bootstrap.servers": gateway.address})
+        await producer.send("one", b"x")
+        await producer.send_batch("one", pa.record_batch({"value": [b"y"]}))
+        closing = asyncio.create_task(producer.close(30))
+        await reached(lambda: bool(threads()))
+        await cancelled(closing)
+        return producer
+
+    with caplog.at_level(logging.ERROR):
+        producer = asyncio.run(begin())
+        answer.set()
+        ends_at = time.monotonic() + 60
+        while threads():
+            assert time.monotonic() < ends_at
+            time.sleep(0.001)
+        asyncio.run(producer.close())
+    assert gateway.values("one") == [[b"x", b"y"]]
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["1 records ended after their event loop was closed"]

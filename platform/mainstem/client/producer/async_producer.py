@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -25,6 +26,11 @@ from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
 from mainstem.client.unclosed import warn_unclosed
 from mainstem.errors import MainstemError
 
+T = TypeVar("T")
+
+#: The arguments of `append_record` behind the engine.
+_Record = tuple[Any, ...]
+
 
 class AsyncProducer:
     """`Producer` for asyncio: same settings, same promises, futures in place of callbacks.
@@ -32,7 +38,7 @@ class AsyncProducer:
     Every method belongs to one event loop, the one that runs when it is first awaited. The loop is
     never blocked for I/O: a record is appended in the loop's own thread (microseconds; once in
     8,192 records the few milliseconds that it takes to build their columns), and only what has to
-    wait, for a topic's metadata or for room in buffer.memory, waits in the loop's executor.
+    wait, for a topic's metadata or for room in buffer.memory, waits in a thread of the producer.
 
     Args:
         config: As of `Producer`.
@@ -44,8 +50,11 @@ class AsyncProducer:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._engine = Engine(config)
-        # Records that wait in the executor go one after the other, and later ones behind them.
+        # Records that wait go one after the other, and later ones behind them.
         self._waiting = asyncio.Lock()
+        #: Calls for the metadata of a topic, which go on when who made them was cancelled.
+        self._asking: dict[str, asyncio.Future[object]] = {}
+        self._closing: asyncio.Future[None] | None = None
 
     async def send(
         self,
@@ -59,8 +68,9 @@ class AsyncProducer:
         """Queues one record; returns, when it is queued, a future of its metadata.
 
         `await (await producer.send(...))` waits for the acknowledgement; `send_and_wait` says it in
-        one word. Records of one task are sent in the order of their `send`. Cancelling the future
-        does not take the record back.
+        one word. Records of one task are sent in the order of their `send`. A `send` that is
+        cancelled while it waits has queued nothing; cancelling its future does not take the record
+        back.
 
         Args:
             topic, value, key, partition, headers: As of `Producer.produce`.
@@ -79,19 +89,36 @@ class AsyncProducer:
             check_timestamp(timestamp_ms),
             to_headers(headers),
         )
-        if not self._waiting.locked():
-            try:
-                append_record(self._engine, *record, blocking=False)
-            except WouldBlock:
-                pass
-            else:
-                return future
+        if not self._waiting.locked() and self._append(record) is None:
+            return future
         async with self._waiting:
-            try:
-                append_record(self._engine, *record, blocking=False)
-            except WouldBlock:
-                await asyncio.shield(asyncio.to_thread(append_record, self._engine, *record))
+            deadline = self._engine.clock() + self._engine.settings.max_block_ms / 1000
+            while (missing := self._append(record)) is not None:
+                await self._wait_for(missing, deadline)
         return future
+
+    def _append(self, record: _Record) -> WouldBlock | None:
+        """Queues a record; returns what is missing if it cannot be queued now."""
+        try:
+            append_record(self._engine, *record, blocking=False)
+        except WouldBlock as missing:
+            return missing.with_traceback(None)
+        return None
+
+    async def _wait_for(self, missing: WouldBlock, deadline: float) -> None:
+        given_up = threading.Event()
+        if missing.topic:
+            asking = self._asking.get(missing.topic)
+            if asking is None:
+                asking = _in_thread(missing.wait, deadline, given_up)
+                asking.add_done_callback(lambda _: self._asking.pop(missing.topic, None))
+                self._asking[missing.topic] = asking
+            await asyncio.shield(asking)
+            return
+        try:
+            await _in_thread(missing.wait, deadline, given_up)
+        finally:
+            given_up.set()
 
     async def send_and_wait(
         self,
@@ -106,32 +133,46 @@ class AsyncProducer:
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
     async def send_batch(self, topic: str, batch: pa.RecordBatch) -> asyncio.Future[BatchMetadata]:
-        """`Producer.produce_batch`; returns, when the batch is queued, a future of its metadata."""
+        """`Producer.produce_batch`; returns, when the batch is queued, a future of its metadata.
+
+        Where it is cancelled the batch may be queued all the same.
+        """
+        # In a task of its own: until it is queued or refused, nothing may overtake it.
+        return await asyncio.shield(asyncio.ensure_future(self._queue_batch(topic, batch)))
+
+    async def _queue_batch(
+        self, topic: str, batch: pa.RecordBatch
+    ) -> asyncio.Future[BatchMetadata]:
         async with self._waiting:
-            future: Future[BatchMetadata] = await asyncio.to_thread(
-                append_batch, self._engine, topic, batch
-            )
-        return asyncio.wrap_future(future)
+            return _followed(await _in_thread(append_batch, self._engine, topic, batch))
 
     async def partitions_for(self, topic: str) -> int:
         """How many partitions the topic has."""
-        found = await asyncio.to_thread(self._engine.open, topic)
+        found = await _in_thread(self._engine.open, topic)
         return found.info.partition_count
 
     async def list_topics(self, timeout: float = 30.0) -> dict[str, TopicMetadata]:  # noqa: ASYNC109
         """Every topic, by name; `timeout` in seconds for each gateway that is asked."""
-        return await asyncio.to_thread(self._engine.all_topics, timeout)
+        return await _in_thread(self._engine.all_topics, timeout)
 
     async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109
         """Sends everything at once and waits for it; see `Producer.flush`.
 
         Failures are told by the futures only.
         """
-        return await asyncio.to_thread(self._engine.flush, timeout)
+        return await _in_thread(self._engine.flush, timeout)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Flushes, then ends threads and connections; see `Producer.close`."""
-        await asyncio.to_thread(self._engine.close, timeout)
+        """Flushes, then ends threads and connections; see `Producer.close`.
+
+        Where it is cancelled it goes on all the same, and another call waits for the same end.
+        """
+        loop = asyncio.get_running_loop()
+        if self._closing is None or self._closing.get_loop() is not loop:
+            self._closing = _in_thread(self._engine.close, timeout)
+        elif self._closing.done():
+            return
+        await asyncio.shield(self._closing)
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
@@ -160,3 +201,41 @@ class AsyncProducer:
         else:
             with contextlib.suppress(MainstemError):
                 await self.close()
+
+
+def _in_thread(call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+    """What a call returns, made in a thread of its own: no other call can hold it up, and it holds
+    up no loop that ends. It goes on when the future is cancelled."""
+    ended: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(call(*arguments))
+        except BaseException as failure:
+            ended.set_exception(failure)
+
+    future = _followed(ended)
+    threading.Thread(target=run, name="mainstem-async-producer", daemon=True).start()
+    return future
+
+
+def _followed(source: Future[T]) -> asyncio.Future[T]:
+    """A future of the loop that ends as `source` does; nobody is told when the loop is closed."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def tell() -> None:
+        if future.done():
+            return  # cancelled by the caller that waited
+        failure = source.exception()
+        if failure is None:
+            future.set_result(source.result())
+        else:
+            future.set_exception(failure)
+
+    def ended(_: Future[T]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell)
+
+    source.add_done_callback(ended)
+    return future

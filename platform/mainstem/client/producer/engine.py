@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from mainstem.client.callbacks import raise_first
@@ -19,7 +20,6 @@ from mainstem.client.metadata import MetadataClient
 from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
 from mainstem.client.producer.delivery import LOOK_EVERY_S, Reports
 from mainstem.client.producer.memory import BufferMemory
-from mainstem.client.producer.queue import QueuePolicy
 from mainstem.client.producer.sender import Sender
 from mainstem.client.producer.settings import ProducerSettings
 from mainstem.client.results import TopicMetadata
@@ -29,7 +29,6 @@ from mainstem.errors import (
     QueueFullError,
     UnknownPartitionError,
 )
-from mainstem.limits import REQUEST_RECORDS_MAX
 from mainstem.records import check_topic_name
 
 _log = logging.getLogger("mainstem.client")
@@ -41,7 +40,18 @@ _CALLBACKS: Final = "delivery callbacks"
 
 
 class WouldBlock(Exception):
-    """There is no metadata or no room, and the caller asked not to wait; never leaves here."""
+    """There is no metadata or no room, and the caller asked not to wait; never leaves here.
+
+    Attributes:
+        topic: Whose metadata is missing; empty: room is.
+        wait: Waits for that, as the call would have; given a deadline, and what ends the wait for
+            room when it is set. Then the call may be made again.
+    """
+
+    def __init__(self, topic: str, wait: Callable[[float, threading.Event], object]) -> None:
+        super().__init__(topic)
+        self.topic = topic
+        self.wait = wait
 
 
 class Engine:
@@ -66,16 +76,7 @@ class Engine:
         self.topics: dict[str, TopicBuffer] = {}
         self.clock = clock
         self._rng = rng or random.Random()
-        self._policy = QueuePolicy(
-            linger_s=settings.linger_ms / 1000,
-            batch_bytes=settings.batch_size,
-            request_bytes_max=settings.max_request_size,
-            request_records_max=REQUEST_RECORDS_MAX,
-            retries=settings.retries,
-            backoff_s=settings.retry_backoff_ms / 1000,
-            backoff_max_s=settings.retry_backoff_max_ms / 1000,
-            delivery_timeout_ms=settings.delivery_timeout_ms,
-        )
+        self._policy = settings.queue_policy()
         self._linger_ns = settings.linger_ms * 1_000_000
         channels = Channels(settings.max_request_size, settings.client_id)
         self._fatal: MainstemError | None = None
@@ -115,7 +116,7 @@ class Engine:
             return topic
         check_topic_name(name)
         if not blocking:
-            raise WouldBlock
+            raise WouldBlock(name, lambda *_: self.open(name))
         self.sender.prepare()
         info = self.metadata_of(name)
         if topic is None:
@@ -167,7 +168,9 @@ class Engine:
             return
         if partition >= 0:
             if not blocking:
-                raise WouldBlock
+                raise WouldBlock(
+                    topic.name, lambda *_: self.check_partition(topic, partition, blocking=True)
+                )
             topic.info = self.metadata_of(topic.name)
             if partition < topic.info.partition_count:
                 return
@@ -249,19 +252,21 @@ class Engine:
             if room:
                 return topic
             if not blocking:
-                raise WouldBlock
+                raise WouldBlock("", partial(self.wait_for_room, size))
             if deadline is None:
                 deadline = self.clock() + self.settings.max_block_ms / 1000
             self.wait_for_room(size, deadline)
 
-    def wait_for_room(self, size: int, deadline: float) -> None:
-        """Waits until `size` bytes may fit.
+    def wait_for_room(
+        self, size: int, deadline: float, given_up: threading.Event | None = None
+    ) -> None:
+        """Waits until `size` bytes may fit, or `given_up` is set.
 
         Raises:
             QueueFullError: They did not by `deadline`, or will not unless somebody polls.
         """
         memory = self.memory
-        while not memory.wait(size, 0):
+        while not memory.wait(size, 0) and not (given_up is not None and given_up.is_set()):
             self._check_open()
             left_s = deadline - self.clock()
             if memory.only_reports and not self._reports.served_elsewhere():

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, cast
 
+from mainstem.client.producer.queue import QueuePolicy
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
 from mainstem.config import ConfigKey, ConfigValue, Faults, keys_by_name, nearest_name
 from mainstem.errors import ConfigError
-from mainstem.limits import IN_FLIGHT_BATCHES_MAX, MIB
+from mainstem.limits import IN_FLIGHT_BATCHES_MAX, MIB, REQUEST_RECORDS_MAX
 from mainstem.protocol.v1 import log_pb2
 
 #: Places a record: `partitioner(key, partition_count) -> partition`, called inside `produce()`.
@@ -290,6 +291,19 @@ class ProducerSettings:
         settings._check(faults)
         faults.tell()
         return settings
+
+    def queue_policy(self) -> QueuePolicy:
+        """What the queue of each topic follows."""
+        return QueuePolicy(
+            linger_s=self.linger_ms / 1000,
+            batch_bytes=self.batch_size,
+            request_bytes_max=self.max_request_size,
+            request_records_max=REQUEST_RECORDS_MAX,
+            retries=self.retries,
+            backoff_s=self.retry_backoff_ms / 1000,
+            backoff_max_s=self.retry_backoff_max_ms / 1000,
+            delivery_timeout_ms=self.delivery_timeout_ms,
+        )
 
     def _check(self, faults: Faults) -> None:
         least = self.linger_ms + self.request_timeout_ms
