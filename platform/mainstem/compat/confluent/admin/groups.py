@@ -169,7 +169,7 @@ def _description(found: client.ConsumerGroupDescription) -> ConsumerGroupDescrip
     ]
     return ConsumerGroupDescription(
         found.group_id,
-        not members,
+        False,
         members,
         found.partition_assignor,
         _state(found.state),
