@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import grpc
 
+from mainstem.client.backoff import backoff_s
 from mainstem.client.callbacks import unexpected
 from mainstem.client.channels import Channels
 from mainstem.client.producer.accumulator import TopicBuffer
@@ -24,7 +25,7 @@ from mainstem.protocol.v1 import log_pb2
 _log = logging.getLogger("mainstem.client")
 
 #: A leader that has not answered for so long may hang, while another has its topics already: the
-#: other gateways are asked, so often.
+#: other gateways are asked, about so often. Seldomer it would take longer than it must to go on.
 _SILENT_S: Final = 2.0
 _ASK_EVERY_S: Final = 0.5
 
@@ -142,12 +143,13 @@ class Link:
         in_flight: Whose request each correlation id on that stream is, the oldest first.
         retry_at: Monotonic seconds before which no new stream is opened.
         failures: Streams that broke since the last answer.
-        asked_at: When the others were asked, as the leader did not answer, who leads its topics.
+        ask_at: Monotonic seconds before which the others are not asked, as this leader does not
+            answer, who leads its topics.
     """
 
     __slots__ = (
         "address",
-        "asked_at",
+        "ask_at",
         "failures",
         "in_flight",
         "next_id",
@@ -164,7 +166,7 @@ class Link:
         self.next_id = 1
         self.retry_at = 0.0
         self.failures = 0
-        self.asked_at = 0.0
+        self.ask_at = 0.0
 
     def send(self, topic: TopicBuffer, request: Request[Piece]) -> None:
         """Sends a request, which has `next_id`, on the open stream."""
@@ -281,13 +283,9 @@ class Links:
     def to_ask_about(self, now: float) -> list[Link]:
         """Those that are silent, while another gateway may have their topics already; each of them
         once in a while."""
-        silent = [
-            one
-            for one in self._links.values()
-            if one.is_silent(now) and now >= one.asked_at + _ASK_EVERY_S
-        ]
+        silent = [one for one in self._links.values() if one.is_silent(now) and now >= one.ask_at]
         for link in silent:
-            link.asked_at = now
+            link.ask_at = now + backoff_s(_ASK_EVERY_S, _ASK_EVERY_S, 0)
         return silent
 
     def next_look(self) -> float:
@@ -296,7 +294,7 @@ class Links:
         for link in self._links.values():
             since = link.waiting_since()
             at = min(at, since + self._answer_s_max)
-            at = min(at, max(since + _SILENT_S, link.asked_at + _ASK_EVERY_S))
+            at = min(at, max(since + _SILENT_S, link.ask_at))
         return at
 
     def release(self, leaders: Set[str]) -> list[Callable[[], None]]:
