@@ -45,6 +45,10 @@ DEADLINE_S = 60.0
 #: What a process may grow by between the end of the warm-up and the end: the noise of allocators.
 GROWN_BYTES_MAX = 40 * 2**20
 
+#: Threads that the gateway's pools may have got meanwhile: they grow to their sizes, and by one for
+#: each call that is slow on a busy machine. What clients left behind would be hundreds.
+SPARE_THREADS = {"client": 0, "gateway": 8}
+
 #: A client that is killed while it is in the middle of things.
 VICTIM = """
 import sys
@@ -92,7 +96,8 @@ def test_clients_that_come_and_go_leave_nothing_behind(
     tmp_path: Path, seed: int, report: Callable[[object], None]
 ) -> None:
     rng = random.Random(seed)
-    with GatewayProcess(tmp_path / "warehouse") as gateway:
+    settings = {"append.threads": 2, "fetch.threads": 2}
+    with GatewayProcess(tmp_path / "warehouse", settings=settings) as gateway:
         servers = {"bootstrap.servers": gateway.address}
         with AdminClient(servers) as admin:
             admin.create_topic("t", 4)
@@ -110,7 +115,7 @@ def test_clients_that_come_and_go_leave_nothing_behind(
         report(f"after:  {after[0]}; gateway {after[1]}")
         report(f"{groups} groups empty after {time.monotonic() - ended:.1f} s")
     for who, one, two in zip(("client", "gateway"), before, after, strict=True):
-        assert two.threads <= one.threads, f"{who}: {one}; {two}"
+        assert two.threads <= one.threads + SPARE_THREADS[who], f"{who}: {one}; {two}"
         assert two.descriptors <= one.descriptors, f"{who}: {one}; {two}"
         assert two.bytes - one.bytes < GROWN_BYTES_MAX, f"{who}: {one}; {two}"
     assert not [t for t in threading.enumerate() if t.name.startswith("mainstem-")]
@@ -189,8 +194,8 @@ def settled(before: tuple[Usage, Usage], gateway: int) -> tuple[Usage, Usage]:
     while True:
         after = Usage(os.getpid()), Usage(gateway)
         is_settled = all(
-            two.threads <= one.threads and two.descriptors <= one.descriptors
-            for one, two in zip(before, after, strict=True)
+            two.threads <= one.threads + spare and two.descriptors <= one.descriptors
+            for one, two, spare in zip(before, after, SPARE_THREADS.values(), strict=True)
         )
         if is_settled or time.monotonic() > deadline:
             return after

@@ -121,6 +121,7 @@ def test_what_changes_nothing_is_accepted_and_other_values_say_what_to_do(
         ("consumer", "auto.offset.reset", "smallest", "reset", "earliest"),
         ("consumer", "fetch.wait.max.ms", 100, "fetch_max_wait_ms", 100),
         ("consumer", "fetch.message.max.bytes", 2_000, "max_partition_fetch_bytes", 2_000),
+        ("consumer", "max.poll.interval.ms", 2**31 - 1, "max_poll_interval_ms", 86_400_000),
         ("consumer", "fetch.max.bytes", 52_428_800, "fetch_max_bytes", 48 << 20),
         ("consumer", "partition.assignment.strategy", "range,roundrobin", "assignor", "range"),
         (

@@ -13,7 +13,16 @@ import grpc.aio
 import pytest
 from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.ingest_gateway.fetching import fetch, waiting_fetch
-from tests.unit.ingest_gateway.harness import Client, Gate, refused, run, running, soon, until
+from tests.unit.ingest_gateway.harness import (
+    WAIT_S,
+    Client,
+    Gate,
+    refused,
+    run,
+    running,
+    soon,
+    until,
+)
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.delta_log import LocalStore
@@ -151,5 +160,25 @@ def test_requests_of_too_many_bytes_together_are_refused_and_small_ones_get_thro
             gate.open()
             await soon(waits)
             assert (await client.produce(large)).results[0].base_offset == 1
+
+    run(test())
+
+
+def test_a_request_that_grpc_would_unpack_to_more_than_the_limit_is_refused(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path, socket_request_max_bytes=1_000_000) as (_, client):
+            await client.create("t")
+            with pytest.raises(grpc.aio.AioRpcError, match="larger than max") as caught:
+                await client.log.Produce(
+                    values_request(bytes(40_000_000)),
+                    compression=grpc.Compression.Gzip,
+                    timeout=WAIT_S,
+                )
+            assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            small = values_request(bytes(100_000))
+            answer = await client.log.Produce(small, compression=grpc.Compression.Gzip)
+            assert answer.results[0].base_offset == 0
 
     run(test())

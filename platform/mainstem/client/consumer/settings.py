@@ -17,14 +17,14 @@ from mainstem.client.settings import (
 )
 from mainstem.config import ConfigKey, Faults, keys_by_name
 from mainstem.errors import ConfigError, MainstemError
-from mainstem.limits import MIB
+from mainstem.limits import MIB, SESSION_TIMEOUT_MS_MAX
 from mainstem.records import parse_duration_ms
 
 _INT_MAX: Final = 2**31 - 1
 
 
-def _ms(name: str, default: int, doc: str, minimum: int = 0) -> ConfigKey:
-    return ConfigKey(name, "int", default, doc, unit="ms", minimum=minimum, maximum=_INT_MAX)
+def _ms(name: str, default: int, doc: str, minimum: int = 0, maximum: int = _INT_MAX) -> ConfigKey:
+    return ConfigKey(name, "int", default, doc, unit="ms", minimum=minimum, maximum=maximum)
 
 
 def _bytes(name: str, default: int, doc: str, maximum: int = _INT_MAX) -> ConfigKey:
@@ -105,6 +105,7 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "A member that the coordinator has not heard of for so long is out of the group. "
             "Kafka: session.timeout.ms.",
             minimum=1,
+            maximum=SESSION_TIMEOUT_MS_MAX,
         ),
         _ms(
             "heartbeat.interval.ms",
@@ -128,9 +129,10 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "max.poll.interval.ms",
             300_000,
             "A member that does not poll for so long leaves the group, and joins again at its next "
-            "poll. It is also how long it may take to give up partitions. "
-            "Kafka: max.poll.interval.ms.",
+            "poll. It is also how long it may take to give up partitions. More than a day is taken "
+            "as a day. Kafka: max.poll.interval.ms.",
             minimum=1,
+            maximum=SESSION_TIMEOUT_MS_MAX,
         ),
         ConfigKey(
             "isolation.level",

@@ -30,7 +30,7 @@ CONSUMER: Final = [
         "C",
         "group.id group.instance.id client.rack auto.offset.reset enable.auto.commit "
         "auto.commit.interval.ms enable.auto.offset.store session.timeout.ms "
-        "max.poll.records max.poll.interval.ms isolation.level "
+        "max.poll.records isolation.level "
         "request.timeout.ms default.api.timeout.ms topic.metadata.propagation.max.ms",
     ),
     *used(
@@ -47,6 +47,7 @@ CONSUMER: Final = [
         words=_ASSIGNORS,
         first=True,
     ),
+    *used("C", "max.poll.interval.ms", "max.poll.interval.ms", "at most a day", clamps=True),
     *used("C", "fetch.min.bytes", "fetch.min.bytes", "0 is 1", clamps=True),
     *used("C", "fetch.max.bytes", "fetch.max.bytes", "lowered to 48 MiB", clamps=True),
     *used("C", "fetch.max.wait.ms", "fetch.max.wait.ms", clamps=True),
