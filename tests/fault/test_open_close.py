@@ -1,7 +1,7 @@
 """Clients that come and go, some of them killed, leave nothing behind: no thread, no descriptor, no
 member of a group, no memory, in their own process as in the gateway's.
 
-`make test` goes through 60 cycles, `make test-fault` (MAINSTEM_TEST_FAULTS=full) through 1,000.
+`make test` goes through 30 cycles, `make test-fault` (MAINSTEM_TEST_FAULTS=full) through 1,000.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from mainstem.testing import GatewayProcess
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
 
-CYCLES = 1_000 if FULL else 60
+CYCLES = 1_000 if FULL else 30
 
 #: The first cycles fill caches and pools.
-WARM_UP = 20
+WARM_UP = 20 if FULL else 10
 
 SESSION_MS = 2_000
 DEADLINE_S = 60.0
