@@ -14,7 +14,7 @@ from mainstem.client import Consumer, Producer, TopicPartition
 from mainstem.client.consumer.engine import ConsumerEngine
 from mainstem.client.consumer.fetching import FetchAnswers
 from mainstem.client.consumer.membership import Membership
-from mainstem.client.consumer.worker import ConsumerWorker
+from mainstem.client.consumer.starts import StartFinder
 from mainstem.client.producer import sender as sender_module
 from mainstem.client.producer.sender import Sender
 from mainstem.errors import ConfigError, InternalError
@@ -75,7 +75,7 @@ def test_a_heartbeat_thread_that_dies_is_told_by_poll_and_another_subscribe_begi
 def test_the_thread_that_finds_leaders_tells_once_and_goes_on(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ConsumerWorker, "_find_starts", fails_once(ConsumerWorker._find_starts))
+    monkeypatch.setattr(StartFinder, "find", fails_once(StartFinder.find))
     consumer.assign([TopicPartition("one", 0)])
     with pytest.raises(InternalError, match=r"leaders and offsets.*ZeroDivisionError"):
         consumer.poll(DEADLINE_S)
@@ -98,7 +98,7 @@ def test_a_thread_that_goes_on_failing_tells_once(
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(ConsumerWorker, "_find_starts", fail)
+    monkeypatch.setattr(StartFinder, "find", fail)
     consumer.assign([TopicPartition("one", 0)])
     with pytest.raises(InternalError):
         consumer.poll(DEADLINE_S)
@@ -161,7 +161,7 @@ def test_a_late_reset_does_not_take_back_what_the_application_has_committed(
         go.wait(DEADLINE_S)
         was_reset(reset)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(consumer._engine._worker, "_on_reset", late)
+    monkeypatch.setattr(consumer._engine._worker._starts, "_on_reset", late)
     consumer.subscribe(["one"])
     poll_until(held.is_set, consumer)
     consumer.commit(offsets=[TopicPartition("one", 0, 7)], asynchronous=False)
@@ -191,7 +191,7 @@ def test_a_reset_commits_where_it_was_and_not_what_was_handed_out_since(
         go.wait(DEADLINE_S)
         was_reset(reset)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(consumer._engine._worker, "_on_reset", late)
+    monkeypatch.setattr(consumer._engine._worker._starts, "_on_reset", late)
     consumer.subscribe(["one"])
     found = poll_until(held.is_set, consumer)
     while len(found) < 5:

@@ -6,13 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
 from mainstem.client.callbacks import check_plain
 from mainstem.client.consumer.engine import ConsumerEngine
+from mainstem.client.consumer.one_thread import OneThread, two_threads
 from mainstem.client.consumer.partitions import Start
+from mainstem.client.consumer.reader import deadline_of
 from mainstem.client.consumer.records import (
     OFFSET_END,
     OFFSET_INVALID,
@@ -22,7 +24,7 @@ from mainstem.client.consumer.records import (
 )
 from mainstem.client.results import TopicMetadata
 from mainstem.client.unclosed import warn_unclosed
-from mainstem.errors import ConsumerClosedError, MainstemError
+from mainstem.errors import MainstemError
 
 #: Called in poll() with the consumer and the partitions.
 OnPartitions = Callable[["Consumer", list[TopicPartition]], object]
@@ -88,7 +90,7 @@ class Consumer:
             ConsumerClosedError: close() was called.
         """
         if not self._busy.acquire(blocking=False):
-            raise _two_threads()
+            raise two_threads()
         try:
             reader = self._reader
             self._engine.polls += 1
@@ -124,7 +126,7 @@ class Consumer:
         records: list[ConsumerRecord] = []
         with self._alone():
             self._reader.begin()
-            deadline = _deadline(timeout)
+            deadline = deadline_of(timeout)
             while len(records) < num_messages:
                 left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
                 try:
@@ -172,12 +174,11 @@ class Consumer:
 
     def take_ready_batches(self, limit: int) -> dict[TopicPartition, pa.RecordBatch]:
         """Up to `limit` rows that are there, if nothing else is due."""
-        pieces: dict[TopicPartition, list[pa.RecordBatch]] = {}
         with self._alone():
-            if not self._partitions.attention:
-                self._reader.begin()
-                self._reader.take_batches(limit, pieces)
-        return _joined(pieces)
+            if self._partitions.attention:
+                return {}
+            self._reader.begin()
+            return self._reader.take_batches(limit)
 
     @property
     def commits_automatically(self) -> bool:
@@ -208,12 +209,11 @@ class Consumer:
             As `poll`.
         """
         limit = self.poll_limit(max_records)
-        pieces: dict[TopicPartition, list[pa.RecordBatch]] = {}
         with self._alone():
             self._reader.begin()
-            if self._wait_for_records(timeout, decode=False):
-                self._reader.take_batches(limit, pieces)
-        return _joined(pieces)
+            if not self._wait_for_records(timeout, decode=False):
+                return {}
+            return self._reader.take_batches(limit)
 
     def _wait_for_records(
         self, timeout: float | None, *, attend: bool = True, decode: bool = True
@@ -221,7 +221,7 @@ class Consumer:
         """Sees to everything that is due, and waits until there are records."""
         engine = self._engine
         # In a callback nothing can come that is not there: no rebalance goes on.
-        deadline = _deadline(0.0 if engine.in_callback else timeout)
+        deadline = deadline_of(0.0 if engine.in_callback else timeout)
         while True:
             if attend:
                 engine.attend(self)
@@ -271,14 +271,9 @@ class Consumer:
         names = [topics] if isinstance(topics, str) else list(topics)
         patterns = [name for name in names if name.startswith("^")]
         if not names or (patterns and len(names) > 1):
-            raise ValueError(
-                "subscribe to one or more topics, or to one pattern that begins with ^"
-            )
-        for name, callback in (
-            ("on_assign", on_assign),
-            ("on_revoke", on_revoke),
-            ("on_lost", on_lost),
-        ):
+            raise ValueError("subscribe to one or more topics, or to one pattern beginning with ^")
+        callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        for name, callback in callbacks.items():
             if callback is not None:
                 check_plain(callback, name, "AsyncConsumer")
         with self._alone():
@@ -478,7 +473,7 @@ class Consumer:
     def close_as(self, *, done: bool) -> None:
         """`close`; unless `done`, what the latest poll gave is not committed."""
         if not self._busy.acquire(blocking=False):
-            raise _two_threads()
+            raise two_threads()
         try:
             self._engine.close(self, done=done)
         finally:
@@ -501,44 +496,5 @@ class Consumer:
         """Closes. While an exception is on its way, what the latest poll gave is not committed."""
         self.close_as(done=kind is None)
 
-    def _alone(self) -> _Alone:
-        return _Alone(self._busy, self._engine)
-
-
-class _Alone:
-    """One thread at a time, and not after close()."""
-
-    __slots__ = ("_busy", "_engine")
-
-    def __init__(self, busy: Any, engine: ConsumerEngine) -> None:
-        self._busy = busy
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        if not self._busy.acquire(blocking=False):
-            raise _two_threads()
-        if self._engine.closed:
-            self._busy.release()
-            raise ConsumerClosedError("the consumer is closed; make a new one")
-        self._engine.polls += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._busy.release()
-
-
-def _two_threads() -> RuntimeError:
-    return RuntimeError(
-        "two threads use this consumer at once; it is not thread-safe: give each thread a consumer "
-        "of its own, or let one thread poll and hand the records on"
-    )
-
-
-def _deadline(timeout: float | None) -> float | None:
-    return None if timeout is None or timeout < 0 else time.monotonic() + timeout
-
-
-def _joined(pieces: dict[TopicPartition, list[pa.RecordBatch]]) -> dict[TopicPartition, Any]:
-    return {
-        tp: found[0] if len(found) == 1 else pa.concat_batches(found)
-        for tp, found in pieces.items()
-    }
+    def _alone(self) -> OneThread:
+        return OneThread(self._busy, self._engine)

@@ -95,7 +95,16 @@ class Reader:
             self.at += len(piece)
             count -= len(piece)
 
-    def take_batches(self, count: int, into: dict[TopicPartition, list[pa.RecordBatch]]) -> None:
+    def take_batches(self, count: int) -> dict[TopicPartition, pa.RecordBatch]:
+        """Up to `count` rows that are there, a batch for each partition."""
+        pieces: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        self._take_rows(count, pieces)
+        return {
+            tp: found[0] if len(found) == 1 else pa.concat_batches(found)
+            for tp, found in pieces.items()
+        }
+
+    def _take_rows(self, count: int, into: dict[TopicPartition, list[pa.RecordBatch]]) -> None:
         """Moves up to `count` rows that are there to `into`, without a copy."""
         while count > 0:
             chunk = self._chunk
@@ -162,3 +171,8 @@ class Reader:
                     return False
             self._partitions.arrived.wait(wait_s)
         return True
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """Monotonic seconds at which a call with this timeout ends; None: it waits for ever."""
+    return None if timeout is None or timeout < 0 else time.monotonic() + timeout
