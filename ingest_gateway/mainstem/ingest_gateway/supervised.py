@@ -98,7 +98,6 @@ class SupervisedTask:
         if failure is None and not task.cancelled() and self._returns:
             self._done = True
             return
-        how = "was cancelled" if task.cancelled() else "returned" if failure is None else "failed"
         self._metrics.background_task_ends.labels(self._name).inc()
         if self._ending:
             self._done = True
@@ -108,10 +107,43 @@ class SupervisedTask:
         log.error(
             "background task ended and starts again",
             task=self._name,
-            how=how,
+            how=_how(task),
             restart_after_s=RESTART_AFTER_S,
             exc_info=failure,
             **self._facts,
         )
         loop = asyncio.get_running_loop()
         self._restart = loop.call_later(RESTART_AFTER_S, self._start)
+
+
+def begin_once(
+    name: str,
+    work: Coroutine[Any, Any, None],
+    metrics: GatewayMetrics,
+    **facts: object,
+) -> asyncio.Task[None]:
+    """Begins work that is done once, and whose next occasion comes by itself, as a checkpoint's.
+
+    It is not started again, but whatever ends it other than its own return is an error as of a
+    `SupervisedTask`: logged with its traceback and counted. Nobody need look at the task.
+
+    Args:
+        name, facts: As those of `SupervisedTask`.
+    """
+
+    def ended(task: asyncio.Task[None]) -> None:
+        failure = None if task.cancelled() else task.exception()
+        if failure is None and not task.cancelled():
+            return
+        metrics.background_task_ends.labels(name).inc()
+        log.error("background task ended", task=name, how=_how(task), exc_info=failure, **facts)
+
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(ended)
+    return task
+
+
+def _how(task: asyncio.Task[None]) -> str:
+    if task.cancelled():
+        return "was cancelled"
+    return "returned" if task.exception() is None else "failed"

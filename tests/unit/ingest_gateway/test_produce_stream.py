@@ -376,3 +376,31 @@ def test_a_drain_while_records_are_looked_at_in_a_thread_takes_none_of_them() ->
         assert service.accepted == []
 
     run(test())
+
+
+def test_a_lane_goes_on_when_what_it_waits_for_is_cancelled_by_somebody_else() -> None:
+    async def test() -> None:
+        caller, service = Caller(), Service()
+        shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        accept = service.accept
+
+        async def waits(request: log_pb2.ProduceRequest) -> Accepted:
+            if request.correlation_id == 1:
+                await shared
+            return await accept(request)
+
+        service.accept = waits  # type: ignore[method-assign]
+        serving = asyncio.ensure_future(stream(caller, service).serve())
+        for number in (1, 2):
+            caller.send(number)
+        await until(caller.sent.empty)
+        shared.cancel()
+        service.led.set()
+        caller.end()
+        await until(lambda: len(caller.answers) == 2)
+        assert await soon(serving)
+        assert caller.answered() == [1, 2]
+        assert caller.answers[0].error.code == "OUTCOME_UNKNOWN"
+        assert caller.answers[1].error.code == "HELD", "it must not overtake the first"
+
+    run(test())

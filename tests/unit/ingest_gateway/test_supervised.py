@@ -17,7 +17,7 @@ from mainstem.delta_log.format import LOG
 from mainstem.delta_log.topics import Topics
 from mainstem.ingest_gateway import supervised
 from mainstem.ingest_gateway.metrics import GatewayMetrics
-from mainstem.ingest_gateway.supervised import SupervisedTask
+from mainstem.ingest_gateway.supervised import SupervisedTask, begin_once
 from mainstem.ingest_gateway.topics import Maintainer
 from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
 
@@ -170,6 +170,26 @@ def test_stopping_does_not_wait_for_work_that_does_not_give_way() -> None:
             await task.stop(timeout_s=0.01)
         assert [line["event"] for line in lines] == ["background task does not stop"]
         release.set()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("end", [fails, panics, is_cancelled])
+def test_work_that_is_done_once_and_fails_is_logged_and_counted(end: Callable[[], None]) -> None:
+    async def scenario() -> None:
+        metrics = GatewayMetrics()
+
+        async def work() -> None:
+            end()
+
+        with structlog.testing.capture_logs() as lines:
+            task = begin_once("work", work(), metrics, topic="t")
+            await asyncio.wait({task})
+            await asyncio.sleep(0)
+        assert ends(metrics) == 1
+        assert [(line["log_level"], line["task"], line["topic"]) for line in lines] == [
+            ("error", "work", "t")
+        ]
 
     asyncio.run(scenario())
 

@@ -28,6 +28,7 @@ from mainstem.errors import (
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.reader_threads import SLOW_S, ReaderThreads
+from mainstem.ingest_gateway.supervised import begin_once
 from mainstem.ingest_gateway.topics.appenders import Appenders
 from mainstem.ingest_gateway.topics.gateway_topic import GatewayTopic
 from mainstem.ingest_gateway.topics.operations import Operations
@@ -169,7 +170,8 @@ class GatewayTopics:
         self._leases.release(name)
         self._on_closed(name)
         if isinstance(error, FencedError):
-            self._operations.begin(self._keep_orphans(name))
+            orphans = self._keep_orphans(name)
+            self._operations.track(begin_once("keep orphans", orphans, self._metrics, topic=name))
         topic = self._memory.find(name)
         if topic is None or topic.appender is None:
             return

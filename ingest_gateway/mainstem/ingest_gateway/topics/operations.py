@@ -32,9 +32,13 @@ class Operations:
     def begin(self, operation: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Starts an operation that runs to its end, also when its caller goes away."""
         task = asyncio.get_running_loop().create_task(operation)
+        self.track(task)
+        return task
+
+    def track(self, task: asyncio.Task[Any]) -> None:
+        """Counts a task among what is under way."""
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return task
 
     async def finish(self, operation: Coroutine[Any, Any, T]) -> T:
         """Runs an operation to its end, whether the caller waits for that or not."""

@@ -333,6 +333,17 @@ class ProduceStream:
                 self._waiting_bytes -= request.ByteSize()
                 self._check_order(lane, request)
                 accepted = await self._acceptance.accept(request)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                assert task is not None
+                if task.cancelling():
+                    raise  # the stream ends
+                # It came out of something that others wait for, too. This lane goes on.
+                given_up = OutcomeUnknownError(
+                    f"what a batch for topic {lane.topic!r} waited for was given up; send it again",
+                    topic=lane.topic,
+                )
+                self._refuse(lane, entry, given_up)
             except Exception as failure:
                 self._refuse(lane, entry, failure)
             else:
