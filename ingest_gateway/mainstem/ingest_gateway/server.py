@@ -20,6 +20,7 @@ from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse
 from mainstem.delta_log.system import GatewayRow
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.condition import GatewayCondition
+from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.fetching import Arrivals
 from mainstem.ingest_gateway.groups import GroupCoordination, GroupMetrics, watch_groups
 from mainstem.ingest_gateway.http_pages import gateway_pages
@@ -42,7 +43,7 @@ from mainstem.ingest_gateway.services import (
     GroupService,
     MetadataService,
     ProduceService,
-    handlers,
+    Rpc,
 )
 from mainstem.ingest_gateway.store_threads import StoreThreads
 from mainstem.ingest_gateway.supervised import SupervisedTask
@@ -104,6 +105,8 @@ class Gateway:
         self._pool = StoreThreads(config.number("append.threads"), "append")
         self._reader_threads = ReaderThreads(config.number("fetch.threads"))
         self._door = RequestDoor(config)
+        self._connections = Connections(config.number("max.connections"))
+        self._rpc = Rpc(self._door, self._connections)
         self._condition = GatewayCondition(self._store)
         self._health = health.aio.HealthServicer()
         self._serving: asyncio.Queue[bool] = asyncio.Queue()
@@ -254,6 +257,8 @@ class Gateway:
         admin = AdminService(
             topics,
             leases,
+            self._connections,
+            gateway_id=identity.gateway_id,
             warehouse_uri=self._store.uri,
             version=version("mainstem"),
             store_trouble=self._store_trouble,
@@ -370,7 +375,7 @@ class Gateway:
     def _register(self, messages: Any, *servicers: object) -> None:
         """Serves the one service of a module of messages."""
         (service,) = messages.DESCRIPTOR.services_by_name.values()
-        calls = handlers(self._door, service, *servicers)
+        calls = self._rpc.handlers(service, *servicers)
         self._server.add_registered_method_handlers(service.full_name, calls)
         # An old grpcio knows no registered handlers: it does nothing there.
         self._server.add_generic_rpc_handlers(

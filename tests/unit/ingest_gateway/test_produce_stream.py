@@ -21,6 +21,7 @@ from mainstem.errors import (
     MainstemError,
     UnknownTopicError,
 )
+from mainstem.ingest_gateway.connections import Connection
 from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.produce import stream as produce_stream_module
 from mainstem.ingest_gateway.services.produce.acceptance import Accepted
@@ -109,6 +110,7 @@ def stream(
     context: Any = caller
     return ProduceStream(
         context,
+        Connection("ipv4:127.0.0.1:1", "", 0.0),
         service,
         door or RequestDoor(load_gateway_config(environment={}, flags={})),
         room or AnswerRoom(),

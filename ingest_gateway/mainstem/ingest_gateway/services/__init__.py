@@ -9,7 +9,7 @@ from mainstem.ingest_gateway.services.fetch import FetchService
 from mainstem.ingest_gateway.services.groups import GroupService
 from mainstem.ingest_gateway.services.metadata import MetadataService
 from mainstem.ingest_gateway.services.produce import ProduceService
-from mainstem.ingest_gateway.services.rpc import handlers
+from mainstem.ingest_gateway.services.rpc import Rpc
 
 __all__ = [
     "AdminService",
@@ -17,5 +17,5 @@ __all__ = [
     "GroupService",
     "MetadataService",
     "ProduceService",
-    "handlers",
+    "Rpc",
 ]

@@ -12,6 +12,7 @@ from mainstem.config import TOPIC_KEYS, format_value
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import MainstemError, UnknownTopicError
+from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.services.caller import caller
 from mainstem.ingest_gateway.services.rpc import Context
@@ -30,20 +31,24 @@ class AdminService:
     """Serves `mainstem.v1.Admin`.
 
     Args:
-        warehouse_uri, version, store_trouble: For the cluster's description.
+        gateway_id, warehouse_uri, version, store_trouble: For the cluster's description.
     """
 
     def __init__(
         self,
         topics: GatewayTopics,
         leases: Leases,
+        connections: Connections,
         *,
+        gateway_id: str,
         warehouse_uri: str,
         version: str,
         store_trouble: Callable[[], Awaitable[str]],
     ) -> None:
         self._topics = topics
         self._leases = leases
+        self._connections = connections
+        self._gateway_id = gateway_id
         self._warehouse_uri = warehouse_uri
         self._version = version
         self._store_trouble = store_trouble
@@ -168,6 +173,25 @@ class AdminService:
                 for row in self._leases.gateways()
             ],
         )
+
+    async def ListConnections(
+        self, request: admin_pb2.ListConnectionsRequest, context: Context
+    ) -> admin_pb2.ListConnectionsResponse:
+        response = admin_pb2.ListConnectionsResponse(gateway_id=self._gateway_id)
+        for number, one in enumerate(self._connections.list(), start=1):
+            response.connections.add(
+                peer=one.peer,
+                client_id=one.client_id,
+                open_calls=one.open_calls,
+                call_count=one.call_count,
+                received_bytes=one.received_bytes,
+                sent_bytes=one.sent_bytes,
+                age_ms=self._connections.age_ms(one),
+                idle_ms=self._connections.idle_ms(one),
+            )
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return response
 
     def _description(
         self, topic: str, state: TableState, appender: Appender | None

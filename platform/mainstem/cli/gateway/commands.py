@@ -87,3 +87,46 @@ def status(settings: Settings, bootstrap_servers: str) -> None:
     print_rows(settings, [*columns, *status_columns(settings)], rows, numbers=["topics_led"])
     if failed:
         raise SystemExit(1)
+
+
+@gateway.group(cls=ExampleGroup)
+def connections() -> None:
+    """See who is connected.
+
+    \b
+    EXAMPLES
+      mainstem gateway connections list
+    """
+
+
+@connections.command("list")
+@bootstrap_servers
+@pass_settings
+@reports_errors
+def list_connections(settings: Settings, bootstrap_servers: str) -> None:
+    """List the connections of each of the given gateways.
+
+    CLIENT_ID is the client.id of a client of ours. A connection is there from its first call on,
+    and for five minutes after its last; OPEN is how many calls are under way, a stream being one.
+    Bytes are those of requests and answers.
+
+    \b
+    EXAMPLES
+      mainstem gateway connections list
+      mainstem gateway connections list -b 10.0.0.1:9490,10.0.0.2:9490
+      mainstem --format json gateway connections list
+    """
+    from mainstem.cli.gateway.connections import COLUMNS, gateway_connections
+
+    servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
+    rows: list[list[object]] = []
+    failed = False
+    for server in servers:
+        found, error = gateway_connections(server, settings.timeout_s)
+        if error is not None:
+            found, failed = [[None] * len(COLUMNS)], True
+        rows += [[server, *row, *status_of(settings, error)] for row in found]
+    columns = ["address", *COLUMNS, *status_columns(settings)]
+    print_rows(settings, columns, rows, numbers=COLUMNS[2:])
+    if failed:
+        raise SystemExit(1)

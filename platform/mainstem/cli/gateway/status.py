@@ -31,7 +31,7 @@ def gateway_status(
                 admin_pb2.DescribeClusterRequest(), timeout=timeout_s
             )
         except grpc.RpcError as failure:
-            return facts, _failure(failure, address, timeout_s)
+            return facts, failure_of(failure, address, timeout_s)
     facts["version"] = cluster.version
     facts["warehouse"] = cluster.warehouse_uri
     mine = [one for one in cluster.gateways if one.address == address] or cluster.gateways
@@ -48,7 +48,8 @@ def gateway_status(
     )
 
 
-def _failure(failure: grpc.RpcError, address: str, timeout_s: float) -> MainstemError:
+def failure_of(failure: grpc.RpcError, address: str, timeout_s: float) -> MainstemError:
+    """What a call of one gateway failed of."""
     assert isinstance(failure, grpc.Call)
     if failure.code() == grpc.StatusCode.UNAVAILABLE:
         return GatewayUnavailableError(

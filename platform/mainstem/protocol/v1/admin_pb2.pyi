@@ -222,3 +222,35 @@ class GatewayDescription(_message.Message):
     address: str
     topics_led: int
     def __init__(self, gateway_id: _Optional[str] = ..., address: _Optional[str] = ..., topics_led: _Optional[int] = ...) -> None: ...
+
+class ListConnectionsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListConnectionsResponse(_message.Message):
+    __slots__ = ("gateway_id", "connections")
+    GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    gateway_id: str
+    connections: _containers.RepeatedCompositeFieldContainer[ConnectionDescription]
+    def __init__(self, gateway_id: _Optional[str] = ..., connections: _Optional[_Iterable[_Union[ConnectionDescription, _Mapping]]] = ...) -> None: ...
+
+class ConnectionDescription(_message.Message):
+    __slots__ = ("peer", "client_id", "open_calls", "call_count", "received_bytes", "sent_bytes", "age_ms", "idle_ms")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    OPEN_CALLS_FIELD_NUMBER: _ClassVar[int]
+    CALL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_MS_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    client_id: str
+    open_calls: int
+    call_count: int
+    received_bytes: int
+    sent_bytes: int
+    age_ms: int
+    idle_ms: int
+    def __init__(self, peer: _Optional[str] = ..., client_id: _Optional[str] = ..., open_calls: _Optional[int] = ..., call_count: _Optional[int] = ..., received_bytes: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., age_ms: _Optional[int] = ..., idle_ms: _Optional[int] = ...) -> None: ...

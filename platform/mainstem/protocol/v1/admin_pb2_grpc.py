@@ -74,6 +74,11 @@ class AdminStub(object):
                 request_serializer=mainstem_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
                 response_deserializer=mainstem_dot_v1_dot_admin__pb2.DescribeClusterResponse.FromString,
                 _registered_method=True)
+        self.ListConnections = channel.unary_unary(
+                '/mainstem.v1.Admin/ListConnections',
+                request_serializer=mainstem_dot_v1_dot_admin__pb2.ListConnectionsRequest.SerializeToString,
+                response_deserializer=mainstem_dot_v1_dot_admin__pb2.ListConnectionsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -131,6 +136,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListConnections(self, request, context):
+        """Who is connected to the gateway that answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -173,6 +185,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeCluster,
                     request_deserializer=mainstem_dot_v1_dot_admin__pb2.DescribeClusterRequest.FromString,
                     response_serializer=mainstem_dot_v1_dot_admin__pb2.DescribeClusterResponse.SerializeToString,
+            ),
+            'ListConnections': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListConnections,
+                    request_deserializer=mainstem_dot_v1_dot_admin__pb2.ListConnectionsRequest.FromString,
+                    response_serializer=mainstem_dot_v1_dot_admin__pb2.ListConnectionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -391,6 +408,33 @@ class Admin(object):
             '/mainstem.v1.Admin/DescribeCluster',
             mainstem_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
             mainstem_dot_v1_dot_admin__pb2.DescribeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListConnections(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mainstem.v1.Admin/ListConnections',
+            mainstem_dot_v1_dot_admin__pb2.ListConnectionsRequest.SerializeToString,
+            mainstem_dot_v1_dot_admin__pb2.ListConnectionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 from mainstem.config import GatewayConfig
+from mainstem.ingest_gateway.connections import Connection
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.requests import RequestDoor
@@ -61,11 +61,12 @@ class ProduceService:
 
     async def ProduceStream(
         self,
-        request_iterator: AsyncIterator[bytes],
+        connection: Connection,
         context: Context,
     ) -> None:
         stream = ProduceStream(
             context,
+            connection,
             self._acceptance,
             self._door,
             self._answers,

@@ -22,6 +22,7 @@ from mainstem.errors import (
     RequestTooLargeError,
     ShuttingDownError,
 )
+from mainstem.ingest_gateway.connections import Connection
 from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.produce.acceptance import Acceptance, Accepted, Placed
 from mainstem.ingest_gateway.services.produce.answers import answer, notice, refusal, unacknowledged
@@ -104,6 +105,7 @@ class ProduceStream:
     """Serves one call.
 
     Args:
+        connection: Counts its bytes.
         acceptance: Takes the requests.
         door: Parses the requests.
         room: What all streams share.
@@ -116,6 +118,7 @@ class ProduceStream:
     def __init__(
         self,
         context: Context,
+        connection: Connection,
         acceptance: Acceptance,
         door: RequestDoor,
         room: AnswerRoom,
@@ -125,6 +128,7 @@ class ProduceStream:
         draining: asyncio.Event,
     ) -> None:
         self._context = context
+        self._connection = connection
         self._acceptance = acceptance
         self._door = door
         self._room = room
@@ -198,6 +202,7 @@ class ProduceStream:
             data = await self._context.read()
             if data is grpc.aio.EOF:
                 return
+            self._connection.received(len(data))
             await self._take(*await self._parsed(data))
             # The next read may be a while off.
             data = None
@@ -409,6 +414,7 @@ class ProduceStream:
         if self._gone:
             return
         entry.response = response.SerializeToString()
+        self._connection.sent(len(entry.response))
         self._count_answer(entry, _ANSWER_BYTES + len(entry.response))
         while lane.open and lane.open[0].response is not None:
             self._answers.put_nowait(lane.open.popleft())
