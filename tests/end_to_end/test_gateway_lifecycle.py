@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,7 +137,7 @@ def test_sigterm_under_load_commits_and_answers_what_was_accepted_and_exits_0(
 def test_sigterm_does_not_wait_for_streams_that_are_idle_or_for_health_watchers(
     tmp_path: Path,
 ) -> None:
-    ten_minutes = {"shutdown.grace.ms": 600_000}
+    ten_minutes = {"drain.timeout.ms": 600_000}
     with GatewayProcess(tmp_path / "w", settings=ten_minutes) as gateway:
         create(gateway)
         with grpc.insecure_channel(gateway.address) as channel:
@@ -174,6 +175,50 @@ def test_a_killed_gateway_has_kept_what_it_acknowledged_once_and_in_order(tmp_pa
     assert b"last" in acknowledged
 
 
+def test_sighup_reloads_the_log_level_and_says_what_needs_a_restart(tmp_path: Path) -> None:
+    settings, log = tmp_path / "gateway.toml", tmp_path / "log"
+    settings.write_text('log.level = "warning"\n')
+    command = [sys.executable, "-m", "mainstem.cli", "--config", str(settings), "gateway", "run"]
+    command += ["--warehouse", str(tmp_path / "w"), "--listen", "127.0.0.1:0"]
+
+    def said(words: str) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while words not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[-1]
+            assert "gateway ready" not in log.read_text(), "a line of level info"
+            settings.write_text('log.level = "info"\nfetch.threads = 7\n')
+            process.send_signal(signal.SIGHUP)
+            said("settings reloaded")
+            assert "fetch.threads" in log.read_text(), "it needs a restart"
+            with grpc.insecure_channel(address) as channel:
+                stub = admin_pb2_grpc.AdminStub(channel)
+                stub.CreateTopic(admin_pb2.CreateTopicRequest(topic="t"), timeout=WAIT_S)
+            said("topic created")
+            settings.write_text("log.level = loud\n")
+            process.send_signal(signal.SIGHUP)
+            said("settings not reloaded")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(WAIT_S) == 0
+            assert "gateway stopped" in log.read_text()
+        finally:
+            process.kill()
+
+
 def test_a_store_call_that_hangs_cannot_keep_a_gateway_alive(tmp_path: Path) -> None:
     code = """
 import asyncio, sys, threading
@@ -188,7 +233,7 @@ def hang(call, path):
         print("hangs", flush=True)
         threading.Event().wait()
 
-flags = {"listeners": "127.0.0.1:0", "shutdown.grace.ms": 500}
+flags = {"listeners": "127.0.0.1:0", "drain.timeout.ms": 500}
 store = FaultyStore(LocalStore(sys.argv[1]), before=hang)
 config = load_gateway_config(environment={}, flags=flags)
 asyncio.run(serve(config, lambda address: print(address, flush=True), store))

@@ -195,7 +195,7 @@ def _values(warehouse: Path, topic: str) -> list[bytes]:
 def _gateway(warehouse: Path, stall: Path) -> Iterator[tuple[str, int]]:
     program = Path(__file__).with_name("stalling_gateway.py")
     command = [sys.executable, str(program), str(warehouse), str(stall)]
-    command += [f"topic.queue.bytes={QUEUE_BYTES}", "shutdown.grace.ms=60000"]
+    command += [f"topic.queue.bytes={QUEUE_BYTES}", "drain.timeout.ms=60000"]
     command += [f"checkpoint.interval.commits={CHECKPOINT_COMMITS}"]
     log_file = warehouse.with_suffix(".log")
     with open(log_file, "wb") as log:

@@ -25,7 +25,6 @@ def configure_logging(config: GatewayConfig) -> None:
 
     What the settings are warned of are the first lines.
     """
-    level = getattr(logging, config.text("log.level").upper())
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.ExtraAdder(),
         structlog.stdlib.add_log_level,
@@ -47,14 +46,26 @@ def configure_logging(config: GatewayConfig) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(handlers=[handler], force=True)
+    set_log_level(config)
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        processors=[
+            # The standard library's level, which may change; a logger keeps all else for good.
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    for library in _NOISY:
-        logging.getLogger(library).setLevel(max(level, logging.WARNING))
     for warning in config.warnings:
         structlog.get_logger().warning(warning)
+
+
+def set_log_level(config: GatewayConfig) -> None:
+    """Writes lines from `log.level` on, from now on."""
+    level: int = getattr(logging, config.text("log.level").upper())
+    logging.getLogger().setLevel(level)
+    for library in _NOISY:
+        logging.getLogger(library).setLevel(max(level, logging.WARNING))

@@ -127,14 +127,16 @@ class Leases:
 
     async def stop(self) -> None:
         """Takes the row away, so that others can have the topics at once."""
-        if self._beating is not None:
-            await self._beating.stop()
-        table, self._table = self._table, None
-        if table is not None:
-            with contextlib.suppress(MainstemError, TimeoutError):
-                gone = self._run(table.update, lambda _: {self._gateway_id: None})
-                await asyncio.wait_for(gone, _STOP_TIMEOUT_S)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        try:
+            if self._beating is not None:
+                await self._beating.stop()
+            table, self._table = self._table, None
+            if table is not None:
+                with contextlib.suppress(MainstemError, TimeoutError):
+                    gone = self._run(table.update, lambda _: {self._gateway_id: None})
+                    await asyncio.wait_for(gone, _STOP_TIMEOUT_S)
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def acquire(self, topic: str) -> None:
         """Takes the topic's lease.

@@ -70,10 +70,11 @@ _SERVICES: Final = tuple(
     for service in messages.DESCRIPTOR.services_by_name.values()
 )
 
-#: The part of `shutdown.grace.ms` that is kept for writing the last answers, and its upper bound.
-_ANSWERS_SHARE = 0.2
-_ANSWERS_S_MAX = 2.0
-_TELL_BEFORE_S = 0.1
+#: The part of `drain.timeout.ms` that is kept for writing the last answers and for closing, half of
+#: it each, and its upper bound.
+_LAST_SHARE = 0.3
+_LAST_S_MAX = 3.0
+_CLOSE_S_MIN = 0.1
 
 #: A store that says for longer nothing of its free space is one that hangs.
 _STORE_ANSWER_S_MAX = 2.0
@@ -290,40 +291,42 @@ class Gateway:
     async def drain(self) -> bool:
         """Stops: health goes NOT_SERVING, accepted batches are committed and answered, streams end.
 
-        Takes `shutdown.grace.ms` at most.
+        Takes `drain.timeout.ms` at most, and says in the log what it has waited for in vain.
 
         Returns:
             Whether everything that was accepted is committed. If not, a store call may still hang
             in a thread, which Python would wait for when the process ends.
         """
-        grace_s = self._config.number("shutdown.grace.ms") / 1000
-        ends_at = time.monotonic() + grace_s
-        log.info("gateway draining", grace_s=grace_s)
+        timeout_s = self._config.number("drain.timeout.ms") / 1000
+        began_at = time.monotonic()
+        ends_at = began_at + timeout_s
+        log.info("gateway draining", timeout_s=timeout_s)
         self._condition.draining()
         await self._health.enter_graceful_shutdown()
         self._draining.set()
         self._fetches.wake_all()
-        answers_s = min(grace_s * _ANSWERS_SHARE, _ANSWERS_S_MAX)
-        # A moment before what is left is given up, and nobody can tell any more what it was.
-        telling = asyncio.get_running_loop().call_later(
-            max(grace_s - answers_s - _TELL_BEFORE_S, 0.0), self._tell_uncommitted
-        )
+        last_s = min(timeout_s * _LAST_SHARE, _LAST_S_MAX)
         clean = all(
             await asyncio.gather(
-                self._close_topics(grace_s - answers_s), self._groups.close(grace_s - answers_s)
+                self._close_topics(timeout_s - last_s), self._groups.close(timeout_s - last_s)
             )
         )
-        telling.cancel()
-        ends_at = min(ends_at, time.monotonic() + _ANSWERS_S_MAX)
+        answers_end_at = min(ends_at - last_s / 2, time.monotonic() + _LAST_S_MAX)
 
         def left_s() -> float:
-            return max(ends_at - time.monotonic(), 0.0)
+            return max(answers_end_at - time.monotonic(), 0.0)
 
         if await self._produce.streams_end(left_s()):
             await asyncio.sleep(min(_LINGER_S, left_s()))
         await self._server.stop(grace=left_s())
-        await self._close()
-        log.info("gateway stopped", clean=clean)
+        try:
+            # Also of a drain that takes no time: what does not wait for the store is closed.
+            async with asyncio.timeout(max(ends_at - time.monotonic(), _CLOSE_S_MIN)):
+                await self._close()
+        except TimeoutError:
+            log.error("the gateway ends with calls of the store that do not come back")
+            clean = False
+        log.info("gateway stopped", clean=clean, seconds=round(time.monotonic() - began_at, 3))
         return clean
 
     def _in_background(
@@ -334,20 +337,6 @@ class Gateway:
         returns: bool = False,
     ) -> None:
         self._background.append(SupervisedTask(name, work, self._metrics, returns=returns))
-
-    def _tell_uncommitted(self) -> None:
-        """Says what keeps the drain from ending."""
-        for appender in self._topics.leaders():
-            if appender.queued_bytes:
-                trouble = appender.trouble
-                log.error(
-                    "accepted records are not committed yet, and the drain ends",
-                    topic=appender.topic,
-                    queued_bytes=appender.queued_bytes,
-                    oldest_s=round(appender.oldest_waiting_s, 1),
-                    error="the store does not answer" if trouble is None else trouble.message,
-                    errno=None if trouble is None else trouble.facts.get("errno"),
-                )
 
     async def _close_topics(self, timeout_s: float) -> bool:
         """Whether all of them are closed, and no checkpoint is being written, in that time."""

@@ -411,7 +411,7 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             minimum=1,
         ),
         ConfigKey(
-            "shutdown.grace.ms",
+            "drain.timeout.ms",
             "int",
             25_000,
             "On SIGTERM, how long accepted batches may take to be committed and answered. Less than"
@@ -448,6 +448,7 @@ _NOT_OURS: Final[dict[str, str]] = {
     "log.retention.ms": "set retention.ms for each topic",
     "log.retention.hours": "set retention.ms for each topic",
     "num.io.threads": "use append.threads",
+    "shutdown.grace.ms": "use drain.timeout.ms",
     "num.network.threads": "the network runs on one event loop",
 }
 

@@ -20,7 +20,7 @@ START_TIMEOUT_S: Final = 30.0
 """A gateway starts in under 2 s; a machine that is busy with other tests may take much longer."""
 
 STOP_TIMEOUT_S: Final = 60.0
-"""Longer than `shutdown.grace.ms` by default (30 s) and the 5 s for streams to end."""
+"""Longer than `drain.timeout.ms` by default (30 s) and the 5 s for streams to end."""
 
 _LISTENING: Final = re.compile(r"^listening on (?P<host>\S+):(?P<port>\d+)\n", re.MULTILINE)
 _PORT_TAKEN: Final = "cannot listen on"

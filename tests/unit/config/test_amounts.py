@@ -111,12 +111,12 @@ def test_each_fault_of_a_topics_settings_is_told() -> None:
 def test_each_fault_of_a_gateways_settings_is_told_with_its_source() -> None:
     with pytest.raises(InvalidConfigError) as error:
         load_gateway_config(
-            environment={"MAINSTEM_NUM_PARTITIONS": "x"}, flags={"shutdown.grace.ms": "soon"}
+            environment={"MAINSTEM_NUM_PARTITIONS": "x"}, flags={"drain.timeout.ms": "soon"}
         )
     assert "- MAINSTEM_NUM_PARTITIONS: num.partitions is 'x'" in error.value.message
-    assert "- flag: shutdown.grace.ms is 'soon'" in error.value.message
+    assert "- flag: drain.timeout.ms is 'soon'" in error.value.message
 
 
 def test_a_gateways_settings_take_units() -> None:
-    config = load_gateway_config(environment={}, flags={"shutdown.grace.ms": "20s"})
-    assert config.number("shutdown.grace.ms") == 20_000
+    config = load_gateway_config(environment={}, flags={"drain.timeout.ms": "20s"})
+    assert config.number("drain.timeout.ms") == 20_000

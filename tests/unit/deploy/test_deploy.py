@@ -131,8 +131,8 @@ def test_pods_are_probed_not_linked_not_root_and_have_time_to_drain(repo_root: P
             container[p]["httpGet"]["port"] for p in ("readinessProbe", "livenessProbe")
         } <= ports
         grace_ms = pod["terminationGracePeriodSeconds"] * 1000
-        for keys in (GATEWAY_KEYS, SCHEDULER_KEYS):
-            assert int(keys["shutdown.grace.ms"].default) < grace_ms
+        assert int(GATEWAY_KEYS["drain.timeout.ms"].default) < grace_ms
+        assert int(SCHEDULER_KEYS["shutdown.grace.ms"].default) < grace_ms
         for volume in pod["volumes"]:
             if "persistentVolumeClaim" in volume:
                 assert volume["persistentVolumeClaim"]["claimName"] in claims

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import threading
+import time
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -12,6 +14,7 @@ from urllib.request import urlopen
 import grpc
 import grpc.aio
 import pytest
+import structlog.testing
 from deltalake import DeltaTable
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -406,7 +409,7 @@ def test_a_drain_that_runs_out_of_time_says_so_and_answers_as_unknown(tmp_path: 
 
     async def test() -> None:
         store = FaultyStore(LocalStore(tmp_path), before=gate)
-        async with running(store=store, shutdown_grace_ms=5_000) as (gateway, client):
+        async with running(store=store, drain_timeout_ms=5_000) as (gateway, client):
             await client.create("t")
             calls = [asyncio.ensure_future(client.produce(values_request(b"v")))]
             await until(lambda: gate.calls > 0)
@@ -424,12 +427,47 @@ def test_a_drain_that_runs_out_of_time_says_so_and_answers_as_unknown(tmp_path: 
     run(test())
 
 
+def test_a_drain_whose_store_hangs_says_of_what_and_ends_in_its_time(tmp_path: Path) -> None:
+    hangs, opened = threading.Event(), threading.Event()
+
+    def hang(call: str, path: str) -> None:
+        if hangs.is_set():
+            assert opened.wait(60)
+
+    async def test() -> None:
+        store = FaultyStore(LocalStore(tmp_path), before=hang)
+        async with running(store=store, drain_timeout_ms=1_000) as (gateway, client):
+            for topic in ("t", "u"):
+                await client.create(topic)
+                await client.produce(values_request(b"v", topic=topic))
+            hangs.set()
+            calls = [
+                asyncio.ensure_future(client.produce(values_request(b"w", topic="t"))),
+                asyncio.ensure_future(client.create("never")),
+            ]
+            appender = gateway._topics.leading("t")
+            assert appender is not None
+            await until(lambda: appender.leader is not None and appender.leader.queued_bytes > 0)
+            began_at = time.monotonic()
+            with structlog.testing.capture_logs() as lines:
+                assert await soon(gateway.drain()) is False
+            assert time.monotonic() - began_at < 5, "one second, on a machine that has much to do"
+            opened.set()
+            said = {line["event"]: line for line in lines}
+            waited = said["accepted records are not committed, and their topic closes"]
+            assert (waited["topic"], waited["error"]) == ("t", "the store does not answer")
+            assert said["gateway stopped"]["clean"] is False
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    run(test())
+
+
 def test_a_drain_does_not_wait_for_a_topic_that_is_hard_to_open(tmp_path: Path) -> None:
     gate = Gate("list_files", "topics/t/_delta_log")
 
     async def test() -> None:
         store = FaultyStore(LocalStore(tmp_path))
-        async with running(store=store, shutdown_grace_ms=300) as (gateway, client):
+        async with running(store=store, drain_timeout_ms=300) as (gateway, client):
             await client.create("t")
             store.before = gate
             call = asyncio.ensure_future(client.produce(values_request(b"v")))

@@ -113,7 +113,7 @@ def test_a_room_is_entered_by_its_door_only(repo_root: Path, package: str) -> No
         for module in re.findall(
             rf"^\s*from mainstem\.{package}\.(\w+\.\w+) import", file.read_text(), re.MULTILINE
         )
-        if module.split(".")[0] in rooms and file.parent.name != module.split(".")[0]
+        if module.split(".")[0] in rooms and folder / module.split(".")[0] not in file.parents
     ]
     assert through_the_wall == [], "import what the room's __init__ offers"
 

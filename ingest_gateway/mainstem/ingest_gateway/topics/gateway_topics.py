@@ -254,8 +254,7 @@ class GatewayTopics:
 
     def looking(self, name: str) -> bool:
         """Whether the topic's state is being brought up to date from the store."""
-        topic = self._memory.find(name)
-        return topic is not None and topic.looking is not None
+        return (topic := self._memory.find(name)) is not None and topic.looking is not None
 
     def current(
         self, name: str, *, any_age: bool = False
@@ -471,16 +470,21 @@ class GatewayTopics:
         """
         ends_at = time.monotonic() + timeout_s
         self._operations.refuse()
-        begin = self._operations.begin
-        closing = {begin(self._drain(name, ends_at)) for name in self._not_only_followed()}
-        operations = closing | self._operations.under_way
-        if operations:
+        closing = self._begin_closing(ends_at)
+        if operations := closing.keys() | self._operations.under_way:
             await asyncio.wait(operations, timeout=max(ends_at - time.monotonic(), 0.0))
         # What began before may have opened a topic since; nothing does any more.
-        closing |= {begin(self._drain(name, ends_at)) for name in self._not_only_followed()}
+        closing |= self._begin_closing(ends_at)
         if closing:
             await asyncio.wait(closing, timeout=max(ends_at - time.monotonic(), 0.1))
+        if stuck := sorted({name for task, name in closing.items() if not task.done()}):
+            log.error("topics are not closed, and the drain ends", topics=stuck)
         return all(task.done() and task.exception() is None and task.result() for task in closing)
+
+    def _begin_closing(self, ends_at: float) -> dict[asyncio.Task[bool], str]:
+        """A task for each topic that is led or about to be, with its name."""
+        begin = self._operations.begin
+        return {begin(self._drain(name, ends_at)): name for name in self._not_only_followed()}
 
     def _not_only_followed(self) -> list[str]:
         return [topic.topic for topic in self._memory if topic.users or topic.appender]

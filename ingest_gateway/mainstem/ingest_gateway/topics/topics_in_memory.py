@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
+
+import structlog
 
 from mainstem.delta_log import Appender, ObjectStore, OpenTopic, Topics
 from mainstem.delta_log.store import StoreFolder, time_elapsed_s
@@ -16,11 +19,14 @@ from mainstem.ingest_gateway.topics.gateway_topic import GatewayTopic, TopicStat
 from mainstem.ingest_gateway.topics.operations import Operations
 from mainstem.limits import TOPICS_OPEN_MAX
 
+log = structlog.get_logger()
+
 #: Calls that may wait for one topic to be opened, changed or deleted.
 WAITERS_MAX: Final = 1_000
 
 #: How long a topic that is given up or deleted has for committing what it accepted.
 CLOSE_TIMEOUT_S: Final = 30.0
+_TELL_BEFORE_S: Final = 0.1
 
 
 class TopicsInMemory:
@@ -107,11 +113,20 @@ class TopicsInMemory:
             self.unfollow(other.topic)
 
     async def close(self, topic: GatewayTopic, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Closes a topic that the caller holds; what it accepted is committed first."""
+        """Closes a topic that the caller holds; what it accepted is committed first. What is not
+        in that time is told in the log."""
         appender = topic.closed()
-        if appender is not None:
+        if appender is None:
+            return
+        # A moment before what is left is given up, and nobody can tell any more what it was.
+        telling = asyncio.get_running_loop().call_later(
+            max(timeout_s - _TELL_BEFORE_S, 0.0), _tell_uncommitted, appender
+        )
+        try:
             await appender.close(timeout_s)
-            self._on_closed(topic.topic)
+        finally:
+            telling.cancel()
+        self._on_closed(topic.topic)
 
     # -- followed ----------------------------------------------------------------------------------
 
@@ -152,3 +167,17 @@ class TopicsInMemory:
         if topic.state is TopicState.CLOSED and not topic.in_use:
             self._topics.pop(topic.topic, None)
             self._followed.remove(topic.topic)
+
+
+def _tell_uncommitted(appender: Appender) -> None:
+    if not appender.queued_bytes:
+        return
+    trouble = appender.trouble
+    log.error(
+        "accepted records are not committed, and their topic closes",
+        topic=appender.topic,
+        queued_bytes=appender.queued_bytes,
+        oldest_s=round(appender.oldest_waiting_s, 1),
+        error="the store does not answer" if trouble is None else trouble.message,
+        errno=None if trouble is None else trouble.facts.get("errno"),
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 import click
 
 from mainstem.cli.context import (
@@ -14,6 +17,9 @@ from mainstem.cli.context import (
     status_of,
 )
 from mainstem.cli.help import ExampleGroup
+
+if TYPE_CHECKING:
+    from mainstem.config import GatewayConfig
 
 
 @click.group(cls=ExampleGroup)
@@ -38,7 +44,8 @@ def run(settings: Settings, warehouse: str | None, listeners: str | None) -> Non
     """Run a gateway until SIGTERM or Ctrl-C.
 
     Prints `listening on HOST:PORT` to stdout once it answers, and its log to stderr. On SIGTERM it
-    commits and answers what it has accepted, then exits 0.
+    commits and answers what it has accepted, then exits 0. On SIGHUP it reads its settings again
+    and takes `log.level` over; where it runs on a terminal, SIGHUP ends it as SIGTERM does.
 
     \b
     EXAMPLES
@@ -50,12 +57,22 @@ def run(settings: Settings, warehouse: str | None, listeners: str | None) -> Non
 
     from mainstem.ingest_gateway import configure_logging, serve
 
-    flags = {"warehouse": warehouse, "listeners": listeners}
-    config = settings.gateway_config(
-        {name: value for name, value in flags.items() if value is not None}, warns=False
-    )
+    asked = {"warehouse": warehouse, "listeners": listeners}
+    flags = {name: value for name, value in asked.items() if value is not None}
+    config = settings.gateway_config(flags, warns=False)
     configure_logging(config)
-    uvloop.run(serve(config, lambda address: click.echo(f"listening on {address}")))
+
+    def reload() -> GatewayConfig:
+        return settings.gateway_config(flags, warns=False)
+
+    uvloop.run(
+        serve(
+            config,
+            lambda address: click.echo(f"listening on {address}"),
+            # On a terminal SIGHUP says that it was closed.
+            reload=None if sys.stdin.isatty() else reload,
+        )
+    )
 
 
 @gateway.command()
