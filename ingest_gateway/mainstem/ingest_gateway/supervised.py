@@ -98,6 +98,7 @@ class SupervisedTask:
         if failure is None and not task.cancelled() and self._returns:
             self._done = True
             return
+        how = _how(task)
         self._metrics.background_task_ends.labels(self._name).inc()
         if self._ending:
             self._done = True
@@ -107,7 +108,7 @@ class SupervisedTask:
         log.error(
             "background task ended and starts again",
             task=self._name,
-            how=_how(task),
+            how=how,
             restart_after_s=RESTART_AFTER_S,
             exc_info=failure,
             **self._facts,
@@ -122,7 +123,7 @@ def begin_once(
     metrics: GatewayMetrics,
     **facts: object,
 ) -> asyncio.Task[None]:
-    """Begins work that is done once, and whose next occasion comes by itself, as a checkpoint's.
+    """Begins work that is done once, and whose next occasion comes by itself.
 
     It is not started again, but whatever ends it other than its own return is an error as of a
     `SupervisedTask`: logged with its traceback and counted. Nobody need look at the task.
