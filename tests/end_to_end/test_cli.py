@@ -8,6 +8,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from mainstem.cli.root import cli
-from mainstem.client import AdminClient
+from mainstem.client import AdminClient, Producer
+from mainstem.compat import confluent
 from mainstem.testing import GatewayProcess
 
 if TYPE_CHECKING:
@@ -175,6 +178,44 @@ def test_topics_are_created_listed_and_described(shell: Shell) -> None:
     assert as_object["status"] == "OK"
     assert [one["high_watermark"] for one in as_object["partitions"]] == [0, 0, 0]
     assert {one["name"]: one["value"] for one in as_object["config"]}["commit.interval.ms"] == "5"
+
+
+def test_tables_that_cannot_be_read_are_named_with_their_codes_and_good_topics_work(
+    shell: Shell, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = shell.gateway.warehouse / "topics"
+    write_deltalake(topics / "mine", pa.table({"x": [1, 2]}))
+    (topics / "torn" / "_delta_log").mkdir(parents=True)
+    (topics / "torn" / "_delta_log" / f"{0:020}.json").write_text('{"commitInfo":{"mainstem":{}')
+    foreign = {path: path.read_bytes() for path in (topics / "mine").rglob("*") if path.is_file()}
+    try:
+        told = shell("topic", "list")
+        assert told.code == 1
+        assert "topic torn cannot be read: LOG_DAMAGED: the commit file" in told.errors
+        assert "topic mine cannot be read: UNSUPPORTED_TABLE: the table" in told.errors
+        rows = map(json.loads, shell("--format", "json", "topic", "list").output.splitlines())
+        status = {row["topic"]: row["status"] for row in rows}
+        assert {name: status[name] for name in (topic, "mine", "torn")} == {
+            topic: "OK",
+            "mine": "UNSUPPORTED_TABLE",
+            "torn": "LOG_DAMAGED",
+        }
+        with Producer({"bootstrap.servers": shell.gateway.address}) as producer:
+            assert topic in producer.list_topics()
+            producer.produce(topic, b"x")
+        assert "topic mine is left out: UNSUPPORTED_TABLE" in caplog.text
+        there = confluent.AdminClient({"bootstrap.servers": shell.gateway.address}).list_topics()
+        assert there.topics["torn"].error is not None
+        assert there.topics[topic].error is None
+        refused = shell("topic", "delete", "mine", "--no-confirm")
+        assert (refused.code, "UNSUPPORTED_TABLE" in refused.output + refused.errors) == (1, True)
+        assert foreign == {
+            path: path.read_bytes() for path in (topics / "mine").rglob("*") if path.is_file()
+        }
+        assert shell("topic", "delete", "torn", "--no-confirm").code == 0
+    finally:
+        shutil.rmtree(topics / "mine")
+        shutil.rmtree(topics / "torn")
 
 
 def test_one_topic_that_fails_is_a_row_and_exit_code_1_and_the_others_are_made(

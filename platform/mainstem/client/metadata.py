@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.client.backoff import backoff_s
 from mainstem.client.gateways import FIRST_REFRESH_S, Gateways
@@ -203,6 +203,17 @@ class RefreshSchedule:
     def next_call(self) -> float:
         """When `begin` has something to do; infinite while a call is under way."""
         return float("inf") if self._asking else self._at
+
+
+def readable(answers: Mapping[str, TopicAnswer]) -> dict[str, TopicMetadata]:
+    """The topics that can be read, by name; the others are named in the log, with why."""
+    found: dict[str, TopicMetadata] = {}
+    for name, answer in sorted(answers.items()):
+        if isinstance(answer, TopicMetadata):
+            found[name] = answer
+        else:
+            _log.warning("topic %s is left out: %s: %s", name, answer.code, answer.message)
+    return found
 
 
 def _start(run: Callable[[], None], name: str) -> None:

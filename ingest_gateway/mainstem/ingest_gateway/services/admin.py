@@ -17,6 +17,7 @@ from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.services.caller import caller
 from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.ingest_gateway.topics import GatewayTopics, trim_prefix
+from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import admin_pb2
 from mainstem.records import check_topic_name
 
@@ -95,7 +96,7 @@ class AdminService:
                 continue  # deleted meanwhile
             except MainstemError as error:
                 log.warning("topic cannot be described", topic=name, error=error.message)
-                response.topics.add(topic=name)
+                response.topics.add(topic=name, error=error_to_message(error))
         return response
 
     async def DescribeTopic(

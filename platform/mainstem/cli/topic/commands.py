@@ -162,7 +162,8 @@ def list_(settings: Settings, topics: Sequence[str], bootstrap_servers: str) -> 
     """List the topics, all of them or those that are named.
 
     TOPIC is a name, or a pattern: 'ord*', or '^ord.*s$' as a regular expression. `--format wide`
-    adds the topic's id, which is a new one after delete and create.
+    adds the topic's id, which is a new one after delete and create, and its status: OK, or the
+    code of the error for which it cannot be read. Such a topic ends the command with 1.
 
     \b
     EXAMPLES
@@ -178,12 +179,15 @@ def list_(settings: Settings, topics: Sequence[str], bootstrap_servers: str) -> 
     columns = ["topic", "partitions"]
     rows: list[list[object]] = [[one.topic, one.partition_count] for one in listings]
     if settings.format != "text":
-        columns.append("topic_id")
-        rows = [[*row, one.topic_id] for row, one in zip(rows, listings, strict=True)]
+        columns += ["topic_id", "status"]
+        codes = ["OK" if one.error is None else one.error.code for one in listings]
+        rows = [
+            [*row, one.topic_id, code] for row, one, code in zip(rows, listings, codes, strict=True)
+        ]
     print_rows(settings, columns, rows, numbers=["partitions"])
-    broken = [one.topic for one in listings if not one.topic_id]
-    for name in broken:
-        say(f"topic {name} cannot be read; `mainstem topic describe {name}` says why")
+    broken = [(one.topic, one.error) for one in listings if one.error is not None]
+    for name, error in broken:
+        say(f"topic {name} cannot be read: {error.code}: {error.message}")
     if broken:
         raise SystemExit(1)
 

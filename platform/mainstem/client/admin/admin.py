@@ -18,7 +18,7 @@ from mainstem.client.unclosed import warn_unclosed
 from mainstem.config import ConfigKey, keys_by_name
 from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
 from mainstem.limits import MIB
-from mainstem.protocol import never_left
+from mainstem.protocol import error_from_message, never_left
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 
 #: Every setting of `AdminClient`, by name.
@@ -53,11 +53,16 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
-    """A topic in a list."""
+    """A topic in a list.
+
+    Attributes:
+        error: Why it cannot be read: its id is empty then, and its number of partitions 0.
+    """
 
     topic: str
     topic_id: str
     partition_count: int
+    error: MainstemError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +216,17 @@ class AdminClient(GroupAdmin):
         return str(answer.topic_id)
 
     def list_topics(self, timeout: float = TIMEOUT_S) -> tuple[TopicListing, ...]:
-        """Every topic, by name."""
+        """Every topic, by name, those that cannot be read among them."""
         request = admin_pb2.ListTopicsRequest()
         answer = self._read(lambda stub: stub.ListTopics, request, timeout)
         return tuple(
-            TopicListing(one.topic, one.topic_id, one.partition_count) for one in answer.topics
+            TopicListing(
+                one.topic,
+                one.topic_id,
+                one.partition_count,
+                error_from_message(one.error) if one.HasField("error") else None,
+            )
+            for one in answer.topics
         )
 
     def describe_topic(self, name: str, timeout: float = TIMEOUT_S) -> TopicDescription:

@@ -452,7 +452,11 @@ class Consumer:
         ]
 
     def list_topics(self, timeout: float = 30.0) -> dict[str, TopicMetadata]:
-        """Every topic, by name; `timeout` in seconds for each gateway that is asked."""
+        """Every topic, by name; the log (`mainstem.client`) names those that cannot be read.
+
+        Args:
+            timeout: Seconds for each gateway that is asked.
+        """
         with self._alone():
             return self._engine.all_topics(timeout)
 

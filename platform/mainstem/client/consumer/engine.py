@@ -29,6 +29,7 @@ from mainstem.client.consumer.records import (
 from mainstem.client.consumer.settings import ConsumerSettings
 from mainstem.client.consumer.worker import ConsumerWorker
 from mainstem.client.gateways import Gateways
+from mainstem.client.metadata import readable
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import (
     ConfigError,
@@ -357,8 +358,7 @@ class ConsumerEngine:
 
     def all_topics(self, timeout_s: float) -> dict[str, TopicMetadata]:
         """Every topic, by name."""
-        answers = self._worker.metadata.fetch([], timeout_s)
-        return {n: t for n, t in sorted(answers.items()) if isinstance(t, TopicMetadata)}
+        return readable(self._worker.metadata.fetch([], timeout_s))
 
     def _retrying(
         self, ask: Callable[[float], Mapping[TopicPartition, Any]], timeout: float | None

@@ -16,7 +16,7 @@ from typing import Final
 from mainstem.client.callbacks import raise_first
 from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
-from mainstem.client.metadata import MetadataClient
+from mainstem.client.metadata import MetadataClient, readable
 from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
 from mainstem.client.producer.delivery import LOOK_EVERY_S, Reports
 from mainstem.client.producer.memory import BufferMemory
@@ -159,8 +159,7 @@ class Engine:
     def all_topics(self, timeout_s: float) -> dict[str, TopicMetadata]:
         """Every topic, by name."""
         self._check_open()
-        answers = self._metadata.fetch([], timeout_s)
-        return {n: t for n, t in sorted(answers.items()) if isinstance(t, TopicMetadata)}
+        return readable(self._metadata.fetch([], timeout_s))
 
     def check_partition(self, topic: TopicBuffer, partition: int, *, blocking: bool) -> None:
         """Refuses a partition that the topic does not have; asks the gateway before that."""

@@ -219,7 +219,7 @@ class Producer:
         self._engine.close(timeout)
 
     def list_topics(self, timeout: float = 30.0) -> dict[str, TopicMetadata]:
-        """Every topic, by name.
+        """Every topic, by name; the log (`mainstem.client`) names those that cannot be read.
 
         Args:
             timeout: Seconds for each gateway that is asked.

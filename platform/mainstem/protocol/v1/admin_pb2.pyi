@@ -1,3 +1,4 @@
+from mainstem.protocol.v1 import log_pb2 as _log_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -55,14 +56,16 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicListing, _Mapping]]] = ...) -> None: ...
 
 class TopicListing(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition_count")
+    __slots__ = ("topic", "topic_id", "partition_count", "error")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: str
     partition_count: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition_count: _Optional[int] = ...) -> None: ...
+    error: _log_pb2.Error
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition_count: _Optional[int] = ..., error: _Optional[_Union[_log_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class DescribeTopicRequest(_message.Message):
     __slots__ = ("topic",)

@@ -17,7 +17,7 @@ from mainstem.compat.confluent.admin.model import (
     TopicDescription,
 )
 from mainstem.compat.confluent.configuration import kafka_exceptions
-from mainstem.compat.confluent.error import refused
+from mainstem.compat.confluent.error import from_mainstem, refused
 from mainstem.compat.confluent.metadata import ClusterMetadata, cluster_metadata, split_address
 from mainstem.compat.confluent.model import (
     Node,
@@ -99,13 +99,18 @@ class TopicCalls(Calls):
         timeout_s = TIMEOUT_S if timeout < 0 else timeout
         with kafka_exceptions():
             gateways = [one.address for one in self._admin.describe_cluster(timeout_s).gateways]
-            found = {
-                one.topic: client.TopicMetadata(
-                    one.topic, one.topic_id, one.partition_count, min(gateways)
-                )
-                for one in self._admin.list_topics(timeout_s)
-            }
-        return cluster_metadata(found, gateways, topic)
+            listings = self._admin.list_topics(timeout_s)
+        found = {
+            one.topic: client.TopicMetadata(
+                one.topic, one.topic_id, one.partition_count, min(gateways)
+            )
+            for one in listings
+        }
+        answer = cluster_metadata(found, gateways, topic)
+        for one in listings:
+            if one.error is not None and one.topic in answer.topics:
+                answer.topics[one.topic].error = from_mainstem(one.error)
+        return answer
 
     def delete_records(
         self, topic_partition_offsets: Sequence[TopicPartition], **kwargs: Any
