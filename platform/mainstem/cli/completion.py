@@ -5,18 +5,18 @@ Silent where no gateway answers soon: who presses Tab waits for it, and sees eve
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from mainstem.cli.context import admin_client
 from mainstem.cli.options import DEFAULT_SERVERS, Settings
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from mainstem.client import AdminClient
 
 #: A gateway near by answers in some milliseconds. Longer, and Tab seems to hang.
@@ -53,6 +53,10 @@ def _offers(
     begun: str,
     ask: Callable[[AdminClient], Iterable[str]],
 ) -> list[CompletionItem]:
+    import logging
+
+    from click.shell_completion import CompletionItem
+
     logging.disable()
     os.environ["GRPC_VERBOSITY"] = "NONE"
     settings = context.find_object(Settings) or Settings()
