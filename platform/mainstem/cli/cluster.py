@@ -47,7 +47,7 @@ def info(settings: Settings, bootstrap_servers: str) -> None:
     \b
     EXAMPLES
       mainstem cluster info
-      mainstem --format json cluster info -b 10.0.0.1:9490,10.0.0.2:9490
+      mainstem cluster info -b 10.0.0.1:9490,10.0.0.2:9490 --format json
     """
     described = _describe(bootstrap_servers, settings.timeout_s)
     print_rows(
@@ -80,7 +80,7 @@ def health(settings: Settings, bootstrap_servers: str) -> None:
     \b
     EXAMPLES
       mainstem cluster health
-      mainstem --timeout 2 cluster health -b 10.0.0.1:9490,10.0.0.2:9490
+      mainstem cluster health -b 10.0.0.1:9490,10.0.0.2:9490 --timeout 2
     """
     from mainstem.cli.gateway.status import gateway_status
 
@@ -112,11 +112,11 @@ def health(settings: Settings, bootstrap_servers: str) -> None:
 @pass_settings
 @reports_errors
 def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> None:
-    """Read every record and every commit file, and prove that they are what the log promises.
+    """Prove that every record and every commit is what the log promises.
 
-    Reads the tables, changes nothing, and needs no gateway; one may write meanwhile. A row for each
-    topic and check: OK, or the first finding as `CODE: what; what to do`. With -v all findings that
-    were kept are printed, on stderr.
+    Reads all records and commit files of the tables, changes nothing, and needs no gateway; one may
+    write meanwhile. A row for each topic and check: OK, or the first finding as `CODE: what; what
+    to do`. With -v all findings that were kept are printed, on stderr.
 
     \b
     log         the newest version and its checkpoints can be read, and carry mainstemLog
@@ -131,7 +131,7 @@ def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> 
     EXAMPLES
       mainstem cluster verify
       mainstem cluster verify -T orders -T payments --warehouse ./warehouse
-      mainstem --format json cluster verify --warehouse ./warehouse
+      mainstem cluster verify --warehouse ./warehouse --format json
     """
     from mainstem.delta_log import Topics
     from mainstem.delta_log.store import open_warehouse

@@ -94,8 +94,8 @@ def list_(settings: Settings, scopes: tuple[str, ...]) -> None:
     EXAMPLES
       mainstem config list
       mainstem config list gateway
-      mainstem --format wide config list topic | grep commit
-      mainstem --format json config list producer
+      mainstem config list topic --format wide | grep commit
+      mainstem config list producer --format json
     """
     tables = config_scopes()
     chosen = [tables[name] for name in dict.fromkeys(scopes or _SCOPE_NAMES)]

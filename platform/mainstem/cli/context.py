@@ -239,4 +239,5 @@ def print_object(settings: Settings, value: Mapping[str, Any]) -> None:
         return
     width = max(map(len, value), default=0)
     for name, item in value.items():
-        out.print(f"[bold]{name:<{width}}[/]  {escape(str(item))}")
+        shown = f"{name.replace('_', ' '):<{width}}"
+        out.print(f"[bold]{shown}[/]  {escape(str(item))}")

@@ -18,6 +18,7 @@ class ExampleCommand(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _move_examples(self)
+        _name_numbers(self)
         add_global_options(self)
 
 
@@ -38,3 +39,10 @@ def _move_examples(command: click.Command) -> None:
     if mark:
         command.help = before.rstrip()
         command.epilog = mark + examples
+
+
+def _name_numbers(command: click.Command) -> None:
+    """`-n N` instead of `-n INTEGER RANGE`."""
+    for parameter in command.params:
+        if isinstance(parameter.type, (click.types.IntRange, click.types.FloatRange)):
+            parameter.metavar = parameter.metavar or "N"

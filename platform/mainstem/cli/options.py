@@ -138,8 +138,8 @@ def global_options(*, hidden: bool) -> list[click.Option]:
             ["-X", "flags"],
             multiple=True,
             metavar="KEY=VALUE",
-            help="A setting by its name: of the gateway where one is run, of the producer where "
-            "one produces; may be repeated.",
+            help="A setting by its name: of the gateway where one is run, of the producer or the "
+            "consumer where records are sent or read; may be repeated.",
             callback=_changed(
                 lambda old, pairs: replace(old, flags={**old.flags, **parse_pairs(pairs, "-X")})
             ),

@@ -51,7 +51,7 @@ def sql(settings: Settings, statement: str, warehouse: str | None, limit: int) -
       mainstem sql 'SELECT get_json_object(CAST(value AS STRING), "$.id") FROM `my.topic`'
       mainstem sql "CREATE TABLE daily AS SELECT date(timestamp) d, count(*) FROM orders GROUP BY d"
       mainstem sql "SELECT * FROM daily"
-      mainstem --format json sql -n 0 "SELECT * FROM orders" > orders.ndjson
+      mainstem sql -n 0 "SELECT * FROM orders" --format json > orders.ndjson
     """
     from mainstem.jobs.sql import SqlError, run_sql
 

@@ -218,3 +218,28 @@ def test_a_configuration_that_cannot_be_read_is_told_in_words(tmp_path: Path) ->
         assert f"cannot read the configuration {file}: " in answer.stderr
         assert why in answer.stderr
         assert "Errno" not in answer.stderr
+
+
+def _commands(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
+    """It and all below it, each with its context."""
+    yield command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _commands(below, click.Context(below, context, name, max_content_width=100))
+
+
+def test_every_help_ends_in_examples_and_begins_with_a_sentence_that_fits_its_line() -> None:
+    root = click.Context(cli, info_name="mainstem", max_content_width=100, terminal_width=100)
+    for command, place in _commands(cli, root):
+        if command.name == "version":
+            continue
+        text = command.get_help(place)
+        *_, last = text.rstrip().split("\n\n")
+        assert last.startswith("  EXAMPLES\n"), place.command_path
+        assert "RANGE" not in text, place.command_path
+        if isinstance(command, click.Group):
+            assert "..." not in text.partition("Commands:")[2], place.command_path

@@ -128,7 +128,7 @@ def produce(
       mainstem bench produce
       mainstem bench produce --mode batch --records 10000000 --batch-rows 40000
       mainstem bench produce --mode sync
-      mainstem --format json bench produce --value-bytes 1000 > result.json
+      mainstem bench produce --value-bytes 1000 --format json > result.json
       mainstem -X linger.ms=50 bench produce -b 10.0.0.1:9490
     """
     from mainstem.cli.bench.produce import ProduceBenchmark, measure_produce

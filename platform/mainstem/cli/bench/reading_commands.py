@@ -90,7 +90,7 @@ def consume(
     bootstrap_servers: str | None,
     directory: str | None,
 ) -> None:
-    """Measure consuming: records/s and MB/s, through each call, from the tail and from history.
+    """Measure consuming: records/s and MB/s, through each call.
 
     A topic is filled, then read from its start to its end by a new consumer in each round, without
     a group. The clock runs from assign() to the last record. Printed is the median of the rounds.
@@ -109,7 +109,7 @@ def consume(
       mainstem bench consume
       mainstem bench consume --call poll_batch --source history --records 10000000
       mainstem -X fetch.max.bytes=8388608 bench consume --call consume --at-once 100
-      mainstem --format json bench consume -b 10.0.0.1:9490 > result.json
+      mainstem bench consume -b 10.0.0.1:9490 --format json > result.json
     """
     from mainstem.cli.bench.consume import ConsumeBenchmark, measure_consume
 

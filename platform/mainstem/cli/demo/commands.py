@@ -34,6 +34,7 @@ from mainstem.cli.context import (
     print_object,
     reports_errors,
 )
+from mainstem.cli.help import ExampleCommand
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +85,7 @@ class _Report:
         )
 
 
-@click.command()
+@click.command(cls=ExampleCommand)
 @click.option(
     "--warehouse",
     metavar="DIR",
@@ -104,7 +105,7 @@ def demo(settings: Settings, warehouse: str) -> None:
     EXAMPLES
       mainstem demo
       mainstem demo --warehouse /tmp/flights
-      mainstem --format json demo
+      mainstem demo --format json
     """
     from mainstem.cli.demo.data import read_flights, read_weather
     from mainstem.delta_log.store import parse_warehouse

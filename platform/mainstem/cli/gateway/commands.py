@@ -89,7 +89,7 @@ def status(settings: Settings, bootstrap_servers: str) -> None:
     EXAMPLES
       mainstem gateway status
       mainstem gateway status -b 10.0.0.1:9490,10.0.0.2:9490
-      mainstem --timeout 2 --format json gateway status
+      mainstem gateway status --timeout 2 --format json
     """
     from mainstem.cli.gateway.status import gateway_status
 

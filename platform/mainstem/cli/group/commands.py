@@ -65,12 +65,12 @@ def list_(settings: Settings, bootstrap_servers: str) -> None:
     """List the groups that have members or committed offsets.
 
     STATE is EMPTY without members, RECONCILING while partitions move from member to member, and
-    STABLE else.
+    otherwise STABLE.
 
     \b
     EXAMPLES
       mainstem group list
-      mainstem --format json group list
+      mainstem group list --format json
     """
     with admin_client(bootstrap_servers) as admin:
         listings = admin.list_consumer_groups(timeout=settings.timeout_s)

@@ -49,8 +49,8 @@ def describe(settings: Settings, groups: Sequence[str], bootstrap_servers: str) 
     \b
     EXAMPLES
       mainstem group describe billing
-      mainstem --format wide group describe billing shipping
-      mainstem --format json group describe billing > billing.json
+      mainstem group describe billing shipping --format wide
+      mainstem group describe billing --format json > billing.json
     """
     from mainstem.errors import MainstemError
 

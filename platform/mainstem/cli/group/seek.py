@@ -103,7 +103,7 @@ def seek(
       mainstem group seek billing --to PT1H --no-confirm
       mainstem group seek billing --to 1234 --topics orders -p 0
       mainstem group seek billing-test --to-group billing
-      mainstem --format json group describe billing > billing.json
+      mainstem group describe billing --format json > billing.json
       mainstem group seek billing --to-file billing.json
     """
     if sum(one is not None for one in (to, to_group, to_file)) != 1:

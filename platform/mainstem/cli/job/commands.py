@@ -67,7 +67,7 @@ def list_(settings: Settings) -> None:
     \b
     EXAMPLES
       mainstem job list
-      mainstem --format wide job list
+      mainstem job list --format wide
     """
     from mainstem.jobs.catalogue import JOBS
 
@@ -199,7 +199,7 @@ def history(
     EXAMPLES
       mainstem job history
       mainstem job history --job compaction -T orders -n 5
-      mainstem --format json job history -n 0 > history.ndjson
+      mainstem job history -n 0 --format json > history.ndjson
     """
     from mainstem.delta_log.store import open_warehouse
     from mainstem.jobs.job_history import read_history

@@ -118,8 +118,8 @@ def status(settings: Settings, warehouse: str | None) -> None:
     \b
     EXAMPLES
       mainstem job status --warehouse ./warehouse
-      mainstem --format wide job status
-      mainstem --format json job status | jq 'select(.outcome == "failed")'
+      mainstem job status --format wide
+      mainstem job status --format json | jq 'select(.outcome == "failed")'
     """
     from mainstem.delta_log.store import open_warehouse
     from mainstem.jobs.catalogue import JOBS

@@ -31,7 +31,9 @@ def profile() -> None:
 @pass_settings
 @reports_errors
 def create(settings: Settings, name: str) -> None:
-    """Keep the options that are given here as the profile NAME; one of that name is replaced.
+    """Keep the options that are given here as a profile.
+
+    One of that name is replaced.
 
     \b
     EXAMPLES

@@ -39,11 +39,12 @@ _warehouse = click.option(
 @pass_settings
 @reports_errors
 def backup(settings: Settings, topic: str, directory: str, warehouse: str | None) -> None:
-    """Copy a topic into the directory DIR, from which `topic restore` makes it again.
+    """Copy a topic's records, offsets and settings into a directory.
 
-    DIR gets the topic's Parquet files and `manifest.json`, which names each file with its offsets
-    and its checksum, and is written last: a directory without it is not a backup. DIR is made, or
-    is empty. The backup is of one version of the table, whatever producers write meanwhile.
+    `topic restore` makes the topic again from it. DIR, which is made or is empty, gets the topic's
+    Parquet files and `manifest.json`, which names each file with its offsets and its checksum, and
+    is written last: a directory without it is not a backup. The backup is of one version of the
+    table, whatever producers write meanwhile.
 
     Reads the warehouse; no gateway is needed. If the command is interrupted, the same command goes
     on with what has been copied. Offsets that groups have committed are not part of it, nor are
@@ -94,7 +95,7 @@ def restore(
     dry_run: bool,
     warehouse: str | None,
 ) -> None:
-    """Create a topic with the records of the backup in the directory DIR.
+    """Create a topic from a backup, with its records at their offsets.
 
     Records have the offsets, timestamps, keys, values, headers and producer ids that they had. The
     topic comes to be with all of them in one commit; a topic that exists is not touched. Gateways

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=ExampleGroup)
 def topic() -> None:
-    """Create, look at, change and delete topics, produce to one and read one.
+    """Create, look at, change, back up and delete topics, produce to one and read one.
 
     \b
     EXAMPLES
@@ -208,8 +208,8 @@ def describe(settings: Settings, topics: Sequence[str], bootstrap_servers: str) 
     \b
     EXAMPLES
       mainstem topic describe orders
-      mainstem --format wide topic describe orders payments
-      mainstem --format json topic describe orders
+      mainstem topic describe orders payments --format wide
+      mainstem topic describe orders --format json
     """
     from mainstem.errors import MainstemError
 

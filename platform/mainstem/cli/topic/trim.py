@@ -22,6 +22,7 @@ from mainstem.cli.context import (
     say_dry_run,
 )
 from mainstem.cli.errors import FormatError
+from mainstem.cli.help import ExampleCommand
 from mainstem.cli.where import Where, parse_where
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _HIGH_WATERMARK = -1
 
 
-@click.command("trim-prefix")
+@click.command("trim-prefix", cls=ExampleCommand)
 @click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "-t",
