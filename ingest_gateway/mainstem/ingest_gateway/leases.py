@@ -67,8 +67,8 @@ class Leases:
     Args:
         address: host:port that other gateways tell their clients.
         on_commit: Called after each commit to the table, for maintenance.
-        on_health: Called with False when the row could not be renewed for the session timeout, and
-            with True when it can again.
+        on_health: Called with False when the row could not be renewed for the session timeout,
+            other than for want of space, and with True when it can again.
     """
 
     def __init__(
@@ -236,7 +236,10 @@ class Leases:
             except Exception as error:
                 log.exception("heartbeat failed")
                 self._failure = InternalError(f"the heartbeat failed: {error!r}")
-            healthy = self._elapsed_s() - self._renewed_at < self._session_s
+            # On a full disk reads and what frees space work: whoever asks for health may stay.
+            healthy = self._elapsed_s() - self._renewed_at < self._session_s or isinstance(
+                self._failure, StoreFull
+            )
             if healthy != self._healthy:
                 self._healthy = healthy
                 self._on_health(healthy)

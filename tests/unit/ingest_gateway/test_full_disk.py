@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2
 from tests.unit.delta_log.full_disk import fill, free_bytes, small_disk
 from tests.unit.ingest_gateway.fetching import fetch, offsets
 from tests.unit.ingest_gateway.harness import WAIT_S, Client, refused, run, running, table, until
@@ -211,6 +212,29 @@ def test_a_gateway_starts_on_a_full_disk_and_serves_reads(disk: Path) -> None:
             (found,) = await fetch(client, ("keep", 0, 0))
             assert offsets(found) == list(range(5))
             assert (await client.describe("keep")).topic == "keep"
+
+    run(test())
+
+
+def test_on_a_full_disk_readiness_is_red_and_readers_are_not_sent_away(disk: Path) -> None:
+    async def test() -> None:
+        async with running(
+            disk / "warehouse", gateway_heartbeat_interval_ms=50, gateway_session_timeout_ms=300
+        ) as (gateway, client):
+            await client.create("keep")
+            await client.produce(values_request(b"v", topic="keep"))
+            ballast = fill(disk)
+            leases = gateway._leases
+            assert leases is not None
+            await until(lambda: leases.failure is not None)
+            await asyncio.sleep(1.0)  # more than a session
+            assert await client.serving() == health_pb2.HealthCheckResponse.SERVING
+            assert await client.serving("mainstem.v1.Log") == health_pb2.HealthCheckResponse.SERVING
+            assert "is full" in gateway._condition.not_ready
+            (found,) = await fetch(client, ("keep", 0, 0))
+            assert offsets(found) == [0]
+            ballast.unlink()
+            await until(lambda: gateway._condition.not_ready == "")
 
     run(test())
 

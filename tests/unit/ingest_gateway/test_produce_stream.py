@@ -358,7 +358,7 @@ def test_a_request_that_is_none_ends_the_stream() -> None:
         caller, service = Caller(), Service()
         serving = asyncio.ensure_future(stream(caller, service).serve())
         caller.sent.put_nowait(b"\xff\xff")
-        with pytest.raises(InvalidRequestError, match="no ProduceRequest message"):
+        with pytest.raises(InvalidRequestError, match="not a ProduceRequest message"):
             await soon(serving)
 
     run(test())
