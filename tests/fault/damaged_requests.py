@@ -98,6 +98,7 @@ def examples() -> dict[str, list[Message]]:
             )
         ],
         ADMIN + "DescribeCluster": [admin_pb2.DescribeClusterRequest()],
+        ADMIN + "ListConnections": [admin_pb2.ListConnectionsRequest()],
     }
 
 

@@ -256,6 +256,16 @@ async def fuzz(
     return wrong
 
 
+def test_there_are_requests_of_every_call() -> None:
+    calls = {
+        f"/{service.full_name}/{method.name}"
+        for module in (log_pb2, groups_pb2, admin_pb2)
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    assert calls == {*examples(), STREAM}
+
+
 @pytest.mark.timeout(20_000 if FULL else 120)
 def test_damaged_requests_of_every_call_leave_the_gateway_as_it_was(
     tmp_path: Path, rng: random.Random, report: Callable[[object], None]
