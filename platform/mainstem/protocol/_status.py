@@ -42,6 +42,9 @@ _NO_CONNECTION: Final = (
     "Misformatted domain name",
 )
 
+#: How it begins when a server that knows HTTP/2 and nothing of gRPC has no such page.
+_NO_GRPC: Final = "Received http2 header with status"
+
 _CODES: Final[dict[str, grpc.StatusCode]] = {
     "INTERNAL": grpc.StatusCode.INTERNAL,
     "UNKNOWN_TOPIC": grpc.StatusCode.NOT_FOUND,
@@ -176,6 +179,12 @@ def error_from_rpc(failure: grpc.RpcError, hint: str = "check bootstrap.servers"
         if text.startswith(_NO_CONNECTION):
             unreachable.facts["connected"] = "false"
         return unreachable
+    if code == grpc.StatusCode.UNIMPLEMENTED and text.startswith(_NO_GRPC):
+        stranger = GatewayUnavailableError(
+            f"another server than a gateway answers at this address: {text}; {hint}"
+        )
+        stranger.facts["connected"] = "false"
+        return stranger
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return OutcomeUnknownError(
             f"the call ended before its answer came ({code.name}): it may have taken effect"

@@ -317,6 +317,51 @@ def test_a_leader_that_cannot_be_reached_is_told_with_the_setting_that_names_it(
     assert caught.value.facts["sent"] == "False"
 
 
+@contextlib.contextmanager
+def web_server() -> Iterator[str]:
+    """Speaks HTTP/2, and has no page that anybody asks for."""
+    settings = bytes.fromhex("000000 04 00 00000000")
+    headers_begin = bytes.fromhex("01 04 00000001")
+    headers_404 = bytes.fromhex("000001 01 05 00000001 8d")
+
+    def serve() -> None:
+        while True:
+            try:
+                one, _ = listener.accept()
+            except OSError:
+                return
+            with one, contextlib.suppress(OSError):
+                one.sendall(settings)
+                while (received := one.recv(65536)) and headers_begin not in received:
+                    pass
+                one.sendall(headers_404)
+                time.sleep(0.02)  # the client takes the answer before it sees the end
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def test_another_server_at_an_advertised_address_is_told_as_such(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        web_server() as address,
+        ScriptedGateway({"Metadata": metadata_of(address, leader=address)}) as gateway,
+    ):
+        producer = Producer({"bootstrap.servers": gateway.address, "enable.idempotence": False})
+        producer.send("t", b"x")
+        ends_at = time.monotonic() + LONG_S
+        while "another server than a gateway answers at this address" not in caplog.text:
+            assert time.monotonic() < ends_at
+            time.sleep(0.01)
+        producer.close(0)
+    assert "advertised.listeners" in caplog.text
+
+
 def test_a_record_for_an_address_where_nobody_speaks_was_never_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
