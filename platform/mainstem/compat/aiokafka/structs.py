@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar
 
 from mainstem import client
 
@@ -92,3 +92,18 @@ def where(found: client.RecordMetadata) -> RecordMetadata:
 def size(data: Any) -> int:
     """Bytes of a key or value; -1: there is none."""
     return -1 if data is None else len(data)
+
+
+#: Names of aiokafka.structs that cannot be imported, and why.
+REFUSED: Final = {
+    **dict.fromkeys(
+        ("BrokerMetadata", "PartitionMetadata"),
+        "AIOKafkaAdminClient.describe_topics() and describe_cluster() give dictionaries",
+    )
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in REFUSED:
+        raise ImportError(f"{name} does not exist here: {REFUSED[name]}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from mainstem.compat.confluent.error import SerializationError
 
@@ -38,6 +38,12 @@ class Serializer:
         """The bytes of `obj`."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Nothing, unless a subclass has something to close."""
+
+    def set_cluster_id_resolver(self, resolver: Callable[[], Any]) -> None:
+        """Nothing, unless a subclass asks for the cluster's name."""
+
 
 class Deserializer:
     """The base of deserializers: `deserializer(data, ctx)` gives an object or None."""
@@ -45,6 +51,12 @@ class Deserializer:
     def __call__(self, value: Any, ctx: SerializationContext | None = None) -> Any:
         """The object of `value`."""
         raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing, unless a subclass has something to close."""
+
+    def set_cluster_id_resolver(self, resolver: Callable[[], Any]) -> None:
+        """Nothing, unless a subclass asks for the cluster's name."""
 
 
 class _Packed:
@@ -144,3 +156,17 @@ __all__ = [
     "StringDeserializer",
     "StringSerializer",
 ]
+
+#: Names of confluent_kafka.serialization that cannot be imported, and why.
+REFUSED: Final = {
+    **dict.fromkeys(
+        ("SerializerBuilder", "DeserializerBuilder"),
+        "give the serializer itself as key.serializer, value.deserializer and the like",
+    )
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in REFUSED:
+        raise ImportError(f"{name} does not exist here: {REFUSED[name]}", name=__name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
