@@ -103,8 +103,8 @@ def test_a_producer_is_told_why_its_records_wait(
     def send(address: str) -> BaseException | None:
         config = {
             "bootstrap.servers": address,
-            "delivery.timeout.ms": 1_500,
-            "request.timeout.ms": 1_400,
+            "delivery.timeout.ms": 3_000,
+            "request.timeout.ms": 2_900,
             # A producer id would have to be written down first.
             "enable.idempotence": False,
         }

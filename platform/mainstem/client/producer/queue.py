@@ -11,7 +11,7 @@ requests is kept under every fault:
 * nothing goes out on another stream while something is in flight on the old one.
 
 With idempotence a request is numbered when it is formed and goes out as the same bytes each time;
-`_sequences` says why. When one fails for good, its numbers are missing at the gateway, and the
+`sequences` says why. When one fails for good, its numbers are missing at the gateway, and the
 topic goes over to a new producer id:
 
 * nothing new is formed, what is in flight is answered, and what may be stored already is sent again
