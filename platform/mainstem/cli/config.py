@@ -17,6 +17,7 @@ from mainstem.cli.context import (
     print_object,
     print_rows,
     reports_errors,
+    unit_of,
 )
 from mainstem.cli.help import ExampleGroup
 from mainstem.cli.options import DEFAULT_SERVERS, given_on_the_command_line
@@ -151,7 +152,10 @@ def show(settings: Settings, scope: str) -> None:
     else:
         rows = _client_rows(settings, "producer" if scope == "producer" else "consumer")
     if settings.format != "json":
-        rows = [(name, _shown(value), unit, origin) for name, value, unit, origin in rows]
+        rows = [
+            (name, shown := _shown(value), unit_of(shown, unit), origin)
+            for name, value, unit, origin in rows
+        ]
     print_rows(settings, ["setting", "value", "unit", "origin"], list(rows))
 
 

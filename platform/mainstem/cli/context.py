@@ -47,9 +47,11 @@ __all__ = [
     "say",
     "say_dry_run",
     "say_error",
+    "say_if_empty",
     "split_flags",
     "status_columns",
     "status_of",
+    "unit_of",
 ]
 
 #: What a shell expects of a process that SIGINT ended.
@@ -230,6 +232,20 @@ def _print_lines(
             for text, width, flush_right in zip(line, widths, right, strict=True)
         ]
         out.print(Text("  ".join(cells).rstrip(), style="bold" if index == 0 else ""))
+
+
+def say_if_empty(settings: Settings, rows: Sequence[object], message: str) -> None:
+    """What to do where a table has no rows, for people: who sees titles alone wonders."""
+    if not rows and settings.format != "json" and out.is_terminal:
+        say(message)
+
+
+def unit_of(value: str, unit: str) -> str:
+    """The unit, and what the value is in a larger one that fits: `ms (7 days)`."""
+    from mainstem.config import larger_unit
+
+    larger = larger_unit(int(value), unit) if value.isdecimal() else ""
+    return f"{unit} ({larger})" if larger else unit
 
 
 def print_object(settings: Settings, value: Mapping[str, Any]) -> None:

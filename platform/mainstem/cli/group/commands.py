@@ -21,6 +21,7 @@ from mainstem.cli.context import (
     run_each,
     say,
     say_dry_run,
+    say_if_empty,
     status_columns,
     status_of,
 )
@@ -76,6 +77,7 @@ def list_(settings: Settings, bootstrap_servers: str) -> None:
         listings = admin.list_consumer_groups(timeout=settings.timeout_s)
     rows = [[one.group_id, one.state, one.member_count] for one in listings]
     print_rows(settings, ["group", "state", "members"], rows, numbers=["members"])
+    say_if_empty(settings, rows, "no group yet: one begins with its first consumer")
 
 
 @group.command("offset-delete")

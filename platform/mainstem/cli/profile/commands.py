@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from mainstem.cli.context import Settings, pass_settings, print_rows, reports_errors, say
+from mainstem.cli.context import (
+    Settings,
+    pass_settings,
+    print_rows,
+    reports_errors,
+    say,
+    say_if_empty,
+)
 from mainstem.cli.help import ExampleGroup
 from mainstem.cli.profile.file import Profiles, check_name, new_profile
 
@@ -99,6 +106,8 @@ def list_(settings: Settings) -> None:
         )
     columns = ["profile", "used", "bootstrap_servers", "format", "timeout", "config", "settings"]
     print_rows(settings, columns, rows)
+    hint = "no profile yet: `mainstem profile create NAME -b HOST:PORT` makes one"
+    say_if_empty(settings, rows, hint)
 
 
 @profile.command()

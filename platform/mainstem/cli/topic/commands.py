@@ -23,6 +23,8 @@ from mainstem.cli.context import (
     run_each,
     say,
     say_dry_run,
+    say_if_empty,
+    unit_of,
 )
 from mainstem.cli.help import ExampleGroup
 from mainstem.cli.patterns import chosen, is_pattern, matching
@@ -185,6 +187,8 @@ def list_(settings: Settings, topics: Sequence[str], bootstrap_servers: str) -> 
             [*row, one.topic_id, code] for row, one, code in zip(rows, listings, codes, strict=True)
         ]
     print_rows(settings, columns, rows, numbers=["partitions"])
+    if not topics:
+        say_if_empty(settings, rows, "no topic yet: `mainstem topic create NAME` makes one")
     broken = [(one.topic, one.error) for one in listings if one.error is not None]
     for name, error in broken:
         say(f"topic {name} cannot be read: {error.code}: {error.message}")
@@ -364,14 +368,6 @@ def delete(
         run_each(settings, "topic", names, delete_one)
 
 
-def _unit(value: str, unit: str) -> str:
-    """The unit, and what the value is in a larger one that fits: `ms (7 days)`."""
-    from mainstem.config import larger_unit
-
-    larger = larger_unit(int(value), unit) if value.isdecimal() else ""
-    return f"{unit} ({larger})" if larger else unit
-
-
 def _say_amounts(config: Mapping[str, str]) -> None:
     """What was given with a unit, in the setting's own. What is wrong the gateway tells."""
     from mainstem.config import TOPIC_KEYS, parse_amount, with_unit
@@ -435,7 +431,7 @@ def _print_description(settings: Settings, described: TopicDescription) -> None:
             [
                 one.name,
                 one.value,
-                _unit(one.value, one.unit),
+                unit_of(one.value, one.unit),
                 "default" if one.is_default else "set",
             ]
             for one in shown

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from mainstem.cli import context
 from mainstem.cli.root import cli
 from mainstem.testing import FakeGateway
 
@@ -167,3 +168,17 @@ def test_a_time_out_that_is_none_is_wrong_usage(shell: Shell, seconds: str) -> N
     answer = shell("topic", "list", "--timeout", seconds)
     assert answer.exit_code == 2
     assert "is not a time from 1ms on" in " ".join(answer.stderr.split())
+
+
+def test_an_empty_list_says_on_a_terminal_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with FakeGateway({}) as gateway:
+        shell = Shell(gateway)
+        assert shell("topic", "list").stderr == ""
+        monkeypatch.setattr(type(context.out), "is_terminal", True)
+        assert "`mainstem topic create NAME` makes one" in shell("topic", "list").stderr
+        assert shell("topic", "list", "x*").stderr == ""
+        assert shell("topic", "list", "--format", "json").stderr == ""
+        monkeypatch.setenv("MAINSTEM_PROFILES", str(tmp_path / "profiles.json"))
+        assert "no profile yet" in shell("profile", "list").stderr
