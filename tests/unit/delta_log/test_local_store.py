@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -244,6 +245,23 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_behind(
             store.put("log/2", b"x" * 100)
     assert os.listdir(f"{store.uri}/log") == ["0"]
     store.put_if_absent("log/1", b"x" * 100)
+
+
+def test_too_many_open_files_is_an_error_that_says_how_many_there_may_be(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("log/0", b"x")
+
+    def none_left(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", none_left)
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        said = f"may have {soft} files and connections open: raise that with `ulimit -n`"
+        with pytest.raises(StoreUnavailableError, match=said) as caught:
+            store.put("log/1", b"x")
+    assert caught.value.facts["errno"] == "EMFILE"
 
 
 def test_short_writes_are_continued(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

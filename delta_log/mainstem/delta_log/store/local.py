@@ -12,6 +12,7 @@ import contextlib
 import errno
 import functools
 import os
+import resource
 import stat
 import threading
 import uuid
@@ -412,6 +413,12 @@ def _name_of(error: OSError) -> str:
 
 def _unavailable(what: str, path: str, error: OSError) -> StoreUnavailableError:
     said = f"the store could not {what} {path}: {error}; nothing was done"
+    if error.errno == errno.EMFILE:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        said += (
+            f". This process may have {soft} files and connections open: raise that with "
+            "`ulimit -n`, or LimitNOFILE of its systemd unit"
+        )
     if not is_full(error):
         return StoreUnavailableError(said, path=path, errno=_name_of(error))
     return StoreFull(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -53,13 +54,17 @@ def run(settings: Settings, warehouse: str | None, listeners: str | None) -> Non
       mainstem --config conf/gateway.toml gateway run
       MAINSTEM_LISTENERS=0.0.0.0:9490 mainstem -X message.max.bytes=4194304 gateway run
     """
+    asked = {"warehouse": warehouse, "listeners": listeners}
+    flags = {name: value for name, value in asked.items() if value is not None}
+    config = settings.gateway_config(flags, warns=False)
+    if config.text("log.format") == "json":
+        # gRPC writes lines of its own, which are none, and reads this when it is imported.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
     import uvloop
 
     from mainstem.ingest_gateway import configure_logging, serve
 
-    asked = {"warehouse": warehouse, "listeners": listeners}
-    flags = {name: value for name, value in asked.items() if value is not None}
-    config = settings.gateway_config(flags, warns=False)
     configure_logging(config)
 
     def reload() -> GatewayConfig:
