@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
+from mainstem.client import Consumer, TopicPartition
+from mainstem.errors import ConsumerClosedError
 from mainstem.testing import FakeGateway
+from mainstem.testing._fake_fetch import FakeLogGateway
 
 #: In an interpreter of its own: the test's has a gateway with threads in gRPC. Its children send a
 #: record or say why not.
@@ -77,3 +82,36 @@ def test_a_child_makes_clients_where_none_was_open_before_or_it_was_not_forked(
 ) -> None:
     said = _children_say(gateway, tmp_path_factory, method=method, closed=closed)
     assert said.splitlines() == ["made", "made", "made", "0"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda consumer: consumer.poll(0),
+        lambda consumer: consumer.consume(1, 0),
+        lambda consumer: consumer.poll_batch(0),
+    ],
+    ids=["poll", "consume", "poll_batch"],
+)
+def test_records_that_a_consumer_has_fetched_are_its_own_and_no_forked_childs(
+    read: Callable[[Consumer], object],
+) -> None:
+    with FakeLogGateway({"t": 1}) as gateway:
+        gateway.append("t", 0, [b"0", b"1", b"2"])
+        with Consumer({"bootstrap.servers": gateway.address}) as consumer:
+            consumer.assign([TopicPartition("t", 0, 0)])
+            assert consumer.poll(20)
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    read(consumer)
+                except ConsumerClosedError as error:
+                    consumer.close()
+                    status = 0 if "forked child" in str(error) else 2
+                finally:
+                    os._exit(status)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            record = consumer.poll(20)
+            assert record is not None
+            assert record.offset == 1

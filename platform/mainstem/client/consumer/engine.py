@@ -422,6 +422,11 @@ class ConsumerEngine:
         self.reader.drop_void()
         raise_first(failures, "consumer callbacks")
 
+    def forked(self) -> None:
+        """In a forked child: makes the next call look about, and find that it is refused. What was
+        fetched before the fork is for the parent."""
+        self.partitions.attention = True  # without the lock, which a thread of the parent may hold
+
     def at_exit(self) -> None:
         """The program ends without close(): nothing is committed and the group is not told, as if
         it were killed; only the threads end."""
@@ -447,12 +452,19 @@ class ConsumerEngine:
 _engines: weakref.WeakSet[ConsumerEngine] = weakref.WeakSet()
 
 
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.forked()
+    _engines.clear()
+
+
 def _at_exit() -> None:
     # A thread that is inside gRPC or Arrow when the interpreter ends aborts the process.
     for engine in list(_engines):
         engine.at_exit()
 
 
+os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
 
 
