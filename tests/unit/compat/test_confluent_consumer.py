@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import pickle
 import threading
@@ -447,6 +448,32 @@ def test_other_threads_store_commit_and_ask_while_one_polls(
         thread.join()
     assert failures == []
     assert sorted(done) == list(range(10))
+
+
+def test_a_consume_that_waits_for_more_commits_nothing_that_it_has_not_given_yet(
+    log: FakeLogGateway, make: MakeConsumer
+) -> None:
+    log.append("one", 0, [b"a"])
+    consumer = make(auto_commit_interval_ms=10)
+    consumer.subscribe(["one"])
+    given = consumer.consume(5, 2.0)
+    assert [message.value() for message in given] == [b"a"]
+    assert log.groups.offsets.get(("g", "one", 0), 0) == 0
+    until(lambda: log.groups.offsets.get(("g", "one", 0)) == 1, consumer)
+
+
+def test_an_interrupted_consume_loses_nothing_that_it_had(
+    log: FakeLogGateway, make: MakeConsumer
+) -> None:
+    log.append("one", 0, [b"a", b"b"])
+    consumer = make()
+    consumer.assign([ONE])
+    threading.Timer(0.7, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.consume(5, DEADLINE_S)
+    first = consumer.poll(0)
+    assert first is not None
+    assert [m.value() for m in (first, *consumer.consume(5, 0.2))] == [b"a", b"b"]
 
 
 def test_close_in_another_thread_ends_a_poll(make: MakeConsumer) -> None:

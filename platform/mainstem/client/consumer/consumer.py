@@ -172,6 +172,21 @@ class Consumer:
                 self._reader.take(limit, records)
         return records
 
+    def consume_more(self, num_messages: int, timeout: float) -> list[ConsumerRecord] | None:
+        """More records for a call that has some already: none of those counts as done by it.
+
+        Returns:
+            None where something else is due first: the caller hands out what it has.
+        """
+        records: list[ConsumerRecord] = []
+        with self._alone():
+            try:
+                if self._wait_for_records(timeout, attend=False):
+                    self._reader.take(num_messages, records)
+            except MainstemError:
+                return None  # the next call raises it
+            return None if self._partitions.attention and not records else records
+
     def take_ready_batches(self, limit: int) -> dict[TopicPartition, pa.RecordBatch]:
         """Up to `limit` rows that are there, if nothing else is due."""
         with self._alone():

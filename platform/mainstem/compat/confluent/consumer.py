@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
@@ -21,6 +20,7 @@ from mainstem.compat.confluent.error import (
     refused,
 )
 from mainstem.compat.confluent.events import Events
+from mainstem.compat.confluent.gathering import Gathering, closed
 from mainstem.compat.confluent.metadata import ClusterMetadata, cluster_metadata
 from mainstem.compat.confluent.model import (
     OFFSET_BEGINNING,
@@ -30,11 +30,10 @@ from mainstem.compat.confluent.model import (
     to_ours,
     to_theirs,
 )
-from mainstem.compat.confluent.turns import SLICE_S, Turns
+from mainstem.compat.confluent.turns import Turns
 from mainstem.errors import (
     ConfigError,
     ConsumerClosedError,
-    GatewayUnavailableError,
     MainstemError,
     UnknownTopicError,
 )
@@ -77,7 +76,7 @@ class Consumer:
         self._stores_by_itself = not _is_false(settings.get("enable.auto.offset.store"))
         self._events = Events(self._consumer, self._configuration, tells_ends)
         self._turns = Turns()
-        self._consumed_count = 0
+        self._gathering = Gathering(self._consumer, self._configuration, self._events, self._turns)
         #: A rebalance callback is being called.
         self._in_rebalance = False
 
@@ -92,55 +91,14 @@ class Consumer:
         Raises:
             RuntimeError: The consumer is closed.
         """
-        found = self._gather(1, timeout)
+        found = self._gathering.gather(1, timeout)
         return found[0] if found else None
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Up to `num_messages` messages and events; waits for all until the time is over."""
         if not 0 <= num_messages <= 1_000_000:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
-        return self._gather(num_messages, timeout)
-
-    def _gather(self, count: int, timeout: float | None) -> list[Message]:
-        timeout_s = seconds(timeout)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        found: list[Message] = []
-        statistics = self._configuration.statistics
-        while True:
-            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            wait_s = self._events.wait_at_most(statistics.due_in_s(left_s))
-            wait_s = SLICE_S if wait_s is None else min(wait_s, SLICE_S)
-            with self._turns:
-                if count:
-                    found += self._read(count - len(found), wait_s)
-                statistics.report("consumer", self._collect)
-                found += self._events.look(count - len(found), quiet=not found)
-            self._turns.give_way()
-            if len(found) >= count or (left_s is not None and left_s <= wait_s):
-                return found
-
-    def _read(self, count: int, wait_s: float | None) -> list[Message]:
-        try:
-            if count == 1:
-                record = self._consumer.poll(wait_s)
-                records = [] if record is None else [record]
-            else:
-                records = self._consumer.consume(count, wait_s)
-        except ConsumerClosedError:
-            raise _closed() from None
-        except MainstemError as error:
-            if isinstance(error, GatewayUnavailableError):
-                self._configuration.tell_error(error)
-            partition = error.facts.get("partition")
-            return [
-                Message(
-                    error.facts.get("topic"),
-                    int(partition) if partition is not None else None,
-                    error=from_mainstem(error),
-                )
-            ]
-        self._consumed_count += len(records)
-        return [Message.of_record(record) for record in records]
+        return self._gathering.gather(num_messages, timeout)
 
     # ----------------------------------------------------------------------------- membership
 
@@ -433,28 +391,13 @@ class Consumer:
         assert on_commit is not None
         on_commit(None if error is None else from_mainstem(error), to_theirs(partitions))
 
-    def _collect(self) -> dict[str, object]:
-        topics: dict[str, dict[str, Any]] = {}
-        for tp in self._consumer.position(self._consumer.assignment()):
-            low, high = self._consumer.get_watermark_offsets(tp, cached=True)
-            topic = topics.setdefault(tp.topic, {"topic": tp.topic, "partitions": {}})
-            lag = high - tp.offset if tp.offset >= 0 and high >= 0 else -1
-            topic["partitions"][str(tp.partition)] = {
-                "partition": tp.partition,
-                "app_offset": tp.offset,
-                "lo_offset": low,
-                "hi_offset": high,
-                "consumer_lag": lag,
-            }
-        return {"rxmsgs": self._consumed_count, "topics": topics}
-
     @contextlib.contextmanager
     def _calls(self) -> Iterator[None]:
         try:
             with self._turns:
                 yield
         except ConsumerClosedError:
-            raise _closed() from None
+            raise closed() from None
         except MainstemError as error:
             raise KafkaException(from_mainstem(error)) from error
         except KafkaException:
@@ -485,7 +428,3 @@ def _seconds(timeout: float | None) -> float | None:
 
 def _is_false(value: object) -> bool:
     return str(value).strip().lower() in ("false", "0", "f")
-
-
-def _closed() -> RuntimeError:
-    return RuntimeError("Consumer closed")
