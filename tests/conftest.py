@@ -19,6 +19,7 @@ from tests.length import FULL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.s3_server import S3Server
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED_VARIABLE = "MAINSTEM_TEST_SEED"
@@ -92,6 +93,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A server that speaks the language of Amazon S3, for the whole run."""
+    from tests.s3_server import running_s3_server
+
+    with running_s3_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Final
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import ObjectStore, Topics
-from mainstem.delta_log.store import Warehouse, parse_warehouse
+from mainstem.delta_log.store import Warehouse, parse_local_directory
 from mainstem.delta_log.system import WAREHOUSE_FILE, make_warehouse_id, read_warehouse_id
 from mainstem.delta_log.wal import LocalWalFiles, Wal, WalInUse
 from mainstem.errors import InvalidConfigError, MainstemError, StoreUnavailableError
@@ -52,7 +52,7 @@ class GatewayIdentity:
 def _wal_directory(config: GatewayConfig, store: Warehouse) -> Path:
     place = config.text("wal.directory")
     if place:
-        return Path(parse_warehouse(place, "wal.directory").path)
+        return Path(parse_local_directory(place, "wal.directory").path)
     if store.wal_directory is None:
         raise InvalidConfigError(
             f"the warehouse {store.uri} has no place for a write-ahead log; set wal.directory to a "

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mainstem.delta_log.store import open_warehouse, parse_warehouse
+from mainstem.delta_log.store import open_warehouse, parse_local_directory
 from mainstem.jobs.session import spark_session
 from mainstem.jobs.sql_guard import SqlError, Statement, analyse, check_directory, read_statement
 from mainstem.jobs.sql_tables import SqlTables
@@ -74,7 +74,7 @@ def run_sql(
         MainstemError: A topic that it names cannot be read; the code says why.
         SparkUnavailableError, StoreUnavailableError: There is no Spark, or no such warehouse.
     """
-    place = parse_warehouse(warehouse).path
+    place = parse_local_directory(warehouse, "warehouse").path
     store = open_warehouse(warehouse)  # before Spark starts: a mistyped path should not take long
     try:
         session = spark or spark_session(**_ONE_STATEMENT)

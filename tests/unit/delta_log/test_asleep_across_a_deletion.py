@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from tests.unit.delta_log.appending import batch, create, lead, run, values
@@ -19,8 +18,8 @@ from mainstem.errors import MainstemError, UnknownTopicError
 
 
 @pytest.fixture(params=STORES)
-def topics(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Topics]:
-    store: Warehouse = STORES[request.param](tmp_path)
+def topics(request: pytest.FixtureRequest) -> Iterator[Topics]:
+    store: Warehouse = STORES[request.param](request)
     yield Topics(store)
     store.close()
 

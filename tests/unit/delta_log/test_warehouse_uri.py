@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from mainstem.delta_log import Topics
-from mainstem.delta_log.store import StoreFolder, open_warehouse, parse_warehouse
+from mainstem.delta_log.store import (
+    CloudPrefix,
+    StoreFolder,
+    open_warehouse,
+    parse_local_directory,
+    parse_warehouse,
+)
 from mainstem.delta_log.table import check_replay, load_table
 from mainstem.delta_log.upkeep import LiveTable, create_checkpoint
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
@@ -50,7 +56,7 @@ def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     "uri", ["/d/e", "file:/d/e", "file:///d/e", "file://localhost/d/e", "FILE:///d/e"]
 )
 def test_a_local_path_and_the_forms_of_a_file_uri_mean_the_same_directory(uri: str) -> None:
-    assert parse_warehouse(uri).path == "/d/e"
+    assert parse_local_directory(uri, "w").path == "/d/e"
 
 
 @pytest.mark.parametrize(
@@ -58,49 +64,79 @@ def test_a_local_path_and_the_forms_of_a_file_uri_mean_the_same_directory(uri: s
     [("//d", "/d"), ("///d//e/", "/d/e"), ("/d/./e", "/d/e"), ("/", "/"), ("file:////d", "/d")],
 )
 def test_slashes_and_dots_have_one_form(path: str, meant: str) -> None:
-    assert parse_warehouse(path).path == meant
+    assert parse_local_directory(path, "w").path == meant
 
 
 def test_a_relative_path_begins_at_the_working_directory() -> None:
-    assert parse_warehouse("w").path == f"{os.getcwd()}/w"
-    assert parse_warehouse("./s3:x").path == f"{os.getcwd()}/s3:x"
-    assert parse_warehouse(Path("w/x")).path == f"{os.getcwd()}/w/x"
+    assert parse_local_directory("w", "w").path == f"{os.getcwd()}/w"
+    assert parse_local_directory("./s3:x", "w").path == f"{os.getcwd()}/s3:x"
+    assert parse_local_directory(Path("w/x"), "w").path == f"{os.getcwd()}/w/x"
 
 
 def test_the_parent_of_a_linked_directory_is_its_real_one(tmp_path: Path) -> None:
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real" / "inner")
-    assert parse_warehouse(f"{tmp_path}/link/../w").path == f"{tmp_path}/real/w"
-    assert parse_warehouse(f"{tmp_path}/link").path == f"{tmp_path}/link"
+    assert parse_local_directory(f"{tmp_path}/link/../w", "w").path == f"{tmp_path}/real/w"
+    assert parse_local_directory(f"{tmp_path}/link", "w").path == f"{tmp_path}/link"
 
 
 @pytest.mark.parametrize(
     "uri",
     [
-        "s3://bucket/x",
-        "s3a://bucket/x",
-        "S3A://bucket/x",
-        "s3:bucket",
-        "gs://bucket/x",
+        "s3n://bucket/x",
+        "https://bucket.s3.amazonaws.com/x",
         "abfss://c@a.dfs.core.windows.net/x",
         "hdfs://name/x",
         "hdfs:/x",
         "dbfs:/x",
         "memory://",
         "x:y",
-        Path("s3://bucket/x"),
     ],
 )
 def test_another_store_is_refused_and_nothing_is_made(uri: str | Path) -> None:
-    with pytest.raises(InvalidConfigError, match="in a store that is not supported yet") as told:
+    with pytest.raises(InvalidConfigError, match="in a store that is not supported") as told:
         open_warehouse(uri, create=True)
     assert told.value.facts["name"] == "warehouse"
     assert os.listdir() == []
 
 
 @pytest.mark.parametrize(
+    ("uri", "url"),
+    [
+        ("s3://bucket/a/b", "s3://bucket/a/b"),
+        ("s3://bucket/a/b/", "s3://bucket/a/b"),
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/", "s3://bucket"),
+        ("s3a://bucket/a", "s3://bucket/a"),
+        ("S3://my.bucket-1/a b/=grün", "s3://my.bucket-1/a b/=grün"),
+        ("gs://bucket/a", "gs://bucket/a"),
+        ("az://container/a", "az://container/a"),
+    ],
+)
+def test_a_place_in_an_object_storage_service_has_one_form(uri: str, url: str) -> None:
+    assert parse_warehouse(uri) == CloudPrefix(url)
+    with pytest.raises(InvalidConfigError, match="not on this machine"):
+        parse_local_directory(uri, "wal.directory")
+
+
+@pytest.mark.parametrize(
     ("uri", "why"),
     [
+        ("s3:bucket", "names no bucket; write s3://bucket/prefix"),
+        ("s3:/bucket/x", "names no bucket"),
+        (Path("s3://bucket/x"), "names no bucket"),
+        ("s3://", "names no bucket"),
+        ("s3:///x", "names no bucket"),
+        ("s3://user:secret@host/x", "names no bucket"),
+        ("az://", "names no container"),
+        ("s3://bucket//x", "empty part"),
+        ("s3://bucket/a//b", "empty part"),
+        ("s3://bucket/a/../b", r"'\.\.'"),
+        ("s3://bucket/./b", r"'\.'"),
+        ("s3://bucket/a%20b", "'%'"),
+        ("s3://bucket/a?versionId=1", r"'\?'"),
+        ("s3://bucket/a\\b", "backslash"),
+        ("s3://bucket/a\nb", "control character"),
         ("", "names no directory"),
         ("file:", "no absolute path"),
         ("file:d", "no absolute path"),
@@ -118,7 +154,7 @@ def test_another_store_is_refused_and_nothing_is_made(uri: str | Path) -> None:
         ("/a\udcff", "not UTF-8"),
     ],
 )
-def test_what_not_every_reader_would_understand_is_refused(uri: str, why: str) -> None:
+def test_what_not_every_reader_would_understand_is_refused(uri: str | Path, why: str) -> None:
     with pytest.raises(InvalidConfigError, match=why):
         open_warehouse(uri, create=True)
     assert os.listdir() == []

@@ -1,9 +1,9 @@
 """Where the files of a warehouse lie: what the log asks of a store, and the stores there are.
 
 `object_store` says what a table needs (`ObjectStore`) and what a whole warehouse has beside
-(`Warehouse`). Another kind of store is a class beside `local`, a branch in `warehouse_uri`, and an
-entry in `STORES` of `tests/unit/delta_log/test_store_contract.py`, whose tests it passes. A table
-gets a `StoreFolder` of whichever it is.
+(`Warehouse`). Another kind of store is a class beside `local` and `cloud`, a branch in
+`warehouse_uri`, and an entry in `STORES` of `tests/unit/delta_log/test_store_contract.py`, whose
+tests it passes. A table gets a `StoreFolder` of whichever it is.
 
 `clocks` has what time it is, for the ages of files.
 """
@@ -17,6 +17,7 @@ from mainstem.delta_log.store.clocks import (
     time_elapsed_s,
     wall_clock_ms,
 )
+from mainstem.delta_log.store.cloud import CloudStore
 from mainstem.delta_log.store.disk import Disk, make_directory
 from mainstem.delta_log.store.folder import StoreFolder
 from mainstem.delta_log.store.local import LocalStore
@@ -33,11 +34,19 @@ from mainstem.delta_log.store.object_store import (
 )
 from mainstem.delta_log.store.random_access import read_at
 from mainstem.delta_log.store.read_ahead import read_ahead
-from mainstem.delta_log.store.warehouse_uri import LocalDirectory, open_warehouse, parse_warehouse
+from mainstem.delta_log.store.warehouse_uri import (
+    CloudPrefix,
+    LocalDirectory,
+    open_warehouse,
+    parse_local_directory,
+    parse_warehouse,
+)
 
 __all__ = [
     "STEADY_CLOCK",
     "AlreadyExists",
+    "CloudPrefix",
+    "CloudStore",
     "Disk",
     "LocalDirectory",
     "LocalStore",
@@ -55,6 +64,7 @@ __all__ = [
     "is_there",
     "make_directory",
     "open_warehouse",
+    "parse_local_directory",
     "parse_warehouse",
     "read_ahead",
     "read_at",

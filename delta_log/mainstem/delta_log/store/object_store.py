@@ -1,4 +1,4 @@
-"""What the log asks of the place where its files lie: a local directory, later an object store.
+"""What the log asks of the place where its files lie: a directory, or an object storage service.
 
 Paths are relative to the store's root, with `/` between parts. Nothing above this module assumes a
 file system.
@@ -72,8 +72,9 @@ class ObjectStore(Protocol):
     def open(self, path: str) -> pa.NativeFile:
         """The file for random access. Raises NotFound. The caller closes it.
 
-        It stays readable when the store is closed or the file deleted. A read of it that fails
-        raises OSError, with an `errno` where the store failed and none where the file ends early.
+        A read of it that fails raises OSError, with an `errno` where the store failed and none
+        where the file ends early. On a disk and in memory it stays readable when the store is
+        closed or the file deleted; in an object storage service only if it is small (else ENOENT).
         """
         ...
 

@@ -1,6 +1,6 @@
 """From where a warehouse lies, as users write it, to its store: the same place for everybody.
 
-A new kind of store gets a class beside `LocalDirectory`, and a branch in each of the two functions.
+A new kind of store gets a class beside these, and a branch in each of the two functions.
 """
 
 from __future__ import annotations
@@ -11,12 +11,21 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
+from mainstem.delta_log.store.cloud import CloudStore
 from mainstem.delta_log.store.local import LocalStore
 from mainstem.delta_log.store.object_store import NotFound, Warehouse
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 
 #: RFC 3986, section 3.1.
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+#: Services that store objects, by the scheme of their URIs, with what a URI names first. Hadoop's
+#: name for the same place is taken too.
+_SERVICES: Final = {"s3": "bucket", "s3a": "bucket", "gs": "bucket", "az": "container"}
+_SAME_SERVICE: Final = {"s3a": "s3"}
+
+#: The names of buckets are stricter, but not alike everywhere.
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]+")
 
 #: delta-rs takes a backslash for a slash, and refuses control characters.
 _UNUSABLE: Final = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -34,12 +43,27 @@ class LocalDirectory:
     path: str
 
 
-def parse_warehouse(uri: str | os.PathLike[str], setting: str = "warehouse") -> LocalDirectory:
+@dataclass(frozen=True, slots=True)
+class CloudPrefix:
+    """A warehouse in an object storage service.
+
+    Attributes:
+        url: `s3://bucket/prefix`, `gs://...` or `az://...`, without a slash at its end.
+    """
+
+    url: str
+
+
+def parse_warehouse(
+    uri: str | os.PathLike[str], setting: str = "warehouse"
+) -> LocalDirectory | CloudPrefix:
     """Where a warehouse lies. Touches nothing but what a `..` goes through.
 
     Args:
         uri: A local path, taken literally: a leading `~`, `%20` or `#` is part of a name. Or a
-            `file:` URI with an absolute path, in which such characters are escaped.
+            `file:` URI with an absolute path, in which such characters are escaped. Or
+            `s3://bucket/prefix` (also `s3a:`, as Hadoop has it), `gs://bucket/prefix` or
+            `az://container/prefix`, whose prefix is taken literally.
         setting: What the value is called, for messages.
 
     Raises:
@@ -48,6 +72,24 @@ def parse_warehouse(uri: str | os.PathLike[str], setting: str = "warehouse") -> 
     """
     text = os.fspath(uri)
     scheme = _SCHEME.match(text)
+    if scheme is not None and scheme[1].lower() in _SERVICES:
+        return _cloud_prefix(text, scheme[1].lower(), text[scheme.end() :], setting)
+    return _local_directory(text, scheme, setting)
+
+
+def parse_local_directory(uri: str | os.PathLike[str], setting: str) -> LocalDirectory:
+    """As `parse_warehouse`, for what has to be on this machine.
+
+    Raises:
+        InvalidConfigError: As `parse_warehouse`, or it is somewhere else.
+    """
+    place = parse_warehouse(uri, setting)
+    if isinstance(place, CloudPrefix):
+        raise _invalid(place.url, setting, "is not on this machine; give a local directory")
+    return place
+
+
+def _local_directory(text: str, scheme: re.Match[str] | None, setting: str) -> LocalDirectory:
     if scheme is None:
         path = text
     elif scheme[1].lower() == "file":
@@ -56,8 +98,9 @@ def parse_warehouse(uri: str | os.PathLike[str], setting: str = "warehouse") -> 
         raise _invalid(
             text,
             setting,
-            f"is in a store that is not supported yet ({scheme[1].lower()}:); give a local path or "
-            f"a file: URI. A directory of that name is ./{text}",
+            f"is in a store that is not supported ({scheme[1].lower()}:); give a local path, a "
+            "file: URI, or one of s3://bucket/prefix, gs://bucket/prefix, az://container/prefix. "
+            f"A directory of that name is ./{text}",
         )
     if not path:
         raise _invalid(text, setting, "names no directory; give a local path or a file: URI")
@@ -94,6 +137,8 @@ def open_warehouse(
         StoreUnavailableError: There is none, or it cannot be made or opened.
     """
     place = parse_warehouse(uri, what)
+    if isinstance(place, CloudPrefix):
+        return _open_cloud(place.url, what, create=create)
     try:
         return LocalStore(place.path, create=create)
     except NotFound as error:
@@ -101,6 +146,40 @@ def open_warehouse(
         if create:
             said = f"the {what} {place.path} cannot be created"
         raise StoreUnavailableError(f"{said}: {error}", path=place.path) from error
+
+
+def _open_cloud(url: str, what: str, *, create: bool) -> CloudStore:
+    store = CloudStore(url)
+    try:
+        # There are no directories: a warehouse is there when something is in it.
+        if not create and not store.list_directories("") and not store.list_files(""):
+            raise StoreUnavailableError(
+                f"there is no {what} at {url}: nothing is stored there", path=url
+            )
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _cloud_prefix(text: str, scheme: str, rest: str, setting: str) -> CloudPrefix:
+    what = _SERVICES[scheme]
+    form = f"{scheme}://{what}/prefix"
+    bucket, _, prefix = rest.removeprefix("//").partition("/")
+    if not rest.startswith("//") or not _BUCKET.fullmatch(bucket):
+        raise _invalid(text, setting, f"names no {what}; write {form}")
+    parts = prefix.rstrip("/").split("/")
+    if prefix.strip("/") and any(part in ("", ".", "..") for part in parts):
+        raise _invalid(text, setting, "has an empty part, '.' or '..' in its prefix; leave it out")
+    if not prefix.isprintable() or any(sign in prefix for sign in "\\?#%"):
+        raise _invalid(
+            ascii(text),
+            setting,
+            "has a backslash, '?', '#', '%' or a control character, which not every reader of the "
+            "tables takes; use another prefix",
+        )
+    url = f"{_SAME_SERVICE.get(scheme, scheme)}://{bucket}/{prefix}".rstrip("/")
+    return CloudPrefix(url)
 
 
 def _file_path(text: str, rest: str, setting: str) -> str:

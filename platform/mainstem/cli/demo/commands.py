@@ -108,11 +108,11 @@ def demo(settings: Settings, warehouse: str) -> None:
       mainstem demo --format json
     """
     from mainstem.cli.demo.data import read_flights, read_weather
-    from mainstem.delta_log.store import parse_warehouse
+    from mainstem.delta_log.store import parse_local_directory
     from mainstem.jobs.flights_demo import FlightsDemo
     from mainstem.testing import GatewayProcess
 
-    place = Path(parse_warehouse(warehouse).path)
+    place = Path(parse_local_directory(warehouse, "warehouse").path)
     _prepare(place)
     report = _Report()
     try:
