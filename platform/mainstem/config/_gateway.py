@@ -35,7 +35,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "str",
             "warehouse",
             "Where the tables are: a directory, made if it is not there. A local path, taken "
-            "literally, or a file: URI.",
+            "literally, or a file: URI. Or s3://bucket/prefix, gs://bucket/prefix or "
+            "az://container/prefix, with a wal.directory.",
         ),
         ConfigKey(
             "listeners",
@@ -98,7 +99,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "str",
             "",
             "Where write-ahead logs are, one directory for each gateway.id; on a disk that "
-            "survives a restart of the machine. Empty: `wal` in the warehouse.",
+            "survives a restart of the machine. Empty: `wal` in the warehouse, which then has to "
+            "be a directory.",
         ),
         ConfigKey(
             "durability",

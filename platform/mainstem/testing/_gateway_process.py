@@ -46,7 +46,8 @@ class GatewayProcess:
     that happens, so start it from a thread that lives as long as the gateway shall.
 
     Args:
-        warehouse: A directory, made if it is not there.
+        warehouse: A directory, made if it is not there; or a URI such as `s3://bucket/prefix`, with
+            which the settings name a `wal.directory`.
         settings: Settings of the gateway by name, for example `{"message.max.bytes": 4096}`.
             Variables `MAINSTEM_*` of this process do not count.
         listen: host:port; port 0 takes a free one, and a restart takes the same again.
@@ -64,13 +65,19 @@ class GatewayProcess:
         listen: str = "127.0.0.1:0",
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        self.warehouse = Path(warehouse).absolute()
+        self._place = os.fspath(warehouse)
         self._settings = dict(settings or {})
         self._listen = listen
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._peak_rss_bytes = 0
+
+    @property
+    def warehouse(self) -> Path:
+        """The warehouse's directory."""
+        assert "://" not in self._place, f"{self._place} is no directory"
+        return Path(self._place).absolute()
 
     def __enter__(self) -> Self:
         self._log = tempfile.TemporaryFile()
@@ -212,7 +219,7 @@ class GatewayProcess:
     def _launch(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
         flags = [f"-X{name}={_text(value)}" for name, value in self._settings.items()]
         run = [sys.executable, "-m", "mainstem.cli", *flags, "gateway", "run"]
-        run += ["--warehouse", str(self.warehouse), "--listen", self._listen]
+        run += ["--warehouse", self._place, "--listen", self._listen]
         if sys.platform == "linux":
             run = [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()), *run]
         environment = {n: v for n, v in os.environ.items() if not n.startswith("MAINSTEM_")}

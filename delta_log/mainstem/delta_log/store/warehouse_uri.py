@@ -42,16 +42,20 @@ class LocalDirectory:
 
     path: str
 
+    @property
+    def uri(self) -> str:
+        return self.path
+
 
 @dataclass(frozen=True, slots=True)
 class CloudPrefix:
     """A warehouse in an object storage service.
 
     Attributes:
-        url: `s3://bucket/prefix`, `gs://...` or `az://...`, without a slash at its end.
+        uri: `s3://bucket/prefix`, `gs://...` or `az://...`, without a slash at its end.
     """
 
-    url: str
+    uri: str
 
 
 def parse_warehouse(
@@ -85,7 +89,7 @@ def parse_local_directory(uri: str | os.PathLike[str], setting: str) -> LocalDir
     """
     place = parse_warehouse(uri, setting)
     if isinstance(place, CloudPrefix):
-        raise _invalid(place.url, setting, "is not on this machine; give a local directory")
+        raise _invalid(place.uri, setting, "is not on this machine; give a local directory")
     return place
 
 
@@ -138,7 +142,7 @@ def open_warehouse(
     """
     place = parse_warehouse(uri, what)
     if isinstance(place, CloudPrefix):
-        return _open_cloud(place.url, what, create=create)
+        return _open_cloud(place.uri, what, create=create)
     try:
         return LocalStore(place.path, create=create)
     except NotFound as error:

@@ -147,9 +147,9 @@ def _open_directory(
     from mainstem.errors import InvalidRequestError
 
     place = parse_warehouse(directory, "directory")
-    if warehouse is not None and f"{place.path}/".startswith(f"{warehouse.uri}/"):
+    if warehouse is not None and f"{place.uri}/".startswith(f"{warehouse.uri}/"):
         raise InvalidRequestError(
-            f"{place.path} is inside the warehouse {warehouse.uri}; a backup lies elsewhere"
+            f"{place.uri} is inside the warehouse {warehouse.uri}; a backup lies elsewhere"
         )
     with contextlib.closing(open_warehouse(directory, create=create, what="directory")) as store:
         yield store

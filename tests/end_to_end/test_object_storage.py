@@ -1,0 +1,105 @@
+"""A warehouse in an object storage service: real gateways on a server that speaks S3."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.faulty_http import Faults, faulty_proxy
+from tests.s3_server import S3Server
+
+from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
+from mainstem.testing import GatewayProcess
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(180)]
+
+PARTITIONS = 2
+
+
+def _verify(warehouse: str) -> None:
+    """Every promise of the log holds, as far as its files say."""
+    command = [sys.executable, "-m", "mainstem.cli", "cluster", "verify", "--warehouse", warehouse]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "orders" in result.stdout
+
+
+def _use(monkeypatch: pytest.MonkeyPatch, server: S3Server, url: str | None = None) -> None:
+    for name, value in server.options.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url or server.url)
+
+
+def _send(gateway: GatewayProcess, first: int, count: int) -> None:
+    """Sends the numbers in tens, each of which is a commit, and looks at their offsets."""
+    config = {"bootstrap.servers": gateway.address, "delivery.timeout.ms": 100_000}
+    with Producer(config) as producer:
+        for start in range(first, first + count, 10):
+            sent = {
+                number: producer.send("orders", b"%d" % number, partition=number % PARTITIONS)
+                for number in range(start, start + 10)
+            }
+            for number, future in sent.items():
+                assert future.result(100).offset == number // PARTITIONS
+
+
+def _read_all(gateway: GatewayProcess, count: int) -> list[int]:
+    with Consumer({"bootstrap.servers": gateway.address}) as consumer:
+        consumer.assign([TopicPartition("orders", n, 0) for n in range(PARTITIONS)])
+        found: list[int] = []
+        while len(found) < count:
+            records = consumer.consume(500, 60)
+            assert records, f"{len(found)} of {count} records"
+            found += [int(record.value or b"") for record in records]
+    return sorted(found)
+
+
+def test_a_topic_in_s3_is_written_read_and_verified_and_survives_a_killed_gateway(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _use(monkeypatch, s3_server)
+    warehouse = f"s3://{s3_server.make_bucket()}/lake/streams"
+    settings = {"wal.directory": tmp_path / "wal", "checkpoint.interval.commits": 5}
+    with GatewayProcess(warehouse, settings=settings) as gateway:
+        with AdminClient({"bootstrap.servers": gateway.address}) as admin:
+            admin.create_topic("orders", PARTITIONS)
+        _send(gateway, 0, 60)
+        config = {"bootstrap.servers": gateway.address, "group.id": "g"}
+        with Consumer({**config, "enable.auto.commit": False}) as consumer:
+            consumer.commit(offsets=[TopicPartition("orders", 0, 7)])
+        os.kill(gateway.pid, signal.SIGKILL)
+        gateway.restart()
+        _send(gateway, 60, 10)
+        assert _read_all(gateway, 70) == list(range(70))
+        with Consumer(config) as consumer:
+            committed = consumer.committed([TopicPartition("orders", 0)])
+            assert [partition.offset for partition in committed] == [7]
+        _verify(warehouse)
+        with AdminClient({"bootstrap.servers": gateway.address}) as admin:
+            admin.delete_topic("orders")
+            assert not admin.list_topics()
+
+
+def test_answers_that_are_lost_and_errors_of_the_service_lose_and_double_nothing(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random
+) -> None:
+    faults = Faults(0.0, rng)
+    with faulty_proxy(s3_server.url, faults) as url:
+        _use(monkeypatch, s3_server, url)
+        warehouse = f"s3://{s3_server.make_bucket()}/lake"
+        settings = {"wal.directory": tmp_path / "wal", "checkpoint.interval.commits": 10}
+        with GatewayProcess(warehouse, settings=settings) as gateway:
+            with AdminClient({"bootstrap.servers": gateway.address}) as admin:
+                admin.create_topic("orders", PARTITIONS)
+            faults.rate = 0.2
+            _send(gateway, 0, 150)
+            assert _read_all(gateway, 150) == list(range(150))
+            faults.rate = 0.0
+            _verify(warehouse)
+    assert sum(faults.happened.values()) > 10
+    assert any(kind.startswith("PUT") for kind in faults.happened)

@@ -1,0 +1,97 @@
+"""A proxy before an HTTP server that loses answers and gives errors, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+from urllib.parse import urlsplit
+
+_ERROR_BODY: Final = b"<Error><Code>%s</Code><Message>on purpose</Message></Error>"
+
+
+class Faults:
+    """What goes wrong, at random.
+
+    Attributes:
+        rate: Of the requests, 0 to 1.
+        happened: How often each kind did.
+    """
+
+    def __init__(self, rate: float, rng: random.Random) -> None:
+        self.rate = rate
+        self.happened: Counter[str] = Counter()
+        self._rng = rng
+        self._lock = threading.Lock()
+
+    def next(self, method: str) -> str:
+        """The fault of a request, or nothing."""
+        with self._lock:
+            if self._rng.random() >= self.rate:
+                return ""
+            kind = self._rng.choice(("answer lost", "500 after", "500 before", "503 before"))
+            self.happened[f"{method} {kind}"] += 1
+            return kind
+
+
+@contextlib.contextmanager
+def faulty_proxy(target: str, faults: Faults) -> Iterator[str]:
+    """Forwards to `target`; gives its own address."""
+    where = urlsplit(target)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = 60
+
+        def _forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            fault = faults.next(self.command)
+            if fault.endswith("before"):
+                self._answer(int(fault[:3]), _ERROR_BODY % b"SlowDown")
+                return
+            there = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
+            with contextlib.closing(there):
+                there.request(self.command, self.path, body, dict(self.headers))
+                answer = there.getresponse()
+                data = answer.read()
+            if fault == "answer lost":
+                self.close_connection = True
+                return
+            if fault:
+                self._answer(500, _ERROR_BODY % b"InternalError")
+                return
+            self.send_response(answer.status, answer.reason)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("connection", "transfer-encoding", "date", "server"):
+                    self.send_header(name, value)
+            if "Content-Length" not in answer.headers:
+                self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def _answer(self, status: int, data: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward  # as it calls them
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
