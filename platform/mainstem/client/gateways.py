@@ -31,6 +31,10 @@ _FORGOTTEN_AFTER_S: Final = 600.0
 #: metadata.max.age.ms: a gateway that started with the client is known early.
 FIRST_REFRESH_S: Final = 2.0
 
+#: A question that had waited for so long when its connection broke is asked once more, over a new
+#: one: it was a connection that had died without a word.
+_WAITED_S: Final = 1.0
+
 #: The waits before `ask_again` asks again.
 _RETRY_S: Final = 0.1
 _RETRY_S_MAX: Final = 1.0
@@ -160,6 +164,8 @@ class Gateways:
         ended: SimpleQueue[tuple[str, grpc.Channel, Any]] = SimpleQueue()
         failure: MainstemError | None = None
         silent: list[str] = []
+        begun_at: dict[str, float] = {}
+        broken: set[str] = set()
         next_at = self._clock()
         try:
             while (waiting or calls) and (now := self._clock()) < ends_at:
@@ -170,6 +176,7 @@ class Gateways:
                     except GatewayUnavailableError as closed:
                         failure = closed
                         continue
+                    begun_at[address] = now
                     next_at = now + _HEDGE_S
                 until = min(next_at, ends_at) if waiting else ends_at
                 try:
@@ -185,8 +192,12 @@ class Gateways:
                         return said
                     if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                         silent.append(address)
-                    else:
-                        failure = said
+                        continue
+                    failure = said
+                    if address not in broken and self._clock() - begun_at[address] >= _WAITED_S:
+                        broken.add(address)
+                        self.channels.renew(address, channel, timeout_s)
+                        waiting.append(address)
                 except grpc.FutureCancelledError:
                     failure = self._cut_off(address)
                 else:

@@ -32,6 +32,12 @@ class MutingProxy:
         muted, self._muted = self._muted, threading.Event()
         muted.set()
 
+    def cut(self) -> None:
+        """Closes the connections that there are."""
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
     def __enter__(self) -> MutingProxy:
         self._start(self._accept)
         return self

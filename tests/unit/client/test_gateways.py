@@ -189,6 +189,38 @@ def test_a_call_without_an_answer_in_time_makes_the_next_one_use_a_new_connectio
     assert before != after == again
 
 
+@pytest.mark.parametrize("broken_count", [1, 2])
+def test_a_question_whose_connection_broke_while_it_waited_is_asked_once_more(
+    channels: Channels, monkeypatch: pytest.MonkeyPatch, broken_count: int
+) -> None:
+    monkeypatch.setattr("mainstem.client.gateways._WAITED_S", 0.0)
+    asked, ends = threading.Semaphore(0), threading.Event()
+
+    def silent(request: Any, context: Any) -> Any:
+        asked.release()
+        if len(gateway.peers) <= broken_count:
+            ends.wait(LONG_S)
+        return metadata_of()(request, context)
+
+    def cut() -> None:
+        for _ in range(broken_count):
+            assert asked.acquire(timeout=LONG_S)
+            proxy.cut()
+
+    with ScriptedGateway({"Metadata": silent}) as gateway, MutingProxy(gateway.address) as proxy:
+        cutting = threading.Thread(target=cut)
+        cutting.start()
+        gateways = Gateways([proxy.address], channels, time.monotonic)
+        client = MetadataClient(gateways, time.monotonic, may_create=True)
+        if broken_count == 1:
+            assert list(client.fetch(["t"], LONG_S)) == ["t"]
+        else:
+            with pytest.raises(GatewayUnavailableError):
+                client.fetch(["t"], LONG_S)
+        ends.set()
+        cutting.join()
+
+
 def test_a_connection_that_was_replaced_is_not_replaced_again_by_a_later_call_over_it(
     channels: Channels,
 ) -> None:
