@@ -25,7 +25,7 @@ import uvloop
 # The requests are those of the test that asserts a bound for each.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from tests.unit.ingest_gateway.worst_requests import TOPICS, worst_requests
+from tests.unit.ingest_gateway.worst_requests import SET_UP, TOPICS, worst_requests
 
 from mainstem.config import load_gateway_config
 from mainstem.ingest_gateway import Gateway
@@ -85,6 +85,8 @@ async def measure(times: int, only: str) -> None:
         for topic, partitions in TOPICS.items():
             request = admin_pb2.CreateTopicRequest(topic=topic, partition_count=partitions)
             await send("/mainstem.v1.Admin/CreateTopic", request.SerializeToString())
+        for first in SET_UP:
+            await send(first.call, first.data)
         probing = asyncio.create_task(probe())
         for worst_request in worst_requests():
             name, call, data = worst_request.name, worst_request.call, worst_request.data

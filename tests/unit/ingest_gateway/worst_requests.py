@@ -1,6 +1,6 @@
 """The largest request of each call that the limits let in, and the next larger one.
 
-A gateway that they are sent to has the topics of `TOPICS`.
+A gateway that they are sent to has the topics of `TOPICS`, and the groups of `SET_UP`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+import grpc
 import pyarrow as pa
 from google.protobuf.message import Message
 
 from mainstem.limits import (
     FETCH_PARTITIONS_MAX,
     GROUP_PARTITIONS_MAX,
+    GROUP_TEXT_BYTES_MAX,
     METADATA_TOPICS_MAX,
     OFFSETS_PER_COMMIT_MAX,
     PARTITION_COUNT_MAX,
@@ -31,11 +33,18 @@ LOG: Final = "/mainstem.v1.Log/"
 GROUPS: Final = "/mainstem.v1.Groups/"
 ADMIN: Final = "/mainstem.v1.Admin/"
 
+INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
+
 #: As many topics of the most partitions as one member may own partitions of.
 WIDE: Final = tuple(f"wide-{n}" for n in range(GROUP_PARTITIONS_MAX // PARTITION_COUNT_MAX))
 
 #: The topics, with their partition counts.
-TOPICS: Final = {"t": 1, **dict.fromkeys(WIDE, PARTITION_COUNT_MAX)}
+TOPICS: Final = {
+    "t": 1,
+    "few": 1,
+    "gone": PARTITION_COUNT_MAX,
+    **dict.fromkeys(WIDE, PARTITION_COUNT_MAX),
+}
 
 
 class Worst(NamedTuple):
@@ -44,13 +53,13 @@ class Worst(NamedTuple):
     Attributes:
         call: gRPC's name of it.
         make: Makes it, large as it is.
-        refused: Whether it is one too large.
+        refused: The status of one that is too large, or that finds nothing.
     """
 
     name: str
     call: str
     make: Callable[[], Message | bytes]
-    refused: bool = False
+    refused: grpc.StatusCode | None = None
 
     @property
     def data(self) -> bytes:
@@ -62,17 +71,17 @@ class Worst(NamedTuple):
 def both(name: str, call: str, at_most: int, make: Any) -> Iterator[Worst]:
     """The request of as many as may be, and that of one more."""
     yield Worst(f"{name}, {at_most}", call, partial(make, at_most))
-    yield Worst(f"{name}, one too many", call, partial(make, at_most + 1), True)
+    yield Worst(f"{name}, one too many", call, partial(make, at_most + 1), INVALID)
 
 
 def worst_requests() -> Iterator[Worst]:
     yield from _produce()
     yield from _read()
+    yield from _other()
     yield from _groups()
     yield from _admin()
-    yield Worst(
-        "a million fields", GROUPS + "DescribeGroup", lambda: b"\xf8\x07\x01" * 1_000_000, True
-    )
+    fields = partial(bytes.__mul__, b"\xf8\x07\x01", 1_000_000)
+    yield Worst("a million fields", GROUPS + "DescribeGroup", fields, INVALID)
 
 
 def _produce() -> Iterator[Worst]:
@@ -94,7 +103,7 @@ def _produce() -> Iterator[Worst]:
         ),
     )
     empty = partial(_plain, [log_pb2.Record()] * 1_000_000)
-    yield Worst("produce a million empty records", call, empty, True)
+    yield Worst("produce a million empty records", call, empty, INVALID)
     for codec in (None, "zstd"):
         name = f"produce an Arrow batch of empty records, codec {codec}"
         yield Worst(name, call, partial(_arrow, REQUEST_RECORDS_MAX, codec))
@@ -147,6 +156,11 @@ def _read() -> Iterator[Worst]:
     )
 
 
+def _other() -> Iterator[Worst]:
+    yield Worst("metadata of all topics", LOG + "Metadata", bytes)
+    yield Worst("a producer id", LOG + "InitProducer", bytes)
+
+
 def _groups() -> Iterator[Worst]:
     yield from both(
         "heartbeat that owns partitions",
@@ -164,16 +178,7 @@ def _groups() -> Iterator[Worst]:
         "commit of offsets",
         GROUPS + "CommitOffsets",
         OFFSETS_PER_COMMIT_MAX,
-        lambda count: groups_pb2.CommitOffsetsRequest(
-            group="o",
-            member_epoch=-1,
-            offsets=[
-                groups_pb2.CommittedOffset(
-                    topic=WIDE[0], partition=n % PARTITION_COUNT_MAX, offset=1, metadata="m" * 20
-                )
-                for n in range(count)
-            ],
-        ),
+        partial(commit, "c"),
     )
     yield from both(
         "fetch of offsets",
@@ -188,6 +193,15 @@ def _groups() -> Iterator[Worst]:
         "fetch of all offsets",
         GROUPS + "FetchOffsets",
         lambda: groups_pb2.FetchOffsetsRequest(group="o"),
+    )
+    for call, group in (("DescribeGroup", "o"), ("DeleteGroup", "gone")):
+        yield Worst(call, GROUPS + call, partial(groups_pb2.DescribeGroupRequest, group=group))
+    yield Worst("ListGroups", GROUPS + "ListGroups", bytes)
+    yield Worst(
+        "leave a group",
+        GROUPS + "Leave",
+        lambda: groups_pb2.LeaveRequest(group="g", member_id="m" * GROUP_TEXT_BYTES_MAX),
+        grpc.StatusCode.FAILED_PRECONDITION,
     )
 
 
@@ -216,6 +230,37 @@ def _admin() -> Iterator[Worst]:
         ADMIN + "CreateTopic",
         lambda: admin_pb2.CreateTopicRequest(topic="new", partition_count=PARTITION_COUNT_MAX),
     )
+    yield Worst(
+        "delete a topic",
+        ADMIN + "DeleteTopic",
+        lambda: admin_pb2.DeleteTopicRequest(topic="gone"),
+    )
+    yield Worst(
+        "add partitions",
+        ADMIN + "AddPartitions",
+        lambda: admin_pb2.AddPartitionsRequest(topic="few", partition_count=PARTITION_COUNT_MAX),
+    )
+    for call in ("ListTopics", "DescribeCluster", "ListConnections"):
+        yield Worst(call, ADMIN + call, bytes)
+
+
+def commit(group: str, count: int) -> Message:
+    """A commit of so many offsets."""
+    return groups_pb2.CommitOffsetsRequest(
+        group=group,
+        member_epoch=-1,
+        offsets=[
+            groups_pb2.CommittedOffset(topic=WIDE[0], partition=n, offset=0, metadata="m" * 20)
+            for n in range(count)
+        ],
+    )
+
+
+#: What is sent first: a group to look at, and one to delete.
+SET_UP: Final = tuple(
+    Worst(f"offsets of {group}", GROUPS + "CommitOffsets", partial(commit, group, 1_000))
+    for group in ("o", "gone")
+)
 
 
 def heartbeat(
