@@ -32,7 +32,7 @@ from mainstem.delta_log.backup import (
 )
 from mainstem.delta_log.backup.manifest import _checksum
 from mainstem.delta_log.format import DataFile, ProducerBatch, Register, registers
-from mainstem.delta_log.store import MemoryStore, PutOutcomeUnknown, StoreFolder
+from mainstem.delta_log.store import MemoryStore, PutOutcomeUnknown, StoreFolder, StoreFull
 from mainstem.delta_log.table import TableCommit, commit_beside_leader, replace_files
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import (
@@ -651,6 +651,21 @@ def test_a_target_that_is_too_small_is_refused_before_it_is_filled(
     with pytest.raises(StoreUnavailableError, match=r"has 100 bytes free; the backup needs \d+"):
         back_up(topics, "orders", target)
     assert target.list_directories("") == []
+
+
+def test_a_target_that_becomes_full_is_named_and_the_next_run_goes_on(
+    topics: Topics, store: LocalStore, target: LocalStore, orders: OpenTopic
+) -> None:
+    def fill(call: str, path: str) -> None:
+        if call == "put" and path.startswith("partition=1/"):
+            raise StoreFull("no space; delete or trim a topic")
+
+    with pytest.raises(StoreUnavailableError, match="is full; make space there") as error:
+        back_up(topics, "orders", FaultyStore(target, before=fill))
+    assert "trim a topic" not in error.value.message
+    back_up(topics, "orders", target)
+    restore(topics, store, target, "again")
+    assert rows(topics, "again") == rows(topics, "orders")
 
 
 @pytest.mark.fault

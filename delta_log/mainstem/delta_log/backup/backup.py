@@ -25,6 +25,7 @@ from mainstem.delta_log.store import (
     NotFound,
     ObjectStore,
     PutOutcomeUnknown,
+    StoreFull,
     Warehouse,
     wall_clock_ms,
 )
@@ -65,7 +66,23 @@ def back_up(
         LogDamagedError: A file of the topic is damaged or lost; `cluster verify` says more.
         StoreUnavailableError: The warehouse or `target` failed, or `target` is too small.
     """
-    opened = topics.open(topic)
+    try:
+        return _back_up(topics.open(topic), target, on_copied, clock_ms)
+    except StoreFull as error:
+        # Only the target is written to. What a full warehouse needs is of no help here.
+        raise StoreUnavailableError(
+            f"{target.uri} is full; make space there and run the same command again, which goes on "
+            "with what has been copied",
+            path=target.uri,
+        ) from error
+
+
+def _back_up(
+    opened: OpenTopic,
+    target: Warehouse,
+    on_copied: Callable[[int, int], None],
+    clock_ms: Callable[[], int],
+) -> Manifest:
     _claim(target, opened)
     copy = _Copy(opened, target, on_copied)
     manifest = copy.run(clock_ms())
