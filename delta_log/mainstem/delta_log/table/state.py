@@ -79,6 +79,10 @@ class TableState:
         self._take(version, actions)
         self.checkpoint_version = version
 
+    def note_checkpoint(self, version: int) -> None:
+        """A checkpoint of that version is there; an older one than is known changes nothing."""
+        self.checkpoint_version = max(version, self.checkpoint_version)
+
     def apply(self, version: int, actions: Collection[Action]) -> None:
         """Takes the actions of the commit `version`, the next one; in a new state, of any version.
 

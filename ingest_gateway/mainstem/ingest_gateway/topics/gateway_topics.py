@@ -483,11 +483,8 @@ class GatewayTopics:
 
     def _begin_closing(self, ends_at: float) -> dict[asyncio.Task[bool], str]:
         """A task for each topic that is led or about to be, with its name."""
-        begin = self._operations.begin
-        return {begin(self._drain(name, ends_at)): name for name in self._not_only_followed()}
-
-    def _not_only_followed(self) -> list[str]:
-        return [topic.topic for topic in self._memory if topic.users or topic.appender]
+        names = [topic.topic for topic in self._memory if topic.users or topic.appender]
+        return {self._operations.begin(self._drain(name, ends_at)): name for name in names}
 
     async def _drain(self, name: str, ends_at: float) -> bool:
         async with self._memory.holding(name, waiters_max=sys.maxsize) as topic:

@@ -119,7 +119,7 @@ class Maintainer:
                 "checkpoint failed, will be tried again", topic=opened.topic, error=repr(error)
             )
             return
-        opened.state.checkpoint_version = max(version, opened.state.checkpoint_version)
+        opened.state.note_checkpoint(version)
         self._not_before.pop(opened.store.uri, None)
         self._metrics.checkpoints.labels("written").inc()
         freeze_heap()
