@@ -603,12 +603,20 @@ def test_the_log_says_who_created_changed_and_deleted_a_topic(tmp_path: Path) ->
                 with AdminClient(servers) as admin:
                     admin.create_topic("t", 1)
                     admin.alter_config("t", {"retention.ms": "60000"})
+                    admin.add_partitions("t", 2)
+                    admin.delete_records("t", {0: 0})
                     admin.delete_topic("t")
 
             with structlog.testing.capture_logs() as lines:
                 await asyncio.to_thread(work)
         told = {line["event"]: line for line in lines if "peer" in line}
-        assert set(told) == {"topic created", "settings changed", "topic deleted"}
+        assert set(told) == {
+            "topic created",
+            "settings changed",
+            "partitions added",
+            "topic trimmed",
+            "topic deleted",
+        }
         for line in told.values():
             assert line["topic"] == "t"
             assert line["client_id"] == "ops of-anna"
