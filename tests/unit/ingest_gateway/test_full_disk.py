@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -39,10 +40,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @asynccontextmanager
 async def full(
-    disk: Path,
+    disk: Path, **settings: Any
 ) -> AsyncIterator[tuple[Gateway, Client, Path, list[asyncio.Task[log_pb2.ProduceResponse]]]]:
     """Topics `keep` and `junk` with five records each, of which `keep` has an append that waits."""
-    async with running(disk / "warehouse") as (gateway, client):
+    async with running(disk / "warehouse", **settings) as (gateway, client):
         for topic in ("keep", "junk"):
             await client.create(topic)
             for _ in range(5):
@@ -121,6 +122,17 @@ def test_a_producer_is_told_why_its_records_wait(
             assert error.facts["cause"] == "STORE_UNAVAILABLE"
             ballast.unlink()
             assert (await waiting).results[0].base_offset == 5
+
+    run(test())
+
+
+def test_a_queue_that_is_full_since_the_disk_is_says_so(disk: Path) -> None:
+    async def test() -> None:
+        async with full(disk, topic_queue_bytes=120_000) as (_, client, _, _):
+            async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "BACK_PRESSURE") as facts:
+                await client.produce(values_request(os.urandom(100_000), topic="keep"))
+            assert "The queue does not empty, since the store could not write" in facts["message"]
+            assert facts["limit_bytes"] == "120000"
 
     run(test())
 

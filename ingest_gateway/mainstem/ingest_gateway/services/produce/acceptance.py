@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Appended
-from mainstem.errors import InvalidRecordError, MainstemError
+from mainstem.errors import BackPressureError, InvalidRecordError, MainstemError
 from mainstem.ingest_gateway.failures import as_ours
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.payloads import NotInlineError, PayloadRules, read_payload
@@ -103,11 +103,14 @@ class Acceptance:
             payload = read(inline=True)
         except NotInlineError:
             payload = await self._door.in_thread(read)
-        future = appender.submit(
-            payload.slices,
-            payload.queue_bytes,
-            write_ahead=request.acks == log_pb2.ACKS_LEADER,
-        )
+        try:
+            future = appender.submit(
+                payload.slices,
+                payload.queue_bytes,
+                write_ahead=request.acks == log_pb2.ACKS_LEADER,
+            )
+        except BackPressureError as error:
+            raise _with_reason(error, appender.trouble) from None
         # The caller may be gone when it fails: then nobody looks at the failure.
         future.add_done_callback(_retrieve)
         self._metrics.produce_records.labels(request.topic).inc(payload.record_count)
@@ -125,6 +128,18 @@ class Acceptance:
         error = as_ours(failure)
         self._metrics.produce_rejected.labels(error.code).inc()
         return error
+
+
+def _with_reason(error: BackPressureError, trouble: MainstemError | None) -> BackPressureError:
+    """The refusal, with the reason for which the queue does not empty."""
+    if trouble is None:
+        return error
+    told = BackPressureError(
+        f"{error.message}. The queue does not empty, since {trouble.message}",
+        retry_delay_ms=error.retry_delay_ms,
+    )
+    told.facts = error.facts
+    return told
 
 
 def _check_shape(request: log_pb2.ProduceRequest) -> None:
