@@ -319,7 +319,6 @@ def test_it_has_the_calls_of_the_synchronous_consumer_with_the_same_arguments() 
         for name, one in vars(Consumer).items()
         if inspect.isfunction(one) and not name.startswith("_")
     }
-    not_theirs = {name for name in calls if name.startswith("take_ready")}
-    not_theirs |= {"wait_ready", "poll_limit", "close_as"}
+    not_theirs = {"take_ready", "close_as"}
     for name in sorted(calls - not_theirs):
         assert arguments(AsyncConsumer, name) == arguments(Consumer, name), name
