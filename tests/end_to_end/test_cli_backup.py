@@ -96,7 +96,7 @@ def test_a_bad_place_is_refused_in_words_and_nothing_is_made(tmp_path: Path) -> 
         (tmp_path / "file", "is a file, not a directory"),
         (warehouse / "topics" / "copy", "is inside the warehouse"),
         (warehouse, "is inside the warehouse"),
-        ("s3://bucket/copy", "in a store that is not supported yet"),
+        ("hdfs:/copy", "in a store that is not supported"),
     ):
         answer = run("topic", "backup", "orders", str(directory), *place)
         assert answer.exit_code == 1

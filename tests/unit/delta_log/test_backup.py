@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.s3_server import S3Server
 from tests.unit.delta_log.appending import lead, run
 from tests.unit.delta_log.faults import FaultyStore, Hook, nothing
 from tests.unit.delta_log.full_disk import fill, small_disk
@@ -33,6 +34,7 @@ from mainstem.delta_log.backup import (
 from mainstem.delta_log.backup.manifest import _checksum
 from mainstem.delta_log.format import DataFile, ProducerBatch, Register, registers
 from mainstem.delta_log.store import MemoryStore, PutOutcomeUnknown, StoreFolder, StoreFull
+from mainstem.delta_log.store.cloud import CloudStore
 from mainstem.delta_log.table import TableCommit, commit_beside_leader, replace_files
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import (
@@ -734,13 +736,14 @@ def test_kill_9_in_the_middle_leaves_nothing_half_done(
     assert verify_named(store, "again").ok
 
 
-def test_a_backup_goes_between_stores_of_different_kinds(
-    topics: Topics, target: LocalStore, orders: OpenTopic
-) -> None:
-    back_up(topics, "orders", target)
-    memory = MemoryStore()
-    restore(Topics(memory), memory, target)
+def test_a_backup_goes_between_stores_of_different_kinds(topics: Topics, orders: OpenTopic) -> None:
+    memory, copy = MemoryStore(), MemoryStore()
+    with pytest.raises(Crash):
+        back_up(topics, "orders", FaultyStore(copy, before=fails_at(12, Crash())))
+    back_up(topics, "orders", copy)
+    restore(Topics(memory), memory, copy)
     assert rows(Topics(memory), "orders") == rows(topics, "orders")
+    assert "unfinished.json" not in [info.name for info in copy.list_files("")]
 
 
 def test_progress_ends_at_all_bytes(
@@ -754,3 +757,20 @@ def test_progress_ends_at_all_bytes(
     restore(topics, store, target, "again", on_read=lambda *bytes_: told.append(bytes_))
     assert told[-1] == (made.size_bytes, made.size_bytes)
     assert made.taken_ms <= time.time() * 1000
+
+
+@pytest.mark.slow
+def test_a_backup_lies_in_an_object_storage_service_and_comes_back_from_there(
+    topics: Topics,
+    store: LocalStore,
+    orders: OpenTopic,
+    s3_server: S3Server,
+) -> None:
+    url = f"s3://{s3_server.make_bucket()}/copies/orders"
+    options = {name.lower(): value for name, value in s3_server.options.items()}
+    with contextlib.closing(CloudStore(url, options)) as copy:
+        back_up(topics, "orders", copy)
+        restore(topics, store, copy, "again")
+        with pytest.raises(InvalidRequestError, match="has a backup already"):
+            back_up(topics, "orders", copy)
+    assert rows(topics, "again") == rows(topics, "orders")
