@@ -41,10 +41,10 @@ _warehouse = click.option(
 def backup(settings: Settings, topic: str, directory: str, warehouse: str | None) -> None:
     """Copy a topic's records, offsets and settings into a directory.
 
-    `topic restore` makes the topic again from it. DIR, which is made or is empty, gets the topic's
-    Parquet files and `manifest.json`, which names each file with its offsets and its checksum, and
-    is written last: a directory without it is not a backup. The backup is of one version of the
-    table, whatever producers write meanwhile.
+    `topic restore` makes the topic again from it. DIR, a directory or s3://bucket/prefix, is made
+    or is empty. It gets the topic's Parquet files and `manifest.json`, which names each file with
+    its offsets and its checksum, and is written last: a directory without it is not a backup. The
+    backup is of one version of the table, whatever producers write meanwhile.
 
     Reads the warehouse; no gateway is needed. If the command is interrupted, the same command goes
     on with what has been copied. Offsets that groups have committed are not part of it, nor are
