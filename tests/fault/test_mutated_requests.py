@@ -44,7 +44,7 @@ PATIENCE_S = {LOG + "Fetch": 1.0}
 DEADLINE_S = 60.0
 
 #: What the gateway may have taken for good: caches that fill, and the allocators' free lists.
-KEPT_BYTES_MAX = 48 * 1024 * 1024
+KEPT_BYTES_MAX = 64 * 1024 * 1024
 
 #: Few threads: each keeps some 3 MiB of native memory for its next work, and that looks like a leak
 #: until all of them have done some.
