@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 from types import TracebackType
 from typing import Final, Self
 
@@ -19,7 +17,7 @@ from mainstem.delta_log.files.checksums import (
     tail_start,
 )
 from mainstem.delta_log.format import DataFile, parquet_file
-from mainstem.delta_log.store import ObjectStore
+from mainstem.delta_log.store import ObjectStore, RandomAccessFile
 from mainstem.errors import LogDamagedError, MainstemError, StoreUnavailableError
 from mainstem.limits import KIB
 
@@ -155,7 +153,7 @@ def open_data_file(store: ObjectStore, file: DataFile) -> DataFileReader:
     return DataFileReader(store.open(file.path), file, f"{store.uri}/{file.path}")
 
 
-class _CheckedBlocks(io.RawIOBase):
+class _CheckedBlocks(RandomAccessFile):
     """A file of whole blocks and a tail, for Arrow, which asks for a column of a row group at a
     time.
 
@@ -165,29 +163,17 @@ class _CheckedBlocks(io.RawIOBase):
     def __init__(
         self, source: pa.NativeFile, tail: pa.Buffer, tail_start: int, checksums: list[int]
     ) -> None:
+        super().__init__()
         self._source = source
         self._tail = tail
         self._tail_start = tail_start
         self._checksums = checksums
-        self._position = 0
         self._start = 0
         self._blocks = tail.slice(0, 0)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        # Arrow takes the size of the file from where its end is.
-        end = self._tail_start + self._tail.size
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: end}
-        self._position = origin[whence] + offset
-        return self._position
+    def end(self) -> int:
+        size: int = self._tail.size
+        return self._tail_start + size
 
     def read(self, size: int = -1) -> bytes:
         return bytes(self.read_buffer(size))

@@ -32,7 +32,7 @@ from mainstem.delta_log.store.object_store import (
     Warehouse,
     is_there,
 )
-from mainstem.delta_log.store.random_access import read_at
+from mainstem.delta_log.store.random_access import RandomAccessFile, read_at
 from mainstem.delta_log.store.read_ahead import read_ahead
 from mainstem.delta_log.store.warehouse_uri import (
     CloudPrefix,
@@ -56,6 +56,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "PutOutcomeUnknown",
+    "RandomAccessFile",
     "SteadyClock",
     "StoreFolder",
     "StoreFull",

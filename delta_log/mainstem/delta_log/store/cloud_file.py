@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Callable
 from typing import Final
 
+from mainstem.delta_log.store.random_access import RandomAccessFile
 from mainstem.limits import MIB
 
 #: A request takes tens of milliseconds whatever it asks for, in which a service sends megabytes.
 READ_AHEAD_BYTES: Final = 4 * MIB
 
 
-class CloudFile(io.RawIOBase):
+class CloudFile(RandomAccessFile):
     """An object as Python's files are.
 
     What was read last is kept, and more is asked for than is needed: readers of Parquet ask for
@@ -26,27 +25,16 @@ class CloudFile(io.RawIOBase):
     """
 
     def __init__(self, size: int, tail: bytes, read_range: Callable[[int, int], bytes]) -> None:
+        super().__init__()
         self._size = size
         self._tail = memoryview(tail)
         self._tail_start = size - len(tail)
         self._read_range = read_range
-        self._position = 0
         self._start = 0
         self._kept = memoryview(b"")
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}
-        self._position = origin[whence] + offset
-        return self._position
+    def end(self) -> int:
+        return self._size
 
     def read(self, size: int = -1) -> bytes:
         start = self._position

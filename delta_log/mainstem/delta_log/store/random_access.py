@@ -58,12 +58,15 @@ def open_descriptor(fd: int) -> pa.NativeFile:
             os.close(fd)
 
 
-class _DescriptorFile(io.RawIOBase):
-    """An open file as Python's files are; closes the descriptor."""
+class RandomAccessFile(io.RawIOBase):
+    """What files for Arrow share: a position. Arrow takes the size from where the end is."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self) -> None:
         self._position = 0
+
+    def end(self) -> int:
+        """The size in bytes, as it is now."""
+        raise NotImplementedError
 
     def readable(self) -> bool:
         return True
@@ -75,17 +78,27 @@ class _DescriptorFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {
-            os.SEEK_SET: 0,
-            os.SEEK_CUR: self._position,
-            os.SEEK_END: os.fstat(self._fd).st_size,
-        }
-        self._position = origin[whence] + offset
+        if whence == os.SEEK_CUR:
+            offset += self._position
+        elif whence == os.SEEK_END:
+            offset += self.end()
+        self._position = offset
         return self._position
+
+
+class _DescriptorFile(RandomAccessFile):
+    """An open file as Python's files are; closes the descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+
+    def end(self) -> int:
+        return os.fstat(self._fd).st_size
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:
-            size = max(os.fstat(self._fd).st_size - self._position, 0)
+            size = max(self.end() - self._position, 0)
         data = read_at(self._fd, self._position, size)
         self._position += len(data)
         return data
