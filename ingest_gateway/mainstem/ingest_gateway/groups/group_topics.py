@@ -51,8 +51,9 @@ class GroupTopics:
         nobody. A log that cannot be looked at says nothing against an offset.
         """
         unread = [one for one in offsets if one.leader_epoch <= 0 and one.offset > 0]
+        refused: dict[tuple[str, int], OffsetOutOfRangeError] = {}
         for looks in range(_LOOKS_SURE + 1):
-            refused: dict[tuple[str, int], OffsetOutOfRangeError] = {}
+            refused.clear()
             doubtful: set[str] = set()
             for one in unread:
                 found = self._topics.current(one.topic, any_age=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from mainstem import client
 from mainstem.client import OFFSET_BEGINNING, OFFSET_END
@@ -162,7 +162,7 @@ class PositionCalls(AskedConsumer):
             return {tp: await consumer.get_watermark_offsets(to_ours(tp)) for tp in partitions}
 
 
-def _is_offset(value: object) -> bool:
+def _is_offset(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and value >= 0
 
 
