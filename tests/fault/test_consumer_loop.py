@@ -45,7 +45,6 @@ FEW = (
 )
 
 TAKES_ANY_COMMIT = """
-from tests.length import FULL
 from mainstem.consumers.assignors import Partition
 from mainstem.consumers.coordinator import Coordinator
 Coordinator.check_commit = lambda *arguments: None

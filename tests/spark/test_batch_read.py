@@ -160,7 +160,7 @@ def test_a_dataframe_is_planned_at_its_first_action_and_reads_the_same_ever_afte
         ({"startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch query"),
         ({"subscribe": "missing"}, "there is no topic 'missing' in the warehouse"),
         ({"mainstem.warehouse": "/no/such/place"}, "there is no warehouse at /no/such/place"),
-        ({"mainstem.warehouse": "s3://bucket"}, "a store that is not supported yet"),
+        ({"mainstem.warehouse": "hdfs://name/x"}, "a store that is not supported"),
     ],
 )
 def test_what_is_wrong_is_said_in_the_exception(

@@ -53,12 +53,19 @@ async def serve(
     settings = _Settings(config)
     on_hangup = stop.set if reload is None else partial(settings.reload, reload)
     handlers = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set, signal.SIGHUP: on_hangup}
-    for number, handle in handlers.items():
-        # Not a handler of the loop, which gives the signal back when it closes.
-        signal.signal(number, lambda *_, handle=handle: loop.call_soon_threadsafe(handle))
-    _raise_descriptor_limit()
-    gateway = Gateway(config, store)
-    address = await gateway.start()
+    # Not handlers of the loop, which gives the signals back when it closes.
+    before = {
+        number: signal.signal(number, lambda *_, handle=handle: loop.call_soon_threadsafe(handle))
+        for number, handle in handlers.items()
+    }
+    try:
+        _raise_descriptor_limit()
+        gateway = Gateway(config, store)
+        address = await gateway.start()
+    except BaseException:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+        raise
     try:
         on_ready(address)
         await stop.wait()

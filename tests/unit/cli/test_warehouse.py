@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ COMMANDS: dict[str, list[str]] = {
     "topic restore": ["topic", "restore", "copy"],
     "demo": ["demo"],
 }
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway's settings for logging are for its whole process, and so would be for other tests
+    of this one."""
+    monkeypatch.setattr("mainstem.ingest_gateway.configure_logging", lambda config: None)
 
 
 @pytest.mark.parametrize("uri", ["hdfs:/x", "wasb://container/x"])
@@ -60,8 +68,10 @@ def test_the_write_ahead_log_is_not_put_into_a_directory_that_is_called_as_anoth
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     words = ["-X", "wal.directory=s3://bucket/wal", "gateway", "run", "--listen", "127.0.0.1:0"]
     answer = CliRunner().invoke(cli, [*words, "--warehouse", "w"])
     assert answer.exit_code == 1
     assert "wal.directory" in answer.stderr
     assert os.listdir() == ["w"]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers

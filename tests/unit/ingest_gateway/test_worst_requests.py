@@ -37,10 +37,24 @@ from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2
 # One gateway with a hundred thousand partitions is enough.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("worst requests")]
 
-#: The gateway's aim is a quarter of it; a slow machine must not make a test fail.
+#: The gateway's aim is a quarter of it.
 STALL_S_MAX: Final = 0.2
 
+#: What a machine of the kind that the aim was set on takes for `_slowness`'s loop.
+_REFERENCE_S: Final = 0.009
+
 _PROBE_S: Final = 0.002
+
+
+def _slowness() -> float:
+    """How many times slower than the reference this machine is now, at least 1: a slow or busy one
+    must not make a test fail."""
+    taken = []
+    for _ in range(3):
+        began_s = time.thread_time()
+        sum(number for number in range(200_000))
+        taken.append(time.thread_time() - began_s)
+    return max(1.0, max(taken) / _REFERENCE_S)
 
 
 class Measured:
@@ -127,7 +141,8 @@ def test_the_largest_request_does_not_hold_the_event_loop_up(
     else:
         gateway.send(worst.call, data)
     busiest_s = gateway.busiest_s()
-    assert busiest_s < STALL_S_MAX, f"a step of the loop took {busiest_s * 1000:.0f} ms"
+    allowed_s = STALL_S_MAX * _slowness()
+    assert busiest_s < allowed_s, f"a step of the loop took {busiest_s * 1000:.0f} ms"
 
 
 def test_every_call_has_a_largest_request() -> None:
@@ -147,7 +162,8 @@ def test_a_group_of_the_most_partitions_does_not_hold_the_event_loop_up(gateway:
         gateway.busiest_s()
         data = gateway.send(GROUPS + "Heartbeat", request.SerializeToString())
         busiest_s = gateway.busiest_s()
-        assert busiest_s < STALL_S_MAX, f"{request.member_id}: {busiest_s * 1000:.0f} ms"
+        allowed_s = STALL_S_MAX * _slowness()
+        assert busiest_s < allowed_s, f"{request.member_id}: {busiest_s * 1000:.0f} ms"
         return groups_pb2.HeartbeatResponse.FromString(data)
 
     def count(answer: groups_pb2.HeartbeatResponse) -> int:
@@ -171,4 +187,4 @@ def test_a_group_of_the_most_partitions_does_not_hold_the_event_loop_up(gateway:
         groups_pb2.DescribeGroupRequest(group="all").SerializeToString(),
     )
     busiest_s = gateway.busiest_s()
-    assert busiest_s < STALL_S_MAX, f"describe: {busiest_s * 1000:.0f} ms"
+    assert busiest_s < STALL_S_MAX * _slowness(), f"describe: {busiest_s * 1000:.0f} ms"
