@@ -53,7 +53,7 @@ def _read_all(gateway: GatewayProcess, count: int) -> list[int]:
         consumer.assign([TopicPartition("orders", n, 0) for n in range(PARTITIONS)])
         found: list[int] = []
         while len(found) < count:
-            records = consumer.consume(500, 60)
+            records = consumer.consume(count - len(found), 60)
             assert records, f"{len(found)} of {count} records"
             found += [int(record.value or b"") for record in records]
     return sorted(found)
