@@ -18,6 +18,7 @@ from mainstem.cli.context import (
     status_of,
 )
 from mainstem.cli.help import ExampleGroup
+from mainstem.cli.warehouse import opened_warehouse, warehouse_option
 from mainstem.errors import MainstemError
 
 if TYPE_CHECKING:
@@ -104,11 +105,7 @@ def health(settings: Settings, bootstrap_servers: str) -> None:
     metavar="TOPIC",
     help="Only this topic; may be repeated.  [default: all]",
 )
-@click.option(
-    "--warehouse",
-    metavar="DIR",
-    help="Where the tables are.  [default: the gateway's setting `warehouse`]",
-)
+@warehouse_option
 @pass_settings
 @reports_errors
 def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> None:
@@ -134,13 +131,11 @@ def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> 
       mainstem cluster verify --warehouse ./warehouse --format json
     """
     from mainstem.delta_log import Topics
-    from mainstem.delta_log.store import open_warehouse
     from mainstem.delta_log.verify import verify_named
 
-    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
     rows: list[list[object]] = []
     failed = False
-    try:
+    with opened_warehouse(settings, warehouse) as store:
         for name in () if topics else Topics(store).other_directories():
             say(f"note: topics/{name} is not a topic: it has no log that can be read")
         for topic in topics or Topics(store).names():
@@ -159,8 +154,6 @@ def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> 
             if settings.verbose:
                 for finding in report.findings:
                     say(f"{topic}: {finding.code}: {finding}")
-    finally:
-        store.close()
     print_rows(
         settings,
         ["topic", "check", "checked", "findings", *status_columns(settings)],

@@ -10,17 +10,14 @@ import click
 
 from mainstem.cli.context import Settings, fail, pass_settings, print_rows, reports_errors, say
 from mainstem.cli.help import ExampleCommand
+from mainstem.cli.warehouse import warehouse_option
 
 _NUMBERS: Final = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal.*)")
 
 
 @click.command(cls=ExampleCommand)
 @click.argument("statement")
-@click.option(
-    "--warehouse",
-    metavar="DIR",
-    help="Where the tables are.  [default: the gateway's setting `warehouse`]",
-)
+@warehouse_option
 @click.option(
     "-n",
     "--limit",

@@ -20,6 +20,7 @@ from mainstem.cli.context import (
 )
 from mainstem.cli.help import ExampleGroup
 from mainstem.cli.job.scheduler import pause, resume, scheduler, status
+from mainstem.cli.warehouse import opened_warehouse, warehouse_option, warehouse_uri
 from mainstem.config import format_value
 from mainstem.errors import InvalidConfigError
 
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
     from mainstem.jobs.job import Job
     from mainstem.jobs.job_history import JobRun
     from mainstem.jobs.runner import Progress as RunProgress
-
-_warehouse = click.option(
-    "--warehouse",
-    metavar="DIR",
-    help="Where the tables are.  [default: the gateway's setting `warehouse`]",
-)
 
 
 @click.group(cls=ExampleGroup)
@@ -92,7 +87,7 @@ def list_(settings: Settings) -> None:
     metavar="TOPIC",
     help="Only this topic; may be repeated.  [default: all]",
 )
-@_warehouse
+@warehouse_option
 @click.option(
     "-o",
     "--option",
@@ -139,7 +134,7 @@ def run(
         one = make_job(name, parse_pairs(options, "-o"))
     except InvalidConfigError as error:
         raise click.UsageError(error.message) from None
-    place = warehouse or settings.gateway_config().text("warehouse")
+    place = warehouse_uri(settings, warehouse)
     if dry_run:
         _print_plan(settings, place, one, topics)
         return
@@ -184,7 +179,7 @@ def run(
     show_default=True,
     help="Print at most so many rows; 0: all.",
 )
-@_warehouse
+@warehouse_option
 @pass_settings
 @reports_errors
 def history(
@@ -201,15 +196,11 @@ def history(
       mainstem job history --job compaction -T orders -n 5
       mainstem job history -n 0 --format json > history.ndjson
     """
-    from mainstem.delta_log.store import open_warehouse
     from mainstem.jobs.job_history import read_history
     from mainstem.records import format_timestamp_ms
 
-    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
-    try:
+    with opened_warehouse(settings, warehouse) as store:
         rows = read_history(store, job=name, topic=topic, limit=limit)
-    finally:
-        store.close()
     bodies = [row.to_json() for row in rows]
     if settings.format == "json":
         columns = list(bodies[0]) if bodies else []

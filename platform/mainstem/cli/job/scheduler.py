@@ -17,15 +17,10 @@ from mainstem.cli.context import (
     say,
 )
 from mainstem.cli.help import ExampleCommand
+from mainstem.cli.warehouse import opened_warehouse, warehouse_option
 
 if TYPE_CHECKING:
     from mainstem.jobs.scheduler_table import JobRow, LeaseRow
-
-warehouse_option = click.option(
-    "--warehouse",
-    metavar="DIR",
-    help="Where the tables are.  [default: the gateway's setting `warehouse`]",
-)
 
 
 @click.command(cls=ExampleCommand)
@@ -121,15 +116,11 @@ def status(settings: Settings, warehouse: str | None) -> None:
       mainstem job status --format wide
       mainstem job status --format json | jq 'select(.outcome == "failed")'
     """
-    from mainstem.delta_log.store import open_warehouse
     from mainstem.jobs.catalogue import JOBS
     from mainstem.jobs.scheduler_table import JobRow, jobs_of, lease_of, read_rows
 
-    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
-    try:
+    with opened_warehouse(settings, warehouse) as store:
         rows = read_rows(store)
-    finally:
-        store.close()
     now_ms = time.time_ns() // 1_000_000
     lease, known = lease_of(rows), jobs_of(rows)
     alive = lease is not None and now_ms - lease.heartbeat_ms < lease.session_timeout_ms
@@ -153,21 +144,17 @@ def status(settings: Settings, warehouse: str | None) -> None:
 def _set_paused(
     settings: Settings, names: tuple[str, ...], warehouse: str | None, *, paused: bool
 ) -> None:
-    from mainstem.delta_log.store import open_warehouse
     from mainstem.jobs.catalogue import job_kind
     from mainstem.jobs.scheduler_table import set_paused
 
-    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
+    with opened_warehouse(settings, warehouse) as store:
 
-    def act(name: str) -> Mapping[str, object]:
-        job_kind(name)
-        changed = set_paused(store, name, paused, time.time_ns() // 1_000_000)
-        return {"state": ("paused" if paused else "resumed") if changed else "unchanged"}
+        def act(name: str) -> Mapping[str, object]:
+            job_kind(name)
+            changed = set_paused(store, name, paused, time.time_ns() // 1_000_000)
+            return {"state": ("paused" if paused else "resumed") if changed else "unchanged"}
 
-    try:
         run_each(settings, "job", names, act, columns=["state"])
-    finally:
-        store.close()
 
 
 def _say_scheduler(lease: LeaseRow | None, alive: bool, now_ms: int) -> None:

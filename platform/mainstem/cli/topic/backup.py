@@ -20,22 +20,17 @@ from mainstem.cli.context import (
     say_dry_run,
 )
 from mainstem.cli.help import ExampleCommand
+from mainstem.cli.warehouse import opened_warehouse, warehouse_option
 
 if TYPE_CHECKING:
     from mainstem.delta_log.backup import Manifest
     from mainstem.delta_log.store import Warehouse
 
-_warehouse = click.option(
-    "--warehouse",
-    metavar="DIR",
-    help="Where the tables are.  [default: the gateway's setting `warehouse`]",
-)
-
 
 @click.command(cls=ExampleCommand)
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("directory", metavar="DIR")
-@_warehouse
+@warehouse_option
 @pass_settings
 @reports_errors
 def backup(settings: Settings, topic: str, directory: str, warehouse: str | None) -> None:
@@ -60,7 +55,7 @@ def backup(settings: Settings, topic: str, directory: str, warehouse: str | None
     from mainstem.delta_log.backup import back_up
 
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(_open_warehouse(settings, warehouse))
+        store = stack.enter_context(opened_warehouse(settings, warehouse))
         topics = Topics(store)
         topics.open(topic)  # before a directory is made for what is not there
         target = stack.enter_context(_open_directory(directory, store, create=True))
@@ -84,7 +79,7 @@ def backup(settings: Settings, topic: str, directory: str, warehouse: str | None
     is_flag=True,
     help="Read all of the backup, compare it with its checksums, change nothing.",
 )
-@_warehouse
+@warehouse_option
 @pass_settings
 @reports_errors
 def restore(
@@ -117,7 +112,7 @@ def restore(
 
     config = parse_pairs(pairs, "-c")
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(_open_warehouse(settings, warehouse))
+        store = stack.enter_context(opened_warehouse(settings, warehouse))
         source = stack.enter_context(_open_directory(directory, store))
         progress = stack.enter_context(_progress("read" if dry_run else "restored"))
         make = check_backup if dry_run else make_again
@@ -127,15 +122,6 @@ def restore(
         say_dry_run()
     else:
         _warn_of_retention(made)
-
-
-@contextlib.contextmanager
-def _open_warehouse(settings: Settings, warehouse: str | None) -> Iterator[Warehouse]:
-    from mainstem.delta_log.store import open_warehouse
-
-    store = open_warehouse(warehouse or settings.gateway_config().text("warehouse"))
-    with contextlib.closing(store):
-        yield store
 
 
 @contextlib.contextmanager
