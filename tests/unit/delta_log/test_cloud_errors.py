@@ -49,6 +49,7 @@ def _error(kind: str, text: str) -> Exception:
             Meaning.PAST_THE_END,
             "InvalidRange",
         ),
+        (_error("GenericError", "Received non-partial response"), Meaning.NO_RANGE, "connection"),
         (_error("GenericError", _answer(500, "InternalError")), Meaning.UNKNOWN, "InternalError"),
         (_error("GenericError", _answer(503, "SlowDown")), Meaning.UNKNOWN, "SlowDown"),
         (_error("GenericError", _answer(429)), Meaning.UNKNOWN, "HTTP_429"),

@@ -17,6 +17,9 @@ _MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
 #: The query of a URL can have a signature or a token.
 _QUERY: Final = re.compile(r"(https?://[^\s?]+)\?[^\s)]+")
 
+#: What obstore says of an answer 200 to a request for a range.
+_WHOLE: Final = "non-partial response"
+
 #: Answered before anything was done. Amazon S3, "Error responses".
 _REFUSED: Final = frozenset({400, 401, 403, 404, 405, 411, 413, 416, 501})
 
@@ -30,6 +33,7 @@ class Meaning(enum.Enum):
     NOT_FOUND = enum.auto()  #: There is no such object.
     EXISTS = enum.auto()  #: A put found one, and wrote nothing.
     PAST_THE_END = enum.auto()  #: The range begins where the object has ended.
+    NO_RANGE = enum.auto()  #: The whole object came: the service has no such ranges of it.
     REFUSED = enum.auto()  #: Nothing was done, nor will it be if it is tried again.
     UNKNOWN = enum.auto()  #: It may have been done.
 
@@ -63,10 +67,10 @@ def cloud_failure(error: Exception) -> CloudFailure:
         said = _MESSAGE.search(message)
         text += f": {code[1]}" + (f", {' '.join(said[1].split())}" if said else "")
     number = int(status[1]) if status else 0
-    return CloudFailure(_meaning(type(error).__name__, number, name), name, text)
+    return CloudFailure(_meaning(type(error).__name__, number, name, message), name, text)
 
 
-def _meaning(kind: str, status: int, name: str) -> Meaning:
+def _meaning(kind: str, status: int, name: str, message: str) -> Meaning:
     if name in _NO_BUCKET:
         return Meaning.REFUSED
     if kind in ("NotFoundError", "FileNotFoundError"):
@@ -74,6 +78,8 @@ def _meaning(kind: str, status: int, name: str) -> Meaning:
     if kind in ("AlreadyExistsError", "PreconditionError"):
         # 409 says that another request about the same name is under way, not who wins.
         return Meaning.EXISTS if status in (0, 304, 412) else Meaning.UNKNOWN
+    if _WHOLE in message:
+        return Meaning.NO_RANGE
     if status == 416:
         return Meaning.PAST_THE_END
     if status in _REFUSED or kind in (

@@ -36,6 +36,7 @@ from mainstem.delta_log.store.object_store import (
     ObjectInfo,
     PutOutcomeUnknown,
     StoreFull,
+    check_put_if_absent,
 )
 from mainstem.delta_log.store.random_access import open_descriptor, read_at
 from mainstem.delta_log.store.reserve import Reserve, is_full
@@ -288,20 +289,7 @@ class LocalStore:
     def self_check(self) -> None:
         name = f".check-{uuid.uuid4().hex}"
         try:
-            self.put_if_absent(name, b"first")
-            try:
-                self.put_if_absent(name, b"second")
-            except AlreadyExists:
-                pass
-            else:
-                raise StoreUnavailableError(
-                    f"{self._root} cannot hold a log: link() replaced an existing file; "
-                    "use another file system"
-                )
-            if self.read(name) != b"first":
-                raise StoreUnavailableError(
-                    f"{self._root} cannot hold a log: a file changed under its reader"
-                )
+            check_put_if_absent(self, name, "link()", "use another file system")
         except PutOutcomeUnknown as error:
             if isinstance(error.__cause__, OSError) and is_full(error.__cause__):
                 raise _unavailable("link", str(self._root / name), error.__cause__) from error
