@@ -9,8 +9,8 @@ Usage: python docs/reference/generate.py [OUTPUT_ROOT]   (default: the checkout)
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import textwrap
 from pathlib import Path
 
@@ -259,5 +259,7 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for written_path in generate(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT):
+    parser = argparse.ArgumentParser(description="Writes the pages that are made from the code.")
+    parser.add_argument("output_root", nargs="?", type=Path, default=ROOT)
+    for written_path in generate(parser.parse_args().output_root):
         print(written_path)

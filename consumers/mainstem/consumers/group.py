@@ -306,10 +306,12 @@ class Group:
 
         Without a topic id it means whatever topic of the name it has.
         """
-        for one in list(member.revoking):
-            if one not in owned and Partition(one.topic, "", one.partition) not in owned:
-                member.revoking.discard(one)
-                del self._owners[one]
+        gone = member.revoking.difference(owned)
+        if gone and any(not one.topic_id for one in owned):
+            gone = {one for one in gone if Partition(one.topic, "", one.partition) not in owned}
+        member.revoking -= gone
+        for one in gone:
+            del self._owners[one]
         if not member.revoking:
             member.revoke_ends_ms = None
 
@@ -318,15 +320,15 @@ class Group:
         `GIVEN_AT_ONCE_MAX` partitions at most: it comes back soon for more."""
         if self.is_settled(member):
             return
-        target = self.target[member.member_id]
-        drop = {partition for partition in member.assigned if partition not in target}
-        missing = (
+        # Differences of sets and not loops: there may be a hundred thousand partitions.
+        target = self.target[member.member_id].keys()
+        drop = member.assigned - target
+        free = (
             partition
-            for partition in target
-            if partition not in member.assigned
-            and self._owners.get(partition, member.member_id) == member.member_id
+            for partition in target - member.assigned
+            if self._owners.get(partition, member.member_id) == member.member_id
         )
-        add = set(islice(missing, GIVEN_AT_ONCE_MAX))
+        add = set(islice(free, GIVEN_AT_ONCE_MAX))
         if not drop and not add:
             return
         member.assigned = (member.assigned - drop) | add
