@@ -144,9 +144,10 @@ def read_payload(
 
 
 def _check_inline(request: log_pb2.ProduceRequest) -> None:
+    # Not the length of `ipc_stream`: each look at it is a copy of all of it.
     if (
         len(request.records.records) > _INLINE_RECORDS_MAX
-        or len(request.arrow.ipc_stream) > _INLINE_BYTES_MAX
+        or request.arrow.ByteSize() > _INLINE_BYTES_MAX
         or len(request.arrow.ranges) > _INLINE_RANGES_MAX
     ):
         raise NotInlineError
