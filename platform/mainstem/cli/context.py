@@ -84,8 +84,18 @@ no_confirm_option = click.option("-y", "--no-confirm", is_flag=True, help="Do no
 def admin_client(servers: str) -> AdminClient:
     """The client of every command that administers something."""
     from mainstem.client import AdminClient
+    from mainstem.client.settings import knows
+    from mainstem.config import GATEWAY_KEYS
 
-    return AdminClient({"bootstrap.servers": servers, "client.id": "mainstem-cli"})
+    # A profile may have settings of producers, consumers and gateways beside the admin's own. What
+    # nobody knows is the admin's to refuse: it would have no effect, and nobody would notice.
+    flags = {
+        name: value
+        for name, value in current_settings().flags.items()
+        if knows("admin", name)
+        or not (knows("producer", name) or knows("consumer", name) or name in GATEWAY_KEYS)
+    }
+    return AdminClient({"client.id": "mainstem-cli", **flags, "bootstrap.servers": servers})
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -179,7 +179,7 @@ class _Reader:
         where = "topic" if name in TOPIC_KEYS else "gateway" if name in GATEWAY_KEYS else ""
         if where:
             error = InvalidConfigError(
-                f"{name} is not a setting of a {self._role} but of a {where}: set it there"
+                f"{name} is a setting of a {where}, not of the {self._role}: set it there"
             )
         self.faults.add(error, name)
 

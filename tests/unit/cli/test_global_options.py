@@ -164,3 +164,24 @@ def test_the_settings_of_a_consumer_are_listed_and_shown() -> None:
     found = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
     assert found["fetch.min.bytes"][0] == "5"
     assert found["bootstrap.servers"] == ["h:1", "flag"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("lingr.ms=5", "there is no setting 'lingr.ms'"),
+        ("retention.ms=1000", "retention.ms is a setting of a topic, not of the admin"),
+    ],
+)
+def test_a_setting_that_would_have_no_effect_is_refused_by_commands_that_administer(
+    given: str, said: str
+) -> None:
+    result = CliRunner().invoke(cli, ["-X", given, "topic", "create", "t", "-b", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_settings_of_producers_and_gateways_do_not_stop_commands_that_administer() -> None:
+    flags = {"linger.ms": "5", "message.max.bytes": "4096", "client.id": "me"}
+    with click.Context(cli, obj=Settings(flags=flags)):
+        context.admin_client("127.0.0.1:1").close()

@@ -318,9 +318,9 @@ def test_a_number_that_means_nothing_is_refused_and_not_brought_into_range(value
 
 
 def test_a_setting_of_a_topic_or_a_gateway_says_whose_it_is() -> None:
-    with pytest.raises(ConfigError, match="not a setting of a producer but of a topic"):
+    with pytest.raises(ConfigError, match="a setting of a topic, not of the producer"):
         parse("producer", {"cleanup.policy": "compact"})
-    with pytest.raises(ConfigError, match="not a setting of a consumer but of a gateway"):
+    with pytest.raises(ConfigError, match="a setting of a gateway, not of the consumer"):
         parse("consumer", {"num.partitions": 5})
 
 
