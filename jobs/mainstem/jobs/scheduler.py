@@ -249,7 +249,7 @@ class Scheduler:
         if state.version - state.checkpoint_version < CHECKPOINT_INTERVAL_COMMITS:
             return
         try:
-            state.checkpoint_version = write_checkpoint(self._table.opened.store)
+            state.note_checkpoint(write_checkpoint(self._table.opened.store))
         except Exception:
             log.warning("no checkpoint of the scheduler's table", exc_info=True)
 
