@@ -1,4 +1,4 @@
-"""A proxy before an HTTP server that loses answers and gives errors, for tests."""
+"""A proxy before an HTTP server that is slow, loses answers, gives errors and lies, for tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import contextlib
 import http.client
 import random
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 from urllib.parse import urlsplit
@@ -21,17 +22,32 @@ class Faults:
     Attributes:
         rate: Of the requests, 0 to 1.
         happened: How often each kind did.
+        requests: How often each method came.
+        dropped_headers: What is not forwarded, in lower case.
+        refusals: The status with which requests of a method are refused, `PUT` for example, or
+            those that have a header, in lower case: `if-none-match`.
+        latency_s: How long a request of a method takes at least.
     """
 
-    def __init__(self, rate: float, rng: random.Random) -> None:
+    def __init__(self, rate: float = 0.0, rng: random.Random | None = None) -> None:
         self.rate = rate
         self.happened: Counter[str] = Counter()
-        self._rng = rng
+        self.requests: Counter[str] = Counter()
+        self.dropped_headers: set[str] = set()
+        self.refusals: dict[str, int] = {}
+        self.latency_s: dict[str, float] = {}
+        self._rng = rng or random.Random(0)
         self._lock = threading.Lock()
+
+    def refusal(self, method: str, headers: Iterable[str]) -> int:
+        """The status that a request is refused with, or 0."""
+        named = (method, *(name.lower() for name in headers))
+        return next((self.refusals[name] for name in named if name in self.refusals), 0)
 
     def next(self, method: str) -> str:
         """The fault of a request, or nothing."""
         with self._lock:
+            self.requests[method] += 1
             if self._rng.random() >= self.rate:
                 return ""
             kind = self._rng.choice(("answer lost", "500 after", "500 before", "503 before"))
@@ -46,17 +62,27 @@ def faulty_proxy(target: str, faults: Faults) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
         timeout = 60
 
         def _forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             fault = faults.next(self.command)
+            time.sleep(faults.latency_s.get(self.command, 0.0))
+            if refusal := faults.refusal(self.command, self.headers):
+                self._answer(refusal, _ERROR_BODY % b"Refused")
+                return
             if fault.endswith("before"):
                 self._answer(int(fault[:3]), _ERROR_BODY % b"SlowDown")
                 return
             there = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
             with contextlib.closing(there):
-                there.request(self.command, self.path, body, dict(self.headers))
+                headers = {
+                    name: value
+                    for name, value in self.headers.items()
+                    if name.lower() not in faults.dropped_headers
+                }
+                there.request(self.command, self.path, body, headers)
                 answer = there.getresponse()
                 data = answer.read()
             if fault == "answer lost":

@@ -68,8 +68,8 @@ async def serve(
             signal.signal(number, earlier)
         raise
     try:
-        # What lives as long as the process need not be looked through by the garbage collector again
-        # and again: 30 to 50 ms for what is imported alone, in which no request is answered.
+        # What lives as long as the process need not be looked through by the garbage collector
+        # again and again: 30 to 50 ms for imports alone, in which no request is answered.
         gc.collect()
         gc.freeze()
         on_ready(address)

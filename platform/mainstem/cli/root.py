@@ -28,6 +28,7 @@ _NOUNS: dict[str, tuple[str, str]] = {
     "job": ("mainstem.cli.job.commands", "job"),
     "profile": ("mainstem.cli.profile.commands", "profile"),
     "sql": ("mainstem.cli.sql", "sql"),
+    "store": ("mainstem.cli.store", "store"),
     "topic": ("mainstem.cli.topic.commands", "topic"),
 }
 

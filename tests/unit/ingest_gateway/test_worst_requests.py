@@ -124,8 +124,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     measured = Measured(warehouse)
     for request in SET_UP:
         measured.send(request.call, request.data)
-    # As in a gateway's process, whose garbage collector does not look through what hundreds of tests
-    # have left in this one: 200 ms each time.
+    # As in a gateway's process, whose garbage collector does not look through what hundreds of
+    # tests have left in this one: 200 ms each time.
     gc.collect()
     gc.freeze()
     yield measured

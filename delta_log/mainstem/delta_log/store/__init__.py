@@ -34,6 +34,7 @@ from mainstem.delta_log.store.object_store import (
 )
 from mainstem.delta_log.store.random_access import RandomAccessFile, read_at
 from mainstem.delta_log.store.read_ahead import read_ahead
+from mainstem.delta_log.store.store_check import CheckedPromise, StoreCheck
 from mainstem.delta_log.store.warehouse_uri import (
     CloudPrefix,
     LocalDirectory,
@@ -45,6 +46,7 @@ from mainstem.delta_log.store.warehouse_uri import (
 __all__ = [
     "STEADY_CLOCK",
     "AlreadyExists",
+    "CheckedPromise",
     "CloudPrefix",
     "CloudStore",
     "Disk",
@@ -58,6 +60,7 @@ __all__ = [
     "PutOutcomeUnknown",
     "RandomAccessFile",
     "SteadyClock",
+    "StoreCheck",
     "StoreFolder",
     "StoreFull",
     "Warehouse",

@@ -29,8 +29,8 @@ from mainstem.delta_log.store.object_store import (
     NotFound,
     ObjectInfo,
     PutOutcomeUnknown,
-    check_put_if_absent,
 )
+from mainstem.delta_log.store.store_check import check_put_if_absent
 from mainstem.errors import StoreUnavailableError
 from mainstem.limits import KIB, MIB
 
@@ -215,7 +215,10 @@ class CloudStore:
         name = f".check-{uuid.uuid4().hex}"
         try:
             check_put_if_absent(
-                self, name, "a put with If-None-Match: *", "use a service with conditional puts"
+                self,
+                name,
+                "a put on condition that there is no such object (If-None-Match: * on S3)",
+                "use a service with conditional puts",
             )
         except PutOutcomeUnknown as error:
             raise StoreUnavailableError(str(error), path=self._uri) from error

@@ -36,10 +36,10 @@ from mainstem.delta_log.store.object_store import (
     ObjectInfo,
     PutOutcomeUnknown,
     StoreFull,
-    check_put_if_absent,
 )
 from mainstem.delta_log.store.random_access import open_descriptor, read_at
 from mainstem.delta_log.store.reserve import Reserve, is_full
+from mainstem.delta_log.store.store_check import check_put_if_absent
 from mainstem.errors import StoreUnavailableError
 
 _RESERVE = ".reserve"

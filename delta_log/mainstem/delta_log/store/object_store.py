@@ -172,33 +172,6 @@ class Warehouse(ObjectStore, Protocol):
         ...
 
 
-def check_put_if_absent(store: ObjectStore, name: str, how: str, advice: str) -> None:
-    """Tries `put_if_absent` out on a name that nobody else uses, and leaves a file there.
-
-    Args:
-        how: What the store puts files with.
-        advice: What to use where it replaces files.
-
-    Raises:
-        StoreUnavailableError: It replaced a file, or another was read than was put.
-        PutOutcomeUnknown: As `put_if_absent`.
-    """
-    store.put_if_absent(name, b"first")
-    try:
-        store.put_if_absent(name, b"second")
-    except AlreadyExists:
-        pass
-    else:
-        raise StoreUnavailableError(
-            f"{store.uri} cannot hold a log: {how} replaced an existing file; {advice}",
-            path=store.uri,
-        )
-    if store.read(name) != b"first":
-        raise StoreUnavailableError(
-            f"{store.uri} cannot hold a log: a file changed under its reader", path=store.uri
-        )
-
-
 def is_there(store: ObjectStore, path: str) -> bool:
     """Whether there is a file of that name. Raises StoreUnavailableError."""
     try:
