@@ -28,7 +28,7 @@ WRITES: tuple[Callable[[str], object], ...] = (
     lambda uri: DeltaTable(uri).delete("offset >= 0"),
     lambda uri: DeltaTable(uri).optimize.compact(),
 )
-TABLES = ("topics/orders", "system/cluster", "system/consumer_offsets")
+TABLES = ("topics/orders", "system/producer_ids", "system/consumer_offsets")
 
 
 @contextlib.contextmanager

@@ -11,16 +11,17 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final
 
 from mainstem.consumers.live_rows import LiveRows, Placed
 from mainstem.consumers.offset_rows import GroupRow, OffsetKey, Row, StoredOffset
 from mainstem.consumers.offsets_rewriting import OffsetsRewriter, append_rows
-from mainstem.delta_log.append import Appended, Appender, ByteBudget
+from mainstem.delta_log.append import Appended, Appender, ByteBudget, hand_over
 from mainstem.delta_log.files import RollUpMemory, read_data_file
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import LogClock, ObjectStore
-from mainstem.delta_log.table import OpenTopic
+from mainstem.delta_log.table import OpenTopic, TableState
 from mainstem.delta_log.topics import SYSTEM, Topics
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
 from mainstem.limits import KIB, MIB
@@ -56,6 +57,8 @@ class OffsetsTable:
         clock: LogClock,
     ) -> None:
         self._appender = appender
+        self._opened = opened
+        self._pool = pool
         self._live = live
         self._clock = clock
         self._rewriter = OffsetsRewriter(appender, opened.store, live, pool, clock.now_ms)
@@ -73,11 +76,14 @@ class OffsetsTable:
         metrics: AppenderMetrics | None = None,
         on_commit: Callable[[OpenTopic], None] = lambda _: None,
         on_failure: Callable[[MainstemError], None] = lambda _: None,
+        leader: int = 0,
+        may_claim: Callable[[TableState], None] = lambda _: None,
     ) -> OffsetsTable:
         """Takes the table over, made if it is not there, and reads it.
 
         Args:
             kept_ms: For how long the offsets of a group without members are kept.
+            leader, may_claim: See `claim_epoch`.
 
         Raises:
             StoreUnavailableError: The store failed.
@@ -94,6 +100,8 @@ class OffsetsTable:
             on_commit=on_commit,
             on_failure=on_failure,
             roll_up_memory=RollUpMemory(_ROLL_UP_BYTES),
+            leader=leader,
+            may_claim=may_claim,
         )
         newest_ms = max((file.timestamp_ms_max for file in opened.state), default=0)
         try:
@@ -110,6 +118,27 @@ class OffsetsTable:
     def failure(self) -> MainstemError | None:
         """Why nothing more is taken, or None."""
         return self._appender.failure
+
+    async def catch_up(self) -> None:
+        """Finds out whether the table is still led here.
+
+        Raises:
+            MainstemError: It is not, or the store failed.
+        """
+        await self._appender.catch_up()
+
+    async def hand_over(self, timeout_s: float, leader: int) -> bool:
+        """Closes, and lets go of the table for another gateway.
+
+        Args:
+            leader: The incarnation of the one that is to lead it; 0: any.
+
+        Returns:
+            Whether that is what the table's log says.
+        """
+        await self.close(timeout_s)
+        call = partial(hand_over, self._opened, self._appender.epoch, leader)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def now_ms(self) -> int:
         """The time by which rows are dated, and how old they are is told."""

@@ -15,7 +15,7 @@ from typing import Final
 from mainstem.delta_log import Appender
 from mainstem.delta_log.store import StoreFull, Warehouse
 from mainstem.errors import MainstemError
-from mainstem.ingest_gateway.leases import Leases
+from mainstem.ingest_gateway.cluster import Cluster
 
 #: Less than this is a full disk: one commit with its data files does not fit.
 FREE_BYTES_MIN: Final = 1024 * 1024
@@ -36,17 +36,17 @@ class GatewayCondition:
         self._store = store
         self._monotonic = monotonic
         self._pulse_at = monotonic()
-        self._leases: Leases | None = None
+        self._cluster: Cluster | None = None
         self._leaders: Callable[[], Iterable[Appender]] = tuple
         self._state = "the gateway starts"
 
-    def ready(self, leases: Leases, leaders: Callable[[], Iterable[Appender]]) -> None:
+    def ready(self, cluster: Cluster, leaders: Callable[[], Iterable[Appender]]) -> None:
         """The gateway has started.
 
         Args:
             leaders: The appenders of the topics that are led.
         """
-        self._leases = leases
+        self._cluster = cluster
         self._leaders = leaders
         self._state = ""
 
@@ -74,8 +74,8 @@ class GatewayCondition:
     @property
     def store_trouble(self) -> str:
         """What is wrong with the store; empty: nothing is. May block as long as the store does."""
-        if self._leases is not None and self._leases.failure is not None:
-            return self._leases.failure.message
+        if self._cluster is not None and self._cluster.failure is not None:
+            return self._cluster.failure.message
         for appender in list(self._leaders()):
             if isinstance(appender.trouble, StoreFull):
                 return appender.trouble.message

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
-from mainstem.delta_log.system import GatewayRow
+from mainstem.delta_log.system import GatewayBeat
 from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.metrics import (
     Answer,
@@ -29,7 +29,7 @@ def gateway_pages(
     registry: CollectorRegistry,
     condition: GatewayCondition,
     facts: Callable[[], list[tuple[str, object]]],
-    gateways: Callable[[], Iterable[GatewayRow]],
+    gateways: Callable[[], Iterable[GatewayBeat]],
 ) -> dict[str, Page]:
     """The pages by path.
 
@@ -137,9 +137,19 @@ def _lags(samples: Iterable[Sample]) -> StatusTable:
     return StatusTable("Lag", columns, rows, "no offset is committed")
 
 
-def _gateways(rows: Iterable[GatewayRow]) -> StatusTable:
-    columns = ("gateway", "address", "rack", "topics led")
-    found = [(row.gateway_id, row.address, row.rack, len(row.topics)) for row in rows]
+def _gateways(rows: Iterable[GatewayBeat]) -> StatusTable:
+    columns = ("gateway", "address", "rack", "topics led", "bytes/s in", "bytes/s out")
+    found = [
+        (
+            f"{row.gateway_id} (drains)" if row.draining else row.gateway_id,
+            row.address,
+            row.rack,
+            row.topics_led,
+            row.in_bytes_s,
+            row.out_bytes_s,
+        )
+        for row in rows
+    ]
     return StatusTable("Gateways", columns, found)
 
 

@@ -114,6 +114,10 @@ class GatewayMetrics:
         self.wal_bytes.set_function(lambda: wal.size_bytes)
         self.registry.register(_WalFailures(wal))
 
+    def bytes_total(self) -> tuple[int, int]:
+        """Bytes of records that were accepted, and that were given, of the topics that are."""
+        return _total(self.produce_bytes), _total(self.fetch_bytes)
+
     def forget_topic(self, topic: str) -> None:
         """Drops what carries the name of a topic that is no more."""
         for counter in (
@@ -146,6 +150,15 @@ class GatewayMetrics:
 
     def _counter(self, name: str, doc: str, label: str) -> Counter:
         return Counter(f"mainstem_{name}", doc, [label], registry=self.registry)
+
+
+def _total(counter: Counter) -> int:
+    return sum(
+        int(sample.value)
+        for family in counter.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    )
 
 
 class _WalFailures(Collector):

@@ -17,15 +17,15 @@ from grpc_reflection.v1alpha import reflection
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse
-from mainstem.delta_log.system import GatewayRow
+from mainstem.delta_log.system import GatewayBeat
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
+from mainstem.ingest_gateway.cluster import Cluster, Load
 from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.fetching import Arrivals
 from mainstem.ingest_gateway.groups import GroupCoordination, GroupMetrics, watch_groups
 from mainstem.ingest_gateway.http_pages import gateway_pages
 from mainstem.ingest_gateway.identity import GatewayIdentity
-from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.listeners import (
     address_of,
     advertised_address,
@@ -121,7 +121,7 @@ class Gateway:
         self._closing.callback(self._pool.shutdown, wait=False, cancel_futures=True)
         self._closing.callback(self._reader_threads.close)
         self._closing.callback(self._door.close)
-        self._leases: Leases | None = None
+        self._cluster: Cluster | None = None
         #: host:port that clients are told.
         self.address = ""
         #: host:port of the HTTP endpoint; empty without one.
@@ -172,14 +172,14 @@ class Gateway:
                 f"cannot listen on {listener}: {error}", name="listeners"
             ) from error
         self.address = advertised or f"{reachable(host)}:{port}"
-        leases = await self._make(identity)
+        cluster = await self._make(identity)
         await self._recovery.recover()
         self._in_background("recover", self._recovery.go_on)
         self._in_background("finish deletions", self._topics.finish_deletions, returns=True)
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         self._in_background("tell health", self._tell_health)
-        self._condition.ready(leases, self._topics.leaders)
+        self._condition.ready(cluster, self._topics.leaders)
         self._in_background(
             "watch groups", lambda: watch_groups(self._groups, self._store, self._pool)
         )
@@ -193,32 +193,32 @@ class Gateway:
         )
         return f"{host}:{port}"
 
-    async def _make(self, identity: GatewayIdentity) -> Leases:
+    async def _make(self, identity: GatewayIdentity) -> Cluster:
         """Makes the parts of the gateway, from those that need nothing to the services."""
         config, metrics, wal = self._config, self._metrics, identity.wal
         maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
         self._maintainer = maintainer
         producer_ids = ProducerIdSource(self._store, self._pool, maintainer.committed_own)
         self._closing.push_async_callback(producer_ids.close)
-        leases = Leases(
+        cluster = Cluster(
             self._store,
             config,
             identity.gateway_id,
             self.address,
             metrics,
-            on_commit=maintainer.committed_own,
+            load=self._load,
             on_health=self._serving.put_nowait,
         )
-        self._closing.push_async_callback(leases.stop)
-        await leases.start()
-        self._leases = leases
+        self._closing.push_async_callback(cluster.stop)
+        await cluster.start()
+        self._cluster = cluster
         arrivals = Arrivals(config.number("fetch.cache.bytes"))
         operations = Operations(self._pool)
         appenders = Appenders(
             config,
             metrics,
             self._pool,
-            leases=leases,
+            cluster=cluster,
             maintainer=maintainer,
             wal=wal,
             producer_ids=await producer_ids.start(),
@@ -231,20 +231,19 @@ class Gateway:
             reader_threads=self._reader_threads,
             operations=operations,
             appenders=appenders,
-            leases=leases,
+            cluster=cluster,
             wal=wal,
             on_closed=arrivals.closed,
         )
         self._recovery = WalRecovery(self._store, wal, topics, operations, metrics)
         self._groups = GroupCoordination(
             topics,
-            leases,
+            cluster,
             maintainer,
             self._store,
             config,
             metrics,
             self._pool,
-            lambda: self.address,
         )
         self._closing.push_async_callback(self._groups.close, 0.0)
         metrics.registry.register(GroupMetrics(self._groups, topics))
@@ -257,21 +256,25 @@ class Gateway:
         )
         admin = AdminService(
             topics,
-            leases,
+            cluster,
             self._connections,
             gateway_id=identity.gateway_id,
             warehouse_uri=self._store.uri,
             version=version("mainstem"),
             store_trouble=self._store_trouble,
         )
-        self._register(log_pb2, self._produce, self._fetches, MetadataService(topics, leases))
+        self._register(log_pb2, self._produce, self._fetches, MetadataService(topics, cluster))
         self._register(admin_pb2, admin)
         self._register(groups_pb2, GroupService(self._groups, config, self._door))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
         )
-        return leases
+        return cluster
+
+    def _load(self) -> Load:
+        """What the heartbeat says of this gateway's work."""
+        return Load(*self._metrics.bytes_total())
 
     async def _store_trouble(self) -> str:
         """What is wrong with the store, which may be that it does not say."""
@@ -385,8 +388,8 @@ class Gateway:
                 ("version", version("mainstem")),
             ]
 
-        def gateways() -> list[GatewayRow]:
-            return [] if self._leases is None else self._leases.gateways()
+        def gateways() -> list[GatewayBeat]:
+            return [] if self._cluster is None else self._cluster.gateways()
 
         pages = gateway_pages(self._metrics.registry, self._condition, facts, gateways)
         http = HttpServer("metrics.listeners", listener, pages)

@@ -79,7 +79,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "gateway.heartbeat.interval.ms",
             "int",
             2_000,
-            "How often the gateway renews its row, and so its topics' leases, in system/cluster.",
+            "How often the gateway renews its object in system/gateways, by which others know that "
+            "it is there. In an object storage service at least 1000, as listings count seconds.",
             unit="ms",
             minimum=50,
             maximum=60_000,
@@ -88,11 +89,18 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "gateway.session.timeout.ms",
             "int",
             6_000,
-            "A gateway whose row was not renewed for this long has lost its topics to the next "
-            "gateway that is asked for them. At least twice the heartbeat interval.",
+            "A gateway whose object was not renewed for this long is gone: its topics are led by "
+            "the next gateway that is asked for them. At least twice the heartbeat interval.",
             unit="ms",
             minimum=100,
             maximum=600_000,
+        ),
+        ConfigKey(
+            "placement.enabled",
+            "bool",
+            True,
+            "Clients are sent to the gateway that a topic belongs to, by rendezvous hashing over those "
+            "that are there, where none leads it yet. Off: the one that they asked takes it.",
         ),
         ConfigKey(
             "wal.directory",

@@ -264,9 +264,12 @@ def test_a_gateway_that_has_lost_the_lease_without_a_commit_gives_what_others_co
         ):
             await old.create("t")
             await old.produce(values_request(b"0"))
-            leases = gateway._topics._leases
-            assert leases is not None
-            leases.release("t")  # as after a stall; its appender does not know
+            # As after a stall; its appender does not know.
+            cluster = gateway._topics._cluster
+            assert cluster._beating is not None
+            await cluster._beating.stop()
+            cluster._heartbeats.remove()
+            cluster._doubtful.add("t")
             async with asyncio.timeout(WAIT_S):
                 while True:
                     try:

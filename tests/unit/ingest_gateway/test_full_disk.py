@@ -236,9 +236,9 @@ def test_on_a_full_disk_readiness_is_red_and_readers_are_not_sent_away(disk: Pat
             await client.create("keep")
             await client.produce(values_request(b"v", topic="keep"))
             ballast = fill(disk)
-            leases = gateway._leases
-            assert leases is not None
-            await until(lambda: leases.failure is not None)
+            cluster = gateway._cluster
+            assert cluster is not None
+            await until(lambda: cluster.failure is not None)
             await asyncio.sleep(1.0)  # more than a session
             assert await client.serving() == health_pb2.HealthCheckResponse.SERVING
             assert await client.serving("mainstem.v1.Log") == health_pb2.HealthCheckResponse.SERVING

@@ -741,9 +741,9 @@ def test_a_gateway_that_is_not_heard_of_loses_its_topics_and_cannot_write_any_mo
         ):
             await first.create("t")
             await first.produce(values_request(b"0"))
-            assert one._leases is not None
-            assert one._leases._beating is not None
-            await one._leases._beating.stop()
+            assert one._cluster is not None
+            assert one._cluster._beating is not None
+            await one._cluster._beating.stop()
             answer = await until_answered(lambda: second.produce(values_request(b"1")))
             assert answer.results[0].base_offset == 1
             async with refused(grpc.StatusCode.FAILED_PRECONDITION, "NOT_LEADER"):

@@ -21,7 +21,7 @@ from mainstem.protocol.v1 import log_pb2
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-TABLES = ("cluster", "consumer_offsets", "producer_ids")
+TABLES = ("consumer_offsets", "producer_ids")
 
 
 async def use(client: Client, offset: int) -> int:

@@ -310,16 +310,15 @@ def test_a_gateway_that_could_not_renew_its_lease_waits_for_the_commit_with_acks
 ) -> None:
     async def test() -> None:
         async with site.running() as (gateway, client):
-            leases = gateway._topics._leases
-            assert leases is not None
+            cluster = gateway._topics._cluster
             await client.create("t", commit_interval_ms="60000")
             await client.produce(values_request(b"a"))
             await client.produce(_leader(values_request(b"b")))
-            leases._row_made_at -= 10_000.0
+            cluster._beat_made_at -= 10_000.0
             waits = asyncio.ensure_future(client.produce(_leader(values_request(b"c"))))
             await asyncio.sleep(0.1)
             assert not waits.done()
-            await leases.renew()
+            await cluster.renew()
             again = asyncio.ensure_future(client.produce(_leader(values_request(b"d"))))
             await asyncio.sleep(0.1)
             assert not again.done()

@@ -1,6 +1,7 @@
 """From an accepted request to a table commit: the queue, the producers' sequences, the appender."""
 
 from mainstem.delta_log.append.appender import Appender, CommittedRecords
+from mainstem.delta_log.append.leadership import hand_over
 from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import PlacedBatch, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
@@ -23,6 +24,7 @@ __all__ = [
     "ProducerMemory",
     "ProducerStates",
     "Recovered",
+    "hand_over",
     "judge",
     "recover_topic",
 ]

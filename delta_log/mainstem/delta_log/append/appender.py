@@ -200,6 +200,8 @@ class Appender:
         producer_ids: ProducerIds | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic: Callable[[], float] = time_elapsed_s,
+        leader: int = 0,
+        may_claim: Callable[[TableState], None] = lambda _: None,
         **options: Any,
     ) -> Appender:
         """Takes the topic over: commits the next leader epoch, which stops its former leader.
@@ -210,6 +212,7 @@ class Appender:
             producer_expiration_ms: A producer that sent nothing for this long is forgotten.
             producer_memory: Shared by all topics of a gateway; None: there is no bound.
             producer_ids: Which producer ids were given out; None: all of them.
+            leader, may_claim: See `claim_epoch`.
 
         Raises:
             StoreUnavailableError: The store, or the write-ahead log, failed.
@@ -220,8 +223,9 @@ class Appender:
             producer_expiration_ms, producer_memory, producer_ids
         )
         loop = asyncio.get_running_loop()
+        now_ms = int(monotonic() * 1000)
         epoch = await loop.run_in_executor(
-            pool, take_lead, opened, producers, clock_ms, int(monotonic() * 1000)
+            pool, take_lead, opened, producers, clock_ms, now_ms, leader, may_claim
         )
         recovered = None
         if wal is not None:

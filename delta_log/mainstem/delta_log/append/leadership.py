@@ -13,7 +13,13 @@ from mainstem.delta_log.append.producer_memory import PlacedBatch
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.format import LOG, Batch, Register, commit_path, decode_info, registers
 from mainstem.delta_log.store import NotFound, ObjectStore, read_ahead, wall_clock_ms
-from mainstem.delta_log.table import OpenTopic, TableCommit, TableState, claim_lead
+from mainstem.delta_log.table import (
+    OpenTopic,
+    TableCommit,
+    TableState,
+    claim_lead,
+    commit_beside_leader,
+)
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 from mainstem.limits import IN_FLIGHT_BATCHES_MAX
 
@@ -38,6 +44,8 @@ def take_lead(
     producers: ProducerStates[Token],
     clock_ms: Callable[[], int],
     now_ms: int,
+    leader: int = 0,
+    may_claim: Callable[[TableState], None] = lambda _: None,
 ) -> int:
     """Claims the next leader epoch, reads what idempotent producers have sent into `producers`, and
     clears away what interrupted commits left. Blocks.
@@ -45,6 +53,7 @@ def take_lead(
     Args:
         clock_ms: The time of day, for the commit.
         now_ms: See `ProducerStates.restore`.
+        leader, may_claim: See `claim_epoch`.
 
     Returns:
         The epoch.
@@ -52,8 +61,9 @@ def take_lead(
     Raises:
         StoreUnavailableError: The store failed.
         UnknownTopicError: The topic was deleted meanwhile.
+        MainstemError: What `may_claim` raised.
     """
-    epoch = claim_epoch(opened, clock_ms=clock_ms)
+    epoch = claim_epoch(opened, clock_ms=clock_ms, leader=leader, may_claim=may_claim)
     restore_producers(opened.store, opened.state, producers, now_ms)
     with contextlib.suppress(StoreUnavailableError):  # the next start may have more luck
         # By the store's own clock, which stamps the files.
@@ -65,24 +75,63 @@ def claim_epoch(
     opened: OpenTopic,
     sleep: Callable[[float], None] = time.sleep,
     clock_ms: Callable[[], int] = wall_clock_ms,
+    leader: int = 0,
+    may_claim: Callable[[TableState], None] = lambda _: None,
 ) -> int:
     """Commits the next leader epoch, which stops its former leader; returns it. Blocks.
+
+    Args:
+        leader: The incarnation of the gateway that leads; 0: it is none that others know.
+        may_claim: Raises where the topic is to be left to another leader. Called with the newest
+            state, again when another one was first with a commit.
 
     Raises:
         StoreUnavailableError: The store failed, or too many others write.
         UnknownTopicError: The topic was deleted meanwhile.
         LogOvertakenError: `opened` is too old: open the topic again.
+        MainstemError: What `may_claim` raised.
     """
 
     def build(state: TableState) -> TableCommit:
+        may_claim(state)
         now_ms = clock_ms()
         # The time makes it one that no other copy of the log has: a log that is put back from a
         # copy goes on with other records, and its epochs must not be those of before. The order of
         # leaders does not rest on the clock.
         claim = [Register(registers.EPOCH, max(state.epoch + 1, now_ms))]
+        if leader != state.leader:
+            claim.append(Register(registers.LEADER, leader))
         return TableCommit.of("LEADER EPOCH", claim, timestamp_ms=now_ms, survives_appends=True)
 
     return claim_lead(opened, build, sleep).state.epoch
+
+
+def hand_over(opened: OpenTopic, epoch: int, leader: int) -> bool:
+    """Lets go of a topic that was led under `epoch`, and whose appender is closed. Blocks.
+
+    Args:
+        leader: The incarnation of the gateway that is to lead it from now on; 0: any.
+
+    Returns:
+        Whether that is what the log says. It is not where another gateway leads already.
+
+    Raises:
+        StoreUnavailableError: The store failed.
+        UnknownTopicError: The topic was deleted meanwhile.
+    """
+
+    def build(state: TableState) -> TableCommit | None:
+        if state.epoch != epoch or state.leader == leader:
+            return None
+        return TableCommit.of(
+            "HAND OVER",
+            [Register(registers.LEADER, leader)],
+            timestamp_ms=wall_clock_ms(),
+            survives_appends=True,
+        )
+
+    commit_beside_leader(opened, build)
+    return opened.state.epoch == epoch and opened.state.leader == leader
 
 
 def restore_producers(

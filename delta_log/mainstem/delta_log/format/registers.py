@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 EPOCH: Final = "mainstem/epoch"
+LEADER: Final = "mainstem/leader"
 DELETED: Final = "mainstem/deleted"
 VACUUMED: Final = "mainstem/vacuumed"
 ORPHANED: Final = "mainstem/orphaned"

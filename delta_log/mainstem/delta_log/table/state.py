@@ -147,6 +147,12 @@ class TableState:
         """The highest leader epoch that was committed; 0 before the first leader."""
         return self.register_value(registers.EPOCH)
 
+    @property
+    def leader(self) -> int:
+        """The incarnation of the gateway that leads the topic, or that it was handed over to; 0:
+        its leader let go of it, or is not known."""
+        return self.register_value(registers.LEADER)
+
     def partition_epoch(self, partition: int) -> int:
         """The leader epoch in which the partition's last record was accepted; 0 before the
         first."""

@@ -1,8 +1,8 @@
-"""The coordinator of consumer groups with its I/O: its lease, its table, the topics, and time.
+"""The coordinator of consumer groups with its I/O: its table, the topics, and time.
 
-One gateway coordinates all groups: the one that holds the lease of `COORDINATOR_LEASE`, taken when
-somebody first asks. It also leads `system/consumer_offsets`; a gateway that lost that table to
-another cannot store an offset, whatever it believes.
+One gateway coordinates all groups: the one that leads `system/consumer_offsets`, taken when
+somebody first asks. A gateway that lost that table to another cannot store an offset, whatever it
+believes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
@@ -20,27 +21,23 @@ from mainstem.config import GatewayConfig
 from mainstem.consumers import Beat, Coordinator, CoordinatorRules, Heartbeat, TopicInfo
 from mainstem.consumers.offset_rows import GroupRow, Row, StoredOffset, expired, offset_row
 from mainstem.consumers.offsets_table import QUEUE_BYTES, OffsetsTable
-from mainstem.delta_log import ByteBudget, ObjectStore
+from mainstem.delta_log import ByteBudget, ObjectStore, OpenTopic
 from mainstem.errors import (
     GatewayUnavailableError,
     MainstemError,
     NotLeaderError,
     ShuttingDownError,
 )
+from mainstem.ingest_gateway.cluster import COORDINATION, Cluster
 from mainstem.ingest_gateway.groups.group_log import GroupLog
 from mainstem.ingest_gateway.groups.group_topics import GroupTopics
 from mainstem.ingest_gateway.groups.off_loop import OffLoop
-from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.supervised import STOP_TIMEOUT_S, SupervisedTask
 from mainstem.ingest_gateway.topics import GatewayTopics, Maintainer
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 
 log = structlog.get_logger()
-
-#: In `system/cluster`, as if it were a topic. No topic can lose its lease to it: a gateway has the
-#: lease of a topic only after it has opened its table.
-COORDINATOR_LEASE = "__consumer_offsets"
 
 #: Epochs that may be answered without another write of the group's row.
 EPOCH_STEP = 1_000
@@ -88,30 +85,25 @@ class GroupCoordination:
     Attributes:
         topics: What there is of the topics that groups read.
         log: Of what happens in groups.
-
-    Args:
-        address: host:port that clients are told.
     """
 
     def __init__(
         self,
         topics: GatewayTopics,
-        leases: Leases,
+        cluster: Cluster,
         maintainer: Maintainer,
         store: ObjectStore,
         config: GatewayConfig,
         metrics: GatewayMetrics,
         pool: Executor,
-        address: Callable[[], str],
     ) -> None:
         self._topics = topics
         self.topics = GroupTopics(topics)
-        self._leases = leases
+        self._cluster = cluster
         self._maintainer = maintainer
         self._store = store
         self._metrics = metrics
         self._pool = pool
-        self._address = address
         self._heartbeat_ms = config.number("group.consumer.heartbeat.interval.ms")
         self._refresh_s = config.number("group.metadata.refresh.interval.ms") / 1000
         self._retention_ms = config.number("offsets.retention.minutes") * 60_000
@@ -142,9 +134,7 @@ class GroupCoordination:
         running = self._running
         if running is None or running.table.failure is not None or self._closing:
             return None
-        if self._leases.holder(COORDINATOR_LEASE) != self._address():
-            return None
-        return running
+        return running if self._cluster.holds(COORDINATION) else None
 
     async def started(self) -> Running:
         """Coordinates, having begun to if need be.
@@ -164,6 +154,10 @@ class GroupCoordination:
         if self._failure is not None and time.monotonic() - self._failed_at < RESTART_AFTER_S:
             # Raised again and again, it must not keep the frames of all who saw it.
             raise self._failure.with_traceback(None)
+        if await self._still_led():
+            running = self.now()
+            if running is not None:
+                return running
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())
             self._starting.add_done_callback(self._start_ended)
@@ -177,6 +171,18 @@ class GroupCoordination:
                 "this gateway began to coordinate the groups and was interrupted; ask again",
                 retry_delay_ms=500,
             ) from None
+
+    async def _still_led(self) -> bool:
+        """After a stall, in which another gateway may have taken the table: asks its log."""
+        running = self._running
+        if running is None or self._starting is not None or running.table.failure is not None:
+            return False
+        try:
+            await running.table.catch_up()
+        except MainstemError:
+            return False
+        self._cluster.committed(COORDINATION)
+        return True
 
     async def close(self, timeout_s: float) -> bool:
         """Commits what was accepted, and coordinates no more; returns whether it was in time."""
@@ -302,8 +308,10 @@ class GroupCoordination:
         while True:
             await asyncio.sleep(min(TICK_S, self._refresh_s))
             try:
-                if self.now() is not running:
-                    # Another gateway has the lease: nothing that is answered here counts any more.
+                if self.now() is not running and not (
+                    await self._still_led() and self.now() is running
+                ):
+                    # Another gateway leads the table: nothing that is answered here counts.
                     self._abandon(running)
                     return
                 running.coordinator.tick()
@@ -368,29 +376,29 @@ class GroupCoordination:
 
     async def _start(self) -> Running:
         await self._stop(0.0)
+        self._cluster.released(COORDINATION)
         try:
-            await self._leases.acquire(COORDINATOR_LEASE)
-        except NotLeaderError as error:
-            address = error.facts.get("leader", "")
-            raise NotLeaderError(
-                f"another gateway coordinates the groups; send to {address}",
-                topic=COORDINATOR_LEASE,
-                leader=address,
-                gateway_id=error.facts.get("gateway_id", ""),
-            ) from None
-        try:
+            await self._cluster.check_heard(COORDINATION)
             table = await OffsetsTable.lead(
                 self._store,
                 self._pool,
                 budget=ByteBudget(QUEUE_BYTES),
                 kept_ms=self._retention_ms,
                 metrics=self._metrics,
-                on_commit=self._maintainer.committed_own,
+                on_commit=self._committed,
                 on_failure=self._lost,
+                leader=self._cluster.incarnation,
+                may_claim=partial(self._cluster.check_free, COORDINATION),
             )
-        except MainstemError:
-            self._leases.release(COORDINATOR_LEASE)
-            raise
+        except NotLeaderError as error:
+            address = error.facts.get("leader", "")
+            raise NotLeaderError(
+                f"another gateway coordinates the groups; send to {address}",
+                topic=COORDINATION,
+                leader=address,
+                gateway_id=error.facts.get("gateway_id", ""),
+            ) from None
+        self._cluster.led(COORDINATION)
         coordinator = Coordinator(
             self._rules,
             lambda: time.monotonic_ns() // 1_000_000,
@@ -432,9 +440,13 @@ class GroupCoordination:
         self._failure = failure if isinstance(failure, MainstemError) and not is_cheap else None
         self._failed_at = time.monotonic()
 
+    def _committed(self, opened: OpenTopic) -> None:
+        self._cluster.committed(COORDINATION)
+        self._maintainer.committed_own(opened)
+
     def _lost(self, error: MainstemError) -> None:
         log.error("the offsets table is lost", code=error.code, error=error.message)
-        self._leases.release(COORDINATOR_LEASE)
+        self._cluster.released(COORDINATION)
 
     def _abandon(self, running: Running) -> None:
         if self._running is running and self._starting is None and not self._closing:

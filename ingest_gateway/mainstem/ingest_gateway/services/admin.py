@@ -12,8 +12,8 @@ from mainstem.config import TOPIC_KEYS, format_value
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import MainstemError, UnknownTopicError
+from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.connections import Connections
-from mainstem.ingest_gateway.leases import Leases
 from mainstem.ingest_gateway.services.caller import caller
 from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.ingest_gateway.topics import GatewayTopics, trim_prefix
@@ -38,7 +38,7 @@ class AdminService:
     def __init__(
         self,
         topics: GatewayTopics,
-        leases: Leases,
+        cluster: Cluster,
         connections: Connections,
         *,
         gateway_id: str,
@@ -47,7 +47,7 @@ class AdminService:
         store_trouble: Callable[[], Awaitable[str]],
     ) -> None:
         self._topics = topics
-        self._leases = leases
+        self._cluster = cluster
         self._connections = connections
         self._gateway_id = gateway_id
         self._warehouse_uri = warehouse_uri
@@ -169,9 +169,15 @@ class AdminService:
             store_trouble=await self._store_trouble(),
             gateways=[
                 admin_pb2.GatewayDescription(
-                    gateway_id=row.gateway_id, address=row.address, topics_led=len(row.topics)
+                    gateway_id=beat.gateway_id,
+                    address=beat.address,
+                    topics_led=beat.topics_led,
+                    rack=beat.rack,
+                    draining=beat.draining,
+                    in_bytes_per_s=beat.in_bytes_s,
+                    out_bytes_per_s=beat.out_bytes_s,
                 )
-                for row in self._leases.gateways()
+                for beat in self._cluster.gateways()
             ],
         )
 
@@ -201,7 +207,7 @@ class AdminService:
         response = admin_pb2.DescribeTopicResponse(
             topic=topic,
             topic_id=state.topic_id,
-            leader=self._leases.holder(topic),
+            leader=self._cluster.leader(topic, state),
             leader_epoch=state.epoch,
             table_version=state.version,
             table_uri=self._topics.uri(topic),

@@ -7,7 +7,7 @@ from typing import Final
 
 from mainstem.delta_log import Appender, TableState
 from mainstem.errors import MainstemError, UnknownTopicError
-from mainstem.ingest_gateway.leases import Leases
+from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.protocol import error_to_message
@@ -21,14 +21,14 @@ _TOPICS_AT_ONCE: Final = 100
 class MetadataService:
     """The call of `mainstem.v1.Log` by which clients find their way."""
 
-    def __init__(self, topics: GatewayTopics, leases: Leases) -> None:
+    def __init__(self, topics: GatewayTopics, cluster: Cluster) -> None:
         self._topics = topics
-        self._leases = leases
+        self._cluster = cluster
 
     async def Metadata(
         self, request: log_pb2.MetadataRequest, context: Context
     ) -> log_pb2.MetadataResponse:
-        gateways = [row.address for row in self._leases.gateways()]
+        gateways = [beat.address for beat in self._cluster.gateways()]
         response = log_pb2.MetadataResponse(gateways=gateways)
         names = dict.fromkeys(request.topics) or await self._topics.names()
         for number, name in enumerate(names):
@@ -58,7 +58,7 @@ class MetadataService:
                 topic=topic,
                 topic_id=state.topic_id,
                 partition_count=state.partition_count,
-                leader=self._leases.holder(topic),
+                leader=self._cluster.leader(topic, state),
             )
 
         try:

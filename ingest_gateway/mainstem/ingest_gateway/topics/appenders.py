@@ -1,4 +1,4 @@
-"""Makes the appenders of a gateway, with what they share: budgets, turns, memories, the lease."""
+"""Makes the appenders of a gateway, with what they share: budgets, turns, memories, the cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mainstem.delta_log import Appender, ByteBudget, CommittedRecords, OpenTopic
 from mainstem.delta_log.append import CommitTurns, ProducerIds, ProducerMemory
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import MainstemError
-from mainstem.ingest_gateway.leases import Leases
+from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.topics.maintainer import Maintainer
 
@@ -29,7 +29,7 @@ class Appenders:
         metrics: GatewayMetrics,
         pool: Executor,
         *,
-        leases: Leases,
+        cluster: Cluster,
         maintainer: Maintainer,
         wal: Wal,
         producer_ids: ProducerIds,
@@ -37,7 +37,7 @@ class Appenders:
     ) -> None:
         self._metrics = metrics
         self._pool = pool
-        self._leases = leases
+        self._cluster = cluster
         self._maintainer = maintainer
         self._wal = wal
         self._producer_ids = producer_ids
@@ -58,10 +58,13 @@ class Appenders:
         metrics.producer_bytes.set_function(lambda: self._producer_memory.used_bytes)
 
     async def lead(self, table: OpenTopic, on_lost: Callable[[MainstemError], None]) -> Appender:
-        """An appender of the topic, whose lease the gateway has; see `Appender.lead`.
+        """An appender of the topic; see `Appender.lead`.
 
         Args:
             on_lost: Told once, when it can append no more.
+
+        Raises:
+            NotLeaderError: Another gateway that is there leads the topic.
         """
         return await Appender.lead(
             table,
@@ -75,14 +78,16 @@ class Appenders:
             wal=self._wal,
             # A gateway that was stopped for longer than its session may have lost the topic, and
             # what it logs would be orphans.
-            may_acknowledge=partial(self._leases.may_acknowledge, table.topic),
+            may_acknowledge=partial(self._cluster.may_acknowledge, table.topic),
             roll_up_memory=self._roll_up_memory,
             turns=self._turns,
             producer_expiration_ms=self._producer_expiration_ms,
             producer_memory=self._producer_memory,
             producer_ids=self._producer_ids,
+            leader=self._cluster.incarnation,
+            may_claim=partial(self._cluster.check_free, table.topic),
         )
 
     def _committed(self, table: OpenTopic) -> None:
-        self._leases.committed(table.topic)
+        self._cluster.committed(table.topic)
         self._maintainer.committed(table)

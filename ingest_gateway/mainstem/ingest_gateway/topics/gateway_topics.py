@@ -25,7 +25,7 @@ from mainstem.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from mainstem.ingest_gateway.leases import Leases
+from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.reader_threads import SLOW_S, ReaderThreads
 from mainstem.ingest_gateway.supervised import begin_once
@@ -68,7 +68,7 @@ class GatewayTopics:
         reader_threads: ReaderThreads,
         operations: Operations,
         appenders: Appenders,
-        leases: Leases,
+        cluster: Cluster,
         wal: Wal,
         on_closed: Callable[[str], None],
     ) -> None:
@@ -78,7 +78,7 @@ class GatewayTopics:
         self._reader_threads = reader_threads
         self._operations = operations
         self._appenders = appenders
-        self._leases = leases
+        self._cluster = cluster
         self._wal = wal
         self._on_closed = on_closed
         self._message_bytes_max = config.number("message.max.bytes")
@@ -105,7 +105,7 @@ class GatewayTopics:
     def is_leader(self, name: str) -> bool:
         """Whether the topic is led here and, as far as is known, nowhere else: a gateway that
         stalled for longer than its session may have lost it and not have tried a commit since."""
-        return self.leading(name) is not None and self._leases.holds(name)
+        return self.leading(name) is not None and self._cluster.holds(name)
 
     async def lead(self, name: str) -> GatewayTopic:
         """The topic, led by this gateway: taken over as needed.
@@ -151,23 +151,22 @@ class GatewayTopics:
                     # Raised again and again, it must not keep the frames of all who saw it.
                     raise topic.refusal.with_traceback(None)
                 await self._memory.close(topic)
-            # First: nobody shall have the lease of a topic that does not exist.
+            await self._cluster.check_heard(name)
             table = await self._memory.table_of(topic)
+            await self._operations.run(table.refresh)
             try:
-                await self._leases.acquire(name)
-            except MainstemError:
+                appender = await self._appenders.lead(table, partial(self._lost, name))
+            except NotLeaderError:
                 self._memory.give_back(topic, table)
                 raise
-            # What others committed before they lost the lease.
-            await self._operations.run(table.refresh)
-            appender = await self._appenders.lead(table, partial(self._lost, name))
             self._memory.led(topic, appender)
+            self._cluster.led(name)
             log.info("topic led", topic=name, epoch=appender.epoch)
             return topic
 
     def _lost(self, name: str, error: MainstemError) -> None:
         log.error("topic lost", topic=name, code=error.code, error=error.message)
-        self._leases.release(name)
+        self._cluster.released(name)
         self._on_closed(name)
         if isinstance(error, FencedError):
             orphans = self._keep_orphans(name)
@@ -272,7 +271,7 @@ class GatewayTopics:
         topic = self._memory.find(name)
         if topic is None:
             return None
-        found = topic.current(holds_lease=self._leases.holds(name), any_age=any_age)
+        found = topic.current(holds_lease=self._cluster.holds(name), any_age=any_age)
         if found is None:
             return None
         state, led = found
@@ -445,7 +444,7 @@ class GatewayTopics:
 
     def _forget(self, name: str, topic_id: str) -> None:
         """Keeps nothing of a topic that was deleted."""
-        self._leases.release(name)
+        self._cluster.released(name)
         for wal_name, one in self._wal.topics():
             # The id of a table that could not be read is not known; what had the name is gone.
             if wal_name == name and (one == topic_id or not topic_id):

@@ -217,14 +217,22 @@ class DescribeClusterResponse(_message.Message):
     def __init__(self, warehouse_uri: _Optional[str] = ..., version: _Optional[str] = ..., gateways: _Optional[_Iterable[_Union[GatewayDescription, _Mapping]]] = ..., store_trouble: _Optional[str] = ...) -> None: ...
 
 class GatewayDescription(_message.Message):
-    __slots__ = ("gateway_id", "address", "topics_led")
+    __slots__ = ("gateway_id", "address", "topics_led", "rack", "draining", "in_bytes_per_s", "out_bytes_per_s")
     GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_LED_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    IN_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    OUT_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     gateway_id: str
     address: str
     topics_led: int
-    def __init__(self, gateway_id: _Optional[str] = ..., address: _Optional[str] = ..., topics_led: _Optional[int] = ...) -> None: ...
+    rack: str
+    draining: bool
+    in_bytes_per_s: int
+    out_bytes_per_s: int
+    def __init__(self, gateway_id: _Optional[str] = ..., address: _Optional[str] = ..., topics_led: _Optional[int] = ..., rack: _Optional[str] = ..., draining: bool = ..., in_bytes_per_s: _Optional[int] = ..., out_bytes_per_s: _Optional[int] = ...) -> None: ...
 
 class ListConnectionsRequest(_message.Message):
     __slots__ = ()
