@@ -99,8 +99,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "placement.enabled",
             "bool",
             True,
-            "Clients are sent to the gateway that a topic belongs to, by rendezvous hashing over those "
-            "that are there, where none leads it yet. Off: the one that they asked takes it.",
+            "Clients are sent to the gateway that a topic belongs to, by rendezvous hashing over "
+            "those that are there, where none leads it yet. Off: the one that they asked takes it.",
         ),
         ConfigKey(
             "wal.directory",
