@@ -21,7 +21,7 @@ from mainstem.delta_log import LocalStore, Topics, load_table
 from mainstem.delta_log.format import Metadata, Register, commit_path, registers
 from mainstem.delta_log.table import TableCommit, commit_beside_leader
 from mainstem.delta_log.topics import added_partitions, altered_config
-from mainstem.delta_log.topics.deletion import deleted_hint
+from mainstem.delta_log.topics.deletion import DELETED_HINT, deleted_hint
 from mainstem.delta_log.upkeep import clean_log, write_checkpoint
 from mainstem.delta_log.verify import verify_named
 from mainstem.errors import (
@@ -222,6 +222,19 @@ def test_creating_deleting_and_opening_at_once_never_harms_a_topic_that_was_not_
     for name in topics.names():
         opened = topics.open(name)
         assert {opened.state.topic_id} == left
+
+
+def test_directories_are_looked_into_several_at_a_time(store: LocalStore) -> None:
+    for number in range(4):
+        Topics(store).create(f"t{number}", 1)
+    together = threading.Barrier(4)
+
+    def wait_for_the_others(call: str, path: str) -> None:
+        if call == "read" and path.endswith(DELETED_HINT):
+            together.wait(30)  # one after the other, the first would wait in vain
+
+    found = Topics(FaultyStore(store, before=wait_for_the_others)).names()
+    assert found == ["t0", "t1", "t2", "t3"]
 
 
 def _with_end(table: Path) -> None:

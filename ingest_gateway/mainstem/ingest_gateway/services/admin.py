@@ -16,6 +16,7 @@ from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.services.caller import caller
 from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.services.several import one_for_each
 from mainstem.ingest_gateway.topics import GatewayTopics, trim_prefix
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import admin_pb2
@@ -86,18 +87,17 @@ class AdminService:
     async def ListTopics(
         self, request: admin_pb2.ListTopicsRequest, context: Context
     ) -> admin_pb2.ListTopicsResponse:
-        response = admin_pb2.ListTopicsResponse()
-        for number, name in enumerate(await self._topics.names()):
-            if number % (_AT_ONCE // 10) == 0:
-                await asyncio.sleep(0)  # what is known of a topic is told without a pause
-            try:
-                response.topics.append(await self._topics.describe(name, partial(_listing, name)))
-            except UnknownTopicError:
-                continue  # deleted meanwhile
-            except MainstemError as error:
-                log.warning("topic cannot be described", topic=name, error=error.message)
-                response.topics.add(topic=name, error=error_to_message(error))
-        return response
+        found = await one_for_each(await self._topics.names(), self._listed)
+        return admin_pb2.ListTopicsResponse(topics=[one for one in found if one is not None])
+
+    async def _listed(self, name: str) -> admin_pb2.TopicListing | None:
+        try:
+            return await self._topics.describe(name, partial(_listing, name))
+        except UnknownTopicError:
+            return None  # deleted meanwhile
+        except MainstemError as error:
+            log.warning("topic cannot be described", topic=name, error=error.message)
+            return admin_pb2.TopicListing(topic=name, error=error_to_message(error))
 
     async def DescribeTopic(
         self, request: admin_pb2.DescribeTopicRequest, context: Context

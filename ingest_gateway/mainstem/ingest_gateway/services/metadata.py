@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
+from functools import partial
 
 from mainstem.delta_log import Appender, TableState
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.services.several import one_for_each
 from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import check_topic_name
-
-#: Topics that are described in one step of the event loop.
-_TOPICS_AT_ONCE: Final = 100
 
 
 class MetadataService:
@@ -30,17 +27,16 @@ class MetadataService:
     ) -> log_pb2.MetadataResponse:
         gateways = [beat.address for beat in self._cluster.gateways()]
         response = log_pb2.MetadataResponse(gateways=gateways)
-        names = dict.fromkeys(request.topics) or await self._topics.names()
-        for number, name in enumerate(names):
-            if number % _TOPICS_AT_ONCE == 0:
-                await asyncio.sleep(0)  # what is known of a topic is told without a pause
-            found = await self._topic_metadata(
-                name,
-                asked=bool(request.topics),
-                may_create=bool(request.topics) and request.allow_auto_topic_creation,
-            )
-            if found is not None:
-                response.topics.append(found)
+        asked = list(dict.fromkeys(request.topics))
+        found = await one_for_each(
+            asked or await self._topics.names(),
+            partial(
+                self._topic_metadata,
+                asked=bool(asked),
+                may_create=bool(asked) and request.allow_auto_topic_creation,
+            ),
+        )
+        response.topics.extend(one for one in found if one is not None)
         return response
 
     async def _topic_metadata(
