@@ -209,6 +209,22 @@ def test_a_commit_is_committed_though_a_listing_has_the_versions_after_the_next_
     assert read_commit(store, 2) == list(one.actions), "what is needed was taken away"
 
 
+def test_a_version_that_a_listing_lacks_and_the_next_of_which_it_has_is_a_conflict(
+    store: LocalStore,
+) -> None:
+    state = create_table(store)
+    append(store, state, 0)
+
+    def go_on(call: str, path: str) -> None:
+        if call == "list_files" and not (Path(store.uri) / commit_path(2)).exists():
+            for version in (2, 3):
+                commit(store, version, [Register("r", version)])
+
+    outcome = Committer(LateListing(store, before=go_on, lacks=2)).commit(2, _one())
+    assert isinstance(outcome, Conflict), outcome
+    assert outcome.version == 2
+
+
 @pytest.mark.parametrize("call", ["read_range", "list_files"])
 def test_a_commit_of_which_it_cannot_be_told_whether_it_is_in_the_past_is_unknown(
     store: LocalStore, call: str

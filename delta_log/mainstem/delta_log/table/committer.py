@@ -401,14 +401,14 @@ class Committer:
         return has_before or not {version - 1, version}.isdisjoint(files.checkpoints)
 
     def _list_around(self, version: int) -> LogFiles:
-        """The log's names, certain to have the one after `version` if that is there and anything
-        newer is.
+        """The log's names, certain to have `version` and the one after it if these are there and
+        anything newer is.
 
         While commits go on, a listing may have a newer file and lack an older one. Each version
         comes after the one before, so a second listing has what was older in the first.
         """
         files = LogFiles.of(self._store)
-        if files.newest > version and version + 1 not in files.commits:
+        if files.newest > version and not {version, version + 1} <= files.commits.keys():
             files = LogFiles.of(self._store)
         return files
 
