@@ -39,4 +39,5 @@ class BatchReader(DataSourceReader):
             partition.plan,
             self._options.columns,
             fail_on_data_loss=self._options.fail_on_data_loss,
+            settings=self._options.store,
         )

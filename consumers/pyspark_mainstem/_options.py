@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Self
 
-from mainstem.config import nearest_name
+from mainstem.config import STORE_KEYS, StoreSettings, nearest_name
 from mainstem.errors import InvalidConfigError
 from pyspark_mainstem._offsets import (
     EARLIEST,
@@ -32,6 +32,7 @@ _PER_TRIGGER: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTrigg
 
 OPTIONS: Final = (
     WAREHOUSE,
+    *STORE_KEYS,
     *SELECTIONS,
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -104,6 +105,7 @@ class SourceOptions:
     uses.
 
     Attributes:
+        store: How the warehouse is reached where it is in an object storage service.
         topics: Of `subscribe`; empty with another selection.
         pattern: Of `subscribePattern`: a regular expression that must match a whole name.
         assigned: Of `assign`.
@@ -111,6 +113,7 @@ class SourceOptions:
     """
 
     warehouse: str
+    store: StoreSettings
     topics: tuple[str, ...]
     pattern: str | None
     assigned: tuple[TopicPartition, ...]
@@ -135,9 +138,7 @@ class SourceOptions:
         given = _canonical(options)
         warehouse = given.get(WAREHOUSE, "")
         if not warehouse.strip():
-            raise _invalid(
-                WAREHOUSE, f"the option {WAREHOUSE} is missing: the directory that holds the topics"
-            )
+            raise _invalid(WAREHOUSE, f"the option {WAREHOUSE} is missing: where the topics are")
         topics, pattern, assigned = _selection(given)
         per_trigger_min = _count(given, "minOffsetsPerTrigger")
         per_trigger_max = _count(given, "maxOffsetsPerTrigger")
@@ -149,6 +150,7 @@ class SourceOptions:
             )
         return cls(
             warehouse=warehouse,
+            store=StoreSettings.parse(given),
             topics=topics,
             pattern=pattern,
             assigned=assigned,

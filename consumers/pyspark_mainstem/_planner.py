@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from mainstem.delta_log import TableState
 from mainstem.delta_log.files import offset_for_timestamp
+from mainstem.delta_log.store import parse_warehouse
 from mainstem.errors import (
     LogDamagedError,
     MainstemError,
@@ -31,7 +32,7 @@ from pyspark_mainstem._offsets import (
     limit_rate,
     split_ranges,
 )
-from pyspark_mainstem._options import Position, SourceOptions
+from pyspark_mainstem._options import WAREHOUSE, Position, SourceOptions
 from pyspark_mainstem._range_plan import RangePlan, plan_range
 from pyspark_mainstem._topic_tables import TopicTables
 
@@ -53,7 +54,9 @@ class Planner:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
-        self._tables = tables or TopicTables(options.warehouse)
+        self._tables = tables or TopicTables(
+            parse_warehouse(options.warehouse, WAREHOUSE, options.store)
+        )
         self._monotonic = monotonic
         self._states: dict[str, TableState] = {}
         self._topic_ids: dict[str, str] = {}

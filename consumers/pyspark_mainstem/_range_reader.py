@@ -12,10 +12,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from mainstem.config import StoreSettings
 from mainstem.delta_log import ObjectStore, read_data_file
 from mainstem.delta_log.files import DataFileMissing
 from mainstem.delta_log.format import DataFile
-from mainstem.delta_log.store import open_warehouse
+from mainstem.delta_log.store import open_warehouse, parse_warehouse
 from mainstem.errors import LogDamagedError
 from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import HEADERS_TYPE
@@ -63,7 +64,11 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def read_range(
-    plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool = True
+    plan: RangePlan,
+    columns: Sequence[str],
+    *,
+    fail_on_data_loss: bool = True,
+    settings: StoreSettings | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of the range in offset order, in batches of at most `ROW_GROUP_ROWS_MAX` rows and
     16 MiB; a larger record is a batch of its own.
@@ -71,6 +76,7 @@ def read_range(
     Args:
         fail_on_data_loss: False: of a range that retention or the deletion of the topic has
             overtaken, read what is left.
+        settings: How the table is reached where it is in an object storage service.
 
     Raises:
         OffsetOutOfRangeError: Retention has removed records of the range since it was planned.
@@ -79,7 +85,7 @@ def read_range(
         StoreUnavailableError: The table's directory is gone, or cannot be read.
     """
     schema = arrow_schema(columns)
-    for batch in _sized(_read_files(plan, columns, fail_on_data_loss)):
+    for batch in _sized(_read_files(plan, columns, fail_on_data_loss, settings)):
         yield _shape(batch, plan, schema)
 
 
@@ -117,10 +123,13 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _read_files(
-    plan: RangePlan, columns: Sequence[str], fail_on_data_loss: bool
+    plan: RangePlan,
+    columns: Sequence[str],
+    fail_on_data_loss: bool,
+    settings: StoreSettings | None,
 ) -> Iterator[pa.RecordBatch]:
     wanted = [_FILE_COLUMNS[name] for name in columns if name in _FILE_COLUMNS]
-    store = open_warehouse(plan.table_uri)
+    store = open_warehouse(parse_warehouse(plan.table_uri, settings=settings))
     next_offset = plan.start
     try:
         for plans_left in reversed(range(_PLANS_MAX)):

@@ -78,6 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition.plan,
             self._options.columns,
             fail_on_data_loss=self._options.fail_on_data_loss,
+            settings=self._options.store,
         )
 
     def stop(self) -> None:

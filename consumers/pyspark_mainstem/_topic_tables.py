@@ -5,14 +5,14 @@ by commit.
 from __future__ import annotations
 
 from mainstem.delta_log import ObjectStore, OpenTopic, TableState, Topics
-from mainstem.delta_log.store import open_warehouse
+from mainstem.delta_log.store import Place, open_warehouse
 from mainstem.errors import UnknownTopicError
 
 
 class TopicTables:
     """Opens and refreshes the tables of a warehouse. Only reads. Not for several threads."""
 
-    def __init__(self, warehouse: str) -> None:
+    def __init__(self, warehouse: Place) -> None:
         self._root = open_warehouse(warehouse)
         self._topics = Topics(self._root)
         self._tables: dict[str, OpenTopic] = {}

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse
+from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse, parse_warehouse
 from mainstem.delta_log.system import GatewayBeat
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.cluster import Cluster, Load
@@ -101,7 +101,10 @@ class Gateway:
         self._config = config
         self._draining = asyncio.Event()
         self._metrics = GatewayMetrics()
-        self._store = store or open_warehouse(config.text("warehouse"), create=True)
+        self._store = store or open_warehouse(
+            parse_warehouse(config.text("warehouse"), settings=config.store_settings()),
+            create=True,
+        )
         self._metrics.watch_store(self._store)
         self._pool = StoreThreads(config.number("append.threads"), "append")
         self._reader_threads = ReaderThreads(config.number("fetch.threads"))

@@ -10,7 +10,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse, wall_clock_ms
+from mainstem.delta_log.store import (
+    ObjectStore,
+    Place,
+    StoreFolder,
+    open_warehouse,
+    parse_warehouse,
+    wall_clock_ms,
+)
 from mainstem.delta_log.table import OpenTopic, VersionMark
 from mainstem.delta_log.topics import SYSTEM, TOPICS, Topics
 from mainstem.errors import MainstemError, StoreUnavailableError, UnknownTopicError
@@ -90,7 +97,7 @@ class _Table:
 
 
 def plan_job(
-    warehouse: str, job: Job[Any, Any], topics: Iterable[str] = (), *, now_ms: int | None = None
+    warehouse: Place, job: Job[Any, Any], topics: Iterable[str] = (), *, now_ms: int | None = None
 ) -> tuple[list[Plan[Any]], dict[str, str]]:
     """What `job` would do now. Writes nothing.
 
@@ -118,7 +125,7 @@ def plan_job(
 
 
 def run_job(
-    warehouse: str,
+    warehouse: Place,
     job: Job[Any, Any],
     topics: Iterable[str] = (),
     *,
@@ -151,13 +158,14 @@ def run_job(
     """
     run_id = uuid.uuid4().hex
     started_ms = clock_ms()
-    store = open_warehouse(warehouse)
+    place = parse_warehouse(warehouse)
+    store = open_warehouse(place)
     tables: list[_Table] = []
     rows: list[JobRun] = []
     try:
         quiet = QuietTables(notes_max=0) if quiet is None else quiet
         tables = _plan_tables(store, job, topics, started_ms, quiet)
-        run = _Run(store.uri, job, tables, clock_ms, on_progress, stall_timeout_s)
+        run = _Run(place, job, tables, clock_ms, on_progress, stall_timeout_s)
 
         def note(table: _Table) -> None:
             assert table.outcome is not None
@@ -189,7 +197,7 @@ class _Run:
 
     def __init__(
         self,
-        warehouse: str,
+        warehouse: Place,
         job: Job[Any, Any],
         tables: Sequence[_Table],
         clock_ms: Callable[[], int],

@@ -12,7 +12,7 @@ from types import FrameType
 
 import structlog
 
-from mainstem.delta_log.store import open_warehouse
+from mainstem.delta_log.store import Place, open_warehouse
 from mainstem.jobs.jobs_config import JobsConfig
 from mainstem.jobs.scheduler import Scheduler
 from mainstem.jobs.scheduler_http import serve_http
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 def serve_scheduler(
-    warehouse: str, config: JobsConfig, on_ready: Callable[[str], None] = lambda _: None
+    warehouse: Place, config: JobsConfig, on_ready: Callable[[str], None] = lambda _: None
 ) -> None:
     """Runs jobs at their times until SIGTERM, SIGINT or SIGHUP, then lets those that run end.
 

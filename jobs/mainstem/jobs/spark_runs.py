@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from mainstem.delta_log.store import open_warehouse
+from mainstem.delta_log.store import Place, open_warehouse
 from mainstem.delta_log.topics import Topics
 from mainstem.errors import ShuttingDownError
 from mainstem.jobs.catalogue import make_job
@@ -51,7 +51,7 @@ class RunEnd:
 class SparkRuns:
     """The session, and the runs on it. From several threads."""
 
-    def __init__(self, warehouse: str, spark: Mapping[str, str]) -> None:
+    def __init__(self, warehouse: Place, spark: Mapping[str, str]) -> None:
         self._warehouse = warehouse
         self._conf = dict(spark)
         self._lock = threading.Lock()

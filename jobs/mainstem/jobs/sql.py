@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mainstem.delta_log.store import open_warehouse, parse_local_directory
+from mainstem.delta_log.store import Place, open_warehouse, parse_local_directory
 from mainstem.jobs.session import spark_session
 from mainstem.jobs.sql_guard import SqlError, Statement, analyse, check_directory, read_statement
 from mainstem.jobs.sql_tables import SqlTables
@@ -50,7 +49,7 @@ class SqlResult:
 
 
 def run_sql(
-    warehouse: str | os.PathLike[str],
+    warehouse: Place,
     statement: str,
     *,
     spark: SparkSession | None = None,

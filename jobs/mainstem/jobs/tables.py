@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
+from mainstem.delta_log.store import ObjectStore, Place, StoreFolder, open_warehouse
 from mainstem.delta_log.table import load_table
 from mainstem.delta_log.topics import TOPICS, Topics
 from mainstem.errors import LogDamagedError, MainstemError, UnknownTopicError
@@ -28,7 +27,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def register_topics(
     spark: SparkSession,
-    warehouse: str | os.PathLike[str],
+    warehouse: Place,
     topics: Iterable[str] | None = None,
 ) -> dict[str, str]:
     """Makes every topic of the warehouse a SQL table: a temporary view of `spark`, read again by

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
+from mainstem.delta_log.store import ObjectStore, Place, StoreFolder, open_warehouse
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import Job, Task, TaskResult
 
@@ -59,7 +59,7 @@ class Share:
     """What one Spark task does; it opens the warehouse itself, from its URI."""
 
     job: Job[Any, Any]
-    warehouse: str
+    warehouse: Place
     tasks: tuple[TableTask, ...]
 
     def run(self) -> list[Answer]:

@@ -146,7 +146,7 @@ def show(settings: Settings, scope: str) -> None:
     rows: Iterable[tuple[str, object, str, str]]
     if scope == "gateway":
         rows = [
-            (name, setting.value, GATEWAY_KEYS[name].unit, setting.origin)
+            (name, GATEWAY_KEYS[name].shown(setting.value), GATEWAY_KEYS[name].unit, setting.origin)
             for name, setting in settings.gateway_config().settings.items()
         ]
     else:

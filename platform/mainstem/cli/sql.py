@@ -10,7 +10,7 @@ import click
 
 from mainstem.cli.context import Settings, fail, pass_settings, print_rows, reports_errors, say
 from mainstem.cli.help import ExampleCommand
-from mainstem.cli.warehouse import warehouse_option
+from mainstem.cli.warehouse import warehouse_option, warehouse_place
 
 _NUMBERS: Final = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal.*)")
 
@@ -55,7 +55,7 @@ def sql(settings: Settings, statement: str, warehouse: str | None, limit: int) -
     if statement == "-":
         statement = sys.stdin.read()
     config = settings.gateway_config()
-    place = warehouse or config.text("warehouse")
+    place = warehouse_place(settings, warehouse)
     protected = [one for one in (config.text("wal.directory"),) if one]
     try:
         result = run_sql(place, statement, row_count_max=limit or None, protected=protected)

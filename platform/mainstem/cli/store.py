@@ -18,7 +18,7 @@ from mainstem.cli.context import (
     status_of,
 )
 from mainstem.cli.help import ExampleGroup
-from mainstem.cli.warehouse import warehouse_uri
+from mainstem.cli.warehouse import warehouse_place
 
 if TYPE_CHECKING:
     from mainstem.delta_log.store import StoreCheck
@@ -69,13 +69,13 @@ def check(settings: Settings, uri: str | None, writers: int) -> None:
       mainstem store check s3://lake/streams --writers 32
       mainstem store check s3://lake/streams --format json
     """
-    from mainstem.delta_log.store import CloudPrefix, StoreCheck, open_warehouse, parse_warehouse
+    from mainstem.delta_log.store import CloudPrefix, StoreCheck, open_warehouse
 
     rows: list[list[object]] = []
     failed = False
-    where = parse_warehouse(warehouse_uri(settings, uri), "URI")
+    where = warehouse_place(settings, uri, what="URI")
     # A bucket's prefix is there when something is in it; a directory has to be made.
-    opened = open_warehouse(where.uri, create=isinstance(where, CloudPrefix), what="directory")
+    opened = open_warehouse(where, create=isinstance(where, CloudPrefix), what="directory")
     with contextlib.closing(opened):
         checking = StoreCheck(opened, writers)
         try:

@@ -11,7 +11,7 @@ import click
 from mainstem.cli.options import Settings
 
 if TYPE_CHECKING:
-    from mainstem.delta_log.store import Warehouse
+    from mainstem.delta_log.store import CloudPrefix, LocalDirectory, Warehouse
 
 warehouse_option = click.option(
     "--warehouse",
@@ -20,9 +20,19 @@ warehouse_option = click.option(
 )
 
 
-def warehouse_uri(settings: Settings, given: str | None) -> str:
-    """Where the tables are: what `warehouse_option` was given, else the gateway's setting."""
-    return given or settings.gateway_config().text("warehouse")
+def warehouse_place(
+    settings: Settings, given: str | None, *, what: str = "warehouse"
+) -> LocalDirectory | CloudPrefix:
+    """Where the tables are: what `warehouse_option` was given, else the gateway's setting; with the
+    settings `store.*`.
+
+    Raises:
+        InvalidConfigError: As `parse_warehouse`.
+    """
+    from mainstem.delta_log.store import parse_warehouse
+
+    config = settings.gateway_config()
+    return parse_warehouse(given or config.text("warehouse"), what, config.store_settings())
 
 
 @contextlib.contextmanager
@@ -34,5 +44,5 @@ def opened_warehouse(settings: Settings, given: str | None) -> Iterator[Warehous
     """
     from mainstem.delta_log.store import open_warehouse
 
-    with contextlib.closing(open_warehouse(warehouse_uri(settings, given))) as store:
+    with contextlib.closing(open_warehouse(warehouse_place(settings, given))) as store:
         yield store

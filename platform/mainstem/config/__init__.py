@@ -20,10 +20,12 @@ from mainstem.config._keys import (
     parse_value,
     unknown_setting,
 )
+from mainstem.config._store import STORE_KEYS, StoreSettings
 from mainstem.config._topic import TOPIC_KEYS, TopicConfig
 
 __all__ = [
     "GATEWAY_KEYS",
+    "STORE_KEYS",
     "TOPIC_KEYS",
     "ConfigKey",
     "ConfigType",
@@ -31,6 +33,7 @@ __all__ = [
     "Faults",
     "GatewayConfig",
     "Setting",
+    "StoreSettings",
     "TopicConfig",
     "format_value",
     "interval_ms",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from mainstem.config._keys import (
     parse_value,
     unknown_setting,
 )
+from mainstem.config._store import STORE_KEYS, StoreSettings
 from mainstem.errors import InvalidConfigError
 from mainstem.limits import (
     CHECKPOINT_INTERVAL_COMMITS,
@@ -38,6 +39,7 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "literally, or a file: URI. Or s3://bucket/prefix, gs://bucket/prefix or "
             "az://container/prefix, with a wal.directory.",
         ),
+        *STORE_KEYS.values(),
         ConfigKey(
             "listeners",
             "str",
@@ -467,7 +469,7 @@ _NOT_OURS: Final[dict[str, str]] = {
 class Setting:
     """A value in force and where it came from: default, the file, a variable's name, or flag."""
 
-    value: ConfigValue
+    value: ConfigValue = field(repr=False)
     origin: str
 
 
@@ -493,6 +495,10 @@ class GatewayConfig:
 
     def flag(self, name: str) -> bool:
         return self.settings[name].value is True
+
+    def store_settings(self) -> StoreSettings:
+        """How the service is reached that has the warehouse, where it is in one."""
+        return StoreSettings.parse({name: self.settings[name].value for name in STORE_KEYS})
 
 
 def load_gateway_config(
@@ -539,6 +545,7 @@ def load_gateway_config(
             f"which is {config.number(interval)} ms",
             name=session,
         )
+    config.store_settings()
     return config
 
 

@@ -8,13 +8,16 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from mainstem.config._amounts import EXAMPLES, parse_amount, with_unit
 from mainstem.errors import InvalidConfigError
 
 ConfigType = Literal["int", "float", "bool", "str", "enum", "list"]
 ConfigValue = int | float | bool | str
+
+#: What is shown in the place of a secret.
+SECRET_SHOWN: Final = "********"
 
 _TRUE = {"true": True, "false": False}
 
@@ -33,6 +36,7 @@ class ConfigKey:
         choices: The words that an `enum` may be; those that a `list` may have, each once at most.
             A list's value is its words in the order given, with commas between.
         pattern: What a `str` must match as a whole; empty: anything.
+        secret: Its value is shown nowhere.
     """
 
     name: str
@@ -44,6 +48,11 @@ class ConfigKey:
     maximum: int | None = None
     choices: tuple[str, ...] = ()
     pattern: str = ""
+    secret: bool = False
+
+    def shown(self, value: object) -> object:
+        """The value, as it may be seen by whoever reads a message, a log or a listing."""
+        return SECRET_SHOWN if self.secret and value != "" else value
 
 
 def keys_by_name(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
@@ -91,16 +100,18 @@ def parse_value(key: ConfigKey, value: object) -> ConfigValue:
     text = str(value).strip() if isinstance(value, (str, int, float)) else None
     if text is None:
         raise InvalidConfigError(
-            f"{key.name} is {value!r}; it must be text", name=key.name, value=value
+            f"{key.name} is {key.shown(value)!r}; it must be text",
+            name=key.name,
+            value=key.shown(value),
         )
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidConfigError(
-            f"{key.name} is {text!r}, which has no UTF-8 form: a half of a surrogate pair at "
-            f"character {error.start}",
+            f"{key.name} is {key.shown(text)!r}, which has no UTF-8 form: a half of a surrogate "
+            f"pair at character {error.start}",
             name=key.name,
-            value=ascii(text),
+            value=ascii(key.shown(text)),
         ) from None
     if key.type == "enum" and text not in key.choices:
         raise InvalidConfigError(

@@ -106,3 +106,36 @@ def test_a_bucket_that_is_not_there_is_one_row(
     (row,) = answer.stdout.splitlines()[1:]
     assert "NoSuchBucket" in row
     assert not answer.stderr
+
+
+def test_settings_reach_the_store_and_a_secret_is_shown_by_no_command(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = "never-to-be-seen"
+    for name in s3_server.options:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MAINSTEM_STORE_SECRET_ACCESS_KEY", secret)
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        f'store.access.key.id = "{secret}-id"\nstore.session.token = "{secret}"\n'
+        f'store.endpoint = "{s3_server.url}"\n'
+    )
+    uri = f"s3://{s3_server.make_bucket()}/lake"
+    seen = ""
+    for words, code in (
+        (["store", "check", uri, "--writers", "2"], 0),
+        (["store", "check", "s3://no-such-bucket/x"], 1),
+        (["store", "check", "gs://bucket/x"], 1),
+        (["config", "show"], 0),
+        (["config", "show", "--format", "json"], 0),
+        (["config", "list", "gateway"], 0),
+        (["cluster", "verify", "--warehouse", uri], 1),
+        (["-X", f"store.profile={uri}", "config", "show"], 1),
+        (["-X", "store.endpoint=x", "config", "show"], 1),
+    ):
+        answer = CliRunner().invoke(cli, ["--config", str(file), *words])
+        assert answer.exit_code == code, answer.output
+        seen += answer.output + repr(answer.exception)
+    assert "store.secret.access.key" in seen
+    assert "********" in seen
+    assert secret not in seen

@@ -38,6 +38,7 @@ from mainstem.delta_log.store.store_check import CheckedPromise, StoreCheck
 from mainstem.delta_log.store.warehouse_uri import (
     CloudPrefix,
     LocalDirectory,
+    Place,
     open_warehouse,
     parse_local_directory,
     parse_warehouse,
@@ -57,6 +58,7 @@ __all__ = [
     "NotFound",
     "ObjectInfo",
     "ObjectStore",
+    "Place",
     "PutOutcomeUnknown",
     "RandomAccessFile",
     "SteadyClock",

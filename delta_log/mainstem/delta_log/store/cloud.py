@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import threading
 import uuid
 from collections import Counter
@@ -22,6 +21,8 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from mainstem.config import StoreSettings
+from mainstem.delta_log.store.cloud_access import CloudAccess, cloud_access
 from mainstem.delta_log.store.cloud_errors import CloudFailure, Meaning, cloud_failure
 from mainstem.delta_log.store.cloud_file import CloudFile
 from mainstem.delta_log.store.object_store import (
@@ -34,10 +35,6 @@ from mainstem.delta_log.store.store_check import check_put_if_absent
 from mainstem.errors import StoreUnavailableError
 from mainstem.limits import KIB, MIB
 
-#: A request of any size that the log makes is answered by then, or the connection has died.
-_REQUEST_TIMEOUT: Final = timedelta(seconds=30)
-_CONNECT_TIMEOUT: Final = timedelta(seconds=5)
-
 #: A call that can be repeated is given up after so many requests or so long. Then its caller,
 #: which has a deadline of its own, decides.
 _RETRIES_MAX: Final = 6
@@ -45,18 +42,6 @@ _RETRY_TIMEOUT: Final = timedelta(seconds=20)
 
 #: An object up to this size is one request to open and read: a commit's small data file is.
 _TAIL_BYTES: Final = 256 * KIB
-
-#: The environment variables that name a service's address.
-_ENDPOINT_NAMES: Final = (
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT",
-    "AZURE_STORAGE_ENDPOINT",
-    "GOOGLE_BASE_URL",
-)
-
-#: delta-rs has to be told that http is meant; obstore panics over it.
-_ALLOW_HTTP: Final = "aws_allow_http"
 
 #: Larger objects are sent in parts, several at a time. One request can have 5 GB on S3.
 _PARTS_FROM_BYTES: Final = 64 * MIB
@@ -68,27 +53,34 @@ class CloudStore:
 
     Args:
         url: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`; the prefix is
-            taken as it is. Credentials, region and endpoint are taken from where the provider's
-            own tools have them: environment variables (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
-            `AWS_ENDPOINT_URL`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`,
-            ...), or the role of the machine.
-        options: What is to be used instead of the environment, by the same names in lower case:
-            `aws_endpoint_url`, for example.
+            taken as it is.
+        options: What is to be used instead of all else, by the names of environment variables in
+            lower case: `aws_endpoint_url`, for example.
+        settings: How it is reached, and with which credentials. What they leave out is taken from
+            where the provider's own tools have it: environment variables (`AWS_ACCESS_KEY_ID`,
+            `AWS_REGION`, `AWS_ENDPOINT_URL`, `GOOGLE_APPLICATION_CREDENTIALS`,
+            `AZURE_STORAGE_ACCOUNT_NAME`, ...), a profile in `~/.aws`, or the role of the machine.
 
     Raises:
+        InvalidConfigError: There is no such profile, or the settings are for another service.
         StoreUnavailableError: What is needed to reach it is not installed or not set.
     """
 
-    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, str] | None = None,
+        settings: StoreSettings | None = None,
+    ) -> None:
         self._uri = url.rstrip("/")
-        self._options = dict(options or {})
+        self._access = cloud_access(self._uri, settings or StoreSettings(), options)
         self._lock = threading.Lock()
         self._failures: Counter[str] = Counter()
         self._obstore = _obstore(self._uri)
         #: One that tries again, and one that does not; None: closed.
         self._clients: tuple[Any, Any] | None = (
-            _client(self._obstore, self._uri, self._options, _RETRIES_MAX),
-            _client(self._obstore, self._uri, self._options, 0),
+            _client(self._obstore, self._uri, self._access, _RETRIES_MAX),
+            _client(self._obstore, self._uri, self._access, 0),
         )
 
     @property
@@ -97,7 +89,7 @@ class CloudStore:
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        return {name.upper(): value for name, value in self._options.items()}
+        return self._access.storage_options()
 
     @property
     def wal_directory(self) -> None:
@@ -301,29 +293,24 @@ def _obstore(url: str) -> Any:
     return obstore
 
 
-def _client(obstore: Any, url: str, options: Mapping[str, str], retries: int) -> Any:
+def _client(obstore: Any, url: str, access: CloudAccess, retries: int) -> Any:
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.partition("/")
     client_options: dict[str, Any] = {
-        "timeout": _REQUEST_TIMEOUT,
-        "connect_timeout": _CONNECT_TIMEOUT,
+        "timeout": access.request_timeout,
+        "connect_timeout": access.connect_timeout,
     }
-    if any(value.startswith("http://") for value in _endpoints(options)):
+    if access.allow_http:
         client_options["allow_http"] = True  # also where delta-rs has to be told
     try:
         return obstore.store.from_url(
             f"{scheme}://{bucket}/{quote(prefix)}".rstrip("/"),
-            config={name: value for name, value in options.items() if name != _ALLOW_HTTP},
+            config=access.obstore_config,
             client_options=client_options,
             retry_config={"max_retries": retries, "retry_timeout": _RETRY_TIMEOUT},
+            credential_provider=access.credential_provider(),
         )
     except Exception as error:
         raise StoreUnavailableError(
             f"the store {url} cannot be opened: {cloud_failure(error).text}", path=url
         ) from None
-
-
-def _endpoints(options: Mapping[str, str]) -> Iterator[str]:
-    """The addresses that somebody has named: http is what was meant where it is said."""
-    for name in _ENDPOINT_NAMES:
-        yield options.get(name.lower()) or os.environ.get(name, "")

@@ -20,6 +20,14 @@ _QUERY: Final = re.compile(r"(https?://[^\s?]+)\?[^\s)]+")
 #: What obstore says of an answer 200 to a request for a range.
 _WHOLE: Final = "non-partial response"
 
+#: Where a machine's role is asked for last, when nobody has named credentials.
+_NO_KEYS: Final = re.compile(r"http://(169\.254\.169\.254|\[fd00:ec2::254\])/latest/")
+_NO_KEYS_TEXT: Final = (
+    "no credentials were found, and the role of this machine gave none: set AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the settings store.access.key.id and "
+    "store.secret.access.key"
+)
+
 #: Answered before anything was done. Amazon S3, "Error responses".
 _REFUSED: Final = frozenset({400, 401, 403, 404, 405, 411, 413, 416, 501})
 
@@ -61,6 +69,8 @@ def cloud_failure(error: Exception) -> CloudFailure:
     message = _QUERY.sub(r"\1", str(error).partition(_DEBUG)[0])
     status = _STATUS.search(message)
     code = _CODE.search(message)
+    if _NO_KEYS.search(message):
+        return CloudFailure(Meaning.REFUSED, "no_credentials", _NO_KEYS_TEXT)
     name = code[1] if code else f"HTTP_{status[1]}" if status else _name_of(message)
     text = " ".join(message.partition("<?xml")[0].partition("<Error>")[0].split()).rstrip(": ")
     if code:

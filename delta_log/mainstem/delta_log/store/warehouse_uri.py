@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote
 
+from mainstem.config import StoreSettings
 from mainstem.delta_log.store.cloud import CloudStore
 from mainstem.delta_log.store.local import LocalStore
 from mainstem.delta_log.store.object_store import NotFound, Warehouse
@@ -53,13 +54,19 @@ class CloudPrefix:
 
     Attributes:
         uri: `s3://bucket/prefix`, `gs://...` or `az://...`, without a slash at its end.
+        settings: How the service is reached. Not part of what the place is called.
     """
 
     uri: str
+    settings: StoreSettings = field(default=StoreSettings(), compare=False)
+
+
+#: Where a warehouse lies, as functions take it that open one: as users write it, or parsed.
+Place = str | os.PathLike[str] | LocalDirectory | CloudPrefix
 
 
 def parse_warehouse(
-    uri: str | os.PathLike[str], setting: str = "warehouse"
+    uri: Place, setting: str = "warehouse", settings: StoreSettings | None = None
 ) -> LocalDirectory | CloudPrefix:
     """Where a warehouse lies. Touches nothing but what a `..` goes through.
 
@@ -67,21 +74,27 @@ def parse_warehouse(
         uri: A local path, taken literally: a leading `~`, `%20` or `#` is part of a name. Or a
             `file:` URI with an absolute path, in which such characters are escaped. Or
             `s3://bucket/prefix` (also `s3a:`, as Hadoop has it), `gs://bucket/prefix` or
-            `az://container/prefix`, whose prefix is taken literally.
+            `az://container/prefix`, whose prefix is taken literally. What was parsed before stays
+            as it is.
         setting: What the value is called, for messages.
+        settings: How a service is reached; a directory has no use for them. None: as its own tools
+            reach it.
 
     Raises:
         InvalidConfigError: It has another scheme, or characters that not all readers of the tables
             take.
     """
+    if isinstance(uri, LocalDirectory | CloudPrefix):
+        return uri
     text = os.fspath(uri)
     scheme = _SCHEME.match(text)
     if scheme is not None and scheme[1].lower() in _SERVICES:
-        return _cloud_prefix(text, scheme[1].lower(), text[scheme.end() :], setting)
+        url = _cloud_url(text, scheme[1].lower(), text[scheme.end() :], setting)
+        return CloudPrefix(url, settings or StoreSettings())
     return _local_directory(text, scheme, setting)
 
 
-def parse_local_directory(uri: str | os.PathLike[str], setting: str) -> LocalDirectory:
+def parse_local_directory(uri: Place, setting: str) -> LocalDirectory:
     """As `parse_warehouse`, for what has to be on this machine.
 
     Raises:
@@ -126,9 +139,7 @@ def _local_directory(text: str, scheme: re.Match[str] | None, setting: str) -> L
     return LocalDirectory("/" + os.path.normpath(path).lstrip("/"))
 
 
-def open_warehouse(
-    uri: str | os.PathLike[str], *, create: bool = False, what: str = "warehouse"
-) -> Warehouse:
+def open_warehouse(uri: Place, *, create: bool = False, what: str = "warehouse") -> Warehouse:
     """The store of the warehouse at `uri`: for gateways, jobs, the command line and Spark alike.
 
     Args:
@@ -142,7 +153,7 @@ def open_warehouse(
     """
     place = parse_warehouse(uri, what)
     if isinstance(place, CloudPrefix):
-        return _open_cloud(place.uri, what, create=create)
+        return _open_cloud(place, what, create=create)
     try:
         return LocalStore(place.path, create=create)
     except NotFound as error:
@@ -152,8 +163,9 @@ def open_warehouse(
         raise StoreUnavailableError(f"{said}: {error}", path=place.path) from error
 
 
-def _open_cloud(url: str, what: str, *, create: bool) -> CloudStore:
-    store = CloudStore(url)
+def _open_cloud(place: CloudPrefix, what: str, *, create: bool) -> CloudStore:
+    url = place.uri
+    store = CloudStore(url, settings=place.settings)
     try:
         # There are no directories: a warehouse is there when something is in it.
         if not create and not store.list_directories("") and not store.list_files(""):
@@ -166,7 +178,7 @@ def _open_cloud(url: str, what: str, *, create: bool) -> CloudStore:
     return store
 
 
-def _cloud_prefix(text: str, scheme: str, rest: str, setting: str) -> CloudPrefix:
+def _cloud_url(text: str, scheme: str, rest: str, setting: str) -> str:
     what = _SERVICES[scheme]
     form = f"{scheme}://{what}/prefix"
     bucket, _, prefix = rest.removeprefix("//").partition("/")
@@ -182,8 +194,7 @@ def _cloud_prefix(text: str, scheme: str, rest: str, setting: str) -> CloudPrefi
             "has a backslash, '?', '#', '%' or a control character, which not every reader of the "
             "tables takes; use another prefix",
         )
-    url = f"{_SAME_SERVICE.get(scheme, scheme)}://{bucket}/{prefix}".rstrip("/")
-    return CloudPrefix(url)
+    return f"{_SAME_SERVICE.get(scheme, scheme)}://{bucket}/{prefix}".rstrip("/")
 
 
 def _file_path(text: str, rest: str, setting: str) -> str:

@@ -20,11 +20,12 @@ from mainstem.cli.context import (
 )
 from mainstem.cli.help import ExampleGroup
 from mainstem.cli.job.scheduler import pause, resume, scheduler, status
-from mainstem.cli.warehouse import opened_warehouse, warehouse_option, warehouse_uri
+from mainstem.cli.warehouse import opened_warehouse, warehouse_option, warehouse_place
 from mainstem.config import format_value
 from mainstem.errors import InvalidConfigError
 
 if TYPE_CHECKING:
+    from mainstem.delta_log.store import Place
     from mainstem.jobs.job import Job
     from mainstem.jobs.job_history import JobRun
     from mainstem.jobs.runner import Progress as RunProgress
@@ -134,7 +135,7 @@ def run(
         one = make_job(name, parse_pairs(options, "-o"))
     except InvalidConfigError as error:
         raise click.UsageError(error.message) from None
-    place = warehouse_uri(settings, warehouse)
+    place = warehouse_place(settings, warehouse)
     if dry_run:
         _print_plan(settings, place, one, topics)
         return
@@ -226,7 +227,7 @@ def history(
 
 
 def _run(
-    warehouse: str, one: Job[Any, Any], topics: Sequence[str], conf: dict[str, str]
+    warehouse: Place, one: Job[Any, Any], topics: Sequence[str], conf: dict[str, str]
 ) -> list[JobRun]:
     from mainstem.jobs.runner import run_job
     from mainstem.jobs.session import spark_session
@@ -241,7 +242,7 @@ def _run(
 
 
 def _print_plan(
-    settings: Settings, warehouse: str, one: Job[Any, Any], topics: Sequence[str]
+    settings: Settings, warehouse: Place, one: Job[Any, Any], topics: Sequence[str]
 ) -> None:
     from mainstem.jobs.runner import plan_job
 

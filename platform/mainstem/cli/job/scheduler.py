@@ -50,6 +50,7 @@ def scheduler(settings: Settings, jobs_file: str | None, warehouse: str | None) 
       mainstem --config conf/gateway.toml job scheduler --jobs conf/jobs.toml
       mainstem -X log.format=json job scheduler --warehouse /data/warehouse
     """
+    from mainstem.delta_log.store import parse_warehouse
     from mainstem.ingest_gateway import configure_logging
     from mainstem.jobs.jobs_config import load_jobs_config
     from mainstem.jobs.scheduler_process import serve_scheduler
@@ -58,7 +59,7 @@ def scheduler(settings: Settings, jobs_file: str | None, warehouse: str | None) 
     config = load_jobs_config(jobs_file)
     configure_logging(gateway)
     serve_scheduler(
-        warehouse or gateway.text("warehouse"),
+        parse_warehouse(warehouse or gateway.text("warehouse"), settings=gateway.store_settings()),
         config,
         lambda address: say(f"metrics on {address}") if address else None,
     )

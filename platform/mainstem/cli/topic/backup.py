@@ -20,7 +20,7 @@ from mainstem.cli.context import (
     say_dry_run,
 )
 from mainstem.cli.help import ExampleCommand
-from mainstem.cli.warehouse import opened_warehouse, warehouse_option
+from mainstem.cli.warehouse import opened_warehouse, warehouse_option, warehouse_place
 
 if TYPE_CHECKING:
     from mainstem.delta_log.backup import Manifest
@@ -58,7 +58,7 @@ def backup(settings: Settings, topic: str, directory: str, warehouse: str | None
         store = stack.enter_context(opened_warehouse(settings, warehouse))
         topics = Topics(store)
         topics.open(topic)  # before a directory is made for what is not there
-        target = stack.enter_context(_open_directory(directory, store, create=True))
+        target = stack.enter_context(_open_directory(settings, directory, store, create=True))
         made = back_up(topics, topic, target, on_copied=stack.enter_context(_progress("copied")))
         _print(settings, made, target.uri)
 
@@ -113,7 +113,7 @@ def restore(
     config = parse_pairs(pairs, "-c")
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(opened_warehouse(settings, warehouse))
-        source = stack.enter_context(_open_directory(directory, store))
+        source = stack.enter_context(_open_directory(settings, directory, store))
         progress = stack.enter_context(_progress("read" if dry_run else "restored"))
         make = check_backup if dry_run else make_again
         made = make(Topics(store), store, source, name, config, on_read=progress)
@@ -126,18 +126,22 @@ def restore(
 
 @contextlib.contextmanager
 def _open_directory(
-    directory: str, warehouse: Warehouse | None = None, *, create: bool = False
+    settings: Settings,
+    directory: str,
+    warehouse: Warehouse | None = None,
+    *,
+    create: bool = False,
 ) -> Iterator[Warehouse]:
     """Raises InvalidRequestError for a directory inside the warehouse."""
-    from mainstem.delta_log.store import open_warehouse, parse_warehouse
+    from mainstem.delta_log.store import open_warehouse
     from mainstem.errors import InvalidRequestError
 
-    place = parse_warehouse(directory, "directory")
+    place = warehouse_place(settings, directory, what="directory")
     if warehouse is not None and f"{place.uri}/".startswith(f"{warehouse.uri}/"):
         raise InvalidRequestError(
             f"{place.uri} is inside the warehouse {warehouse.uri}; a backup lies elsewhere"
         )
-    with contextlib.closing(open_warehouse(directory, create=create, what="directory")) as store:
+    with contextlib.closing(open_warehouse(place, create=create, what="directory")) as store:
         yield store
 
 
