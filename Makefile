@@ -2,10 +2,12 @@
 #
 #   PYTHON=python3.12 make setup     another interpreter for the virtual environment
 #   WORKERS=8 make test              more test processes
+#   WAREHOUSE=s3://lake/demo make demo  a warehouse elsewhere; S3_PORT=7071 make s3, another port
 #   ARGS='-k wheel' make test-quick   more arguments for pytest, the demo or the benchmark
 
 PYTHON ?= python3
 WORKERS ?= 2
+WAREHOUSE ?=
 ARGS ?=
 
 VENV := .venv
@@ -14,6 +16,9 @@ STAMP := $(VENV)/.installed
 ROOTS := platform ingest_gateway delta_log consumers jobs
 SOURCES := $(ROOTS) tests $(wildcard benchmarks deploy examples)
 PYTEST := $(BIN)/pytest
+# As in tests/versitygw.py.
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+GO_BIN := $(or $(GOBIN),$(or $(GOPATH),$(HOME)/go)/bin)
 # Old on purpose: newer runtimes of protobuf and gRPC take older code, and none takes newer.
 GENERATOR := grpcio-tools==1.71.2
 # Spark's tests share one session: loadgroup keeps them in one process while the others run beside it.
@@ -36,7 +41,7 @@ comma := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo setup test test-quick test-fault lint format proto bench lock clean java
+.PHONY: help demo s3 setup test test-quick test-fault lint format proto bench lock clean java
 
 ##@ Start
 help: ## print this list
@@ -45,7 +50,14 @@ help: ## print this list
 	  /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: java $(STAMP) ## run the demo: 336,776 flights through a gateway, Delta and Spark
-	@$(BIN)/mainstem demo $(ARGS)
+	@$(BIN)/mainstem demo $(if $(WAREHOUSE),--warehouse '$(WAREHOUSE)') $(ARGS)
+
+s3: $(STAMP) ## start an S3 server on this machine, with a bucket, and print how to reach it
+	@command -v versitygw "$(GO_BIN)/versitygw" >/dev/null || { \
+	  command -v go >/dev/null || { echo "versitygw, the S3 server, is built with Go: install Go (Debian and Ubuntu:" \
+	    "apt-get install golang, macOS: brew install go), then run make s3 again" >&2; exit 1; }; \
+	  echo "building the S3 server $(VERSITYGW) (a minute or two, once)" >&2; go install $(VERSITYGW); }
+	@$(BIN)/python -m tests.versitygw
 
 setup: $(STAMP) ## create .venv with everything in it
 

@@ -5,6 +5,7 @@ DuckDB has a Delta extension, which it downloads when it is first used; with it,
 deltalake says which files the table has, and DuckDB reads those.
 
 Usage: python read_duckdb.py WAREHOUSE TOPIC
+       WAREHOUSE is a directory, or s3://bucket/prefix with the environment variables AWS_*
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Read a topic with Polars: it is a Delta table (pip install polars deltalake).
 
 Usage: python read_polars.py WAREHOUSE TOPIC
+       WAREHOUSE is a directory, or s3://bucket/prefix with the environment variables AWS_*
 """
 
 from __future__ import annotations

@@ -78,6 +78,8 @@ def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session of the whole run, with the checkout as the workers' directory."""
+    from mainstem.jobs._delta_jars import fetched_jars
+    from mainstem.jobs._s3 import S3_JARS
     from mainstem.jobs.session import spark_session
 
     directory = tmp_path_factory.mktemp("spark")
@@ -85,6 +87,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = spark_session(
             "mainstem-tests",
             **{
+                "spark.jars": ",".join(fetched_jars({}, S3_JARS)),
                 "spark.sql.warehouse.dir": str(directory / "warehouse"),
                 # Many small queries, each run once.
                 "spark.driver.extraJavaOptions": JAVA_OPTIONS,
@@ -101,6 +104,17 @@ def s3_server() -> Iterator[S3Server]:
     from tests.s3_server import running_s3_server
 
     with running_s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server on files, at full length and where it is installed: `make s3` installs it."""
+    from tests.versitygw import find_versitygw, running_versitygw
+
+    if not FULL or find_versitygw() is None:
+        pytest.skip("runs with `make test-fault`, where versitygw is installed")
+    with running_versitygw(tmp_path_factory.mktemp("versitygw")) as server:
         yield server
 
 

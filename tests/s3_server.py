@@ -49,9 +49,7 @@ class S3Server:
 @contextlib.contextmanager
 def running_s3_server() -> Iterator[S3Server]:
     """Starts a server, and ends it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdin=subprocess.DEVNULL,
@@ -60,14 +58,27 @@ def running_s3_server() -> Iterator[S3Server]:
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
     )
     try:
-        _wait_for(process, port)
+        wait_for(process, port)
         yield S3Server(port)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)
 
 
-def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(process: subprocess.Popen[bytes], port: int) -> None:
+    """Returns when the process listens on the port of this machine.
+
+    Raises:
+        RuntimeError: It has ended, or does not listen within a minute.
+    """
     ends_at = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:

@@ -29,6 +29,14 @@ def _verify(warehouse: str) -> None:
     assert "orders" in result.stdout
 
 
+def _read_with_examples(root: Path, warehouse: str) -> None:
+    """Other readers of Delta tables, told by the environment alone how to reach it."""
+    for name in ("read_duckdb.py", "read_polars.py"):
+        command = [sys.executable, str(root / "examples" / name), warehouse, "orders"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert "partition 0: 20 records, offsets 0 to 19" in result.stdout, result.stderr
+
+
 def _use(monkeypatch: pytest.MonkeyPatch, server: S3Server, url: str | None = None) -> None:
     for name, value in server.options.items():
         monkeypatch.setenv(name, value)
@@ -60,7 +68,7 @@ def _read_all(gateway: GatewayProcess, count: int) -> list[int]:
 
 
 def test_a_topic_in_s3_is_written_read_and_verified_and_survives_a_killed_gateway(
-    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo_root: Path
 ) -> None:
     _use(monkeypatch, s3_server)
     warehouse = f"s3://{s3_server.make_bucket()}/lake/streams"
@@ -80,6 +88,7 @@ def test_a_topic_in_s3_is_written_read_and_verified_and_survives_a_killed_gatewa
             committed = consumer.committed([TopicPartition("orders", 0)])
             assert [partition.offset for partition in committed] == [7]
         _verify(warehouse)
+        _read_with_examples(repo_root, warehouse)
         with AdminClient({"bootstrap.servers": gateway.address}) as admin:
             admin.delete_topic("orders")
             assert not admin.list_topics()

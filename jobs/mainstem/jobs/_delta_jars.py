@@ -1,4 +1,5 @@
-"""Delta's jars: fetched once with Spark's own resolver (Ivy), then used from where it keeps them.
+"""Delta's jars, and others: fetched once with Spark's own resolver (Ivy), then used from where it
+keeps them.
 
 `spark.jars.packages` would resolve, and print a report of forty lines, at every start.
 """
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -50,6 +52,30 @@ DELTA_EXCLUDES: Final = (
     "org.slf4j:slf4j-api",
 )
 
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that Spark needs beside its own.
+
+    Attributes:
+        what: They are, for messages.
+        size: What is fetched.
+        packages: As Maven calls them, `group:artifact:version`.
+        excludes: What those ask for and is not needed, `group:artifact`.
+        jars: The names of all of them, as Ivy gives them.
+    """
+
+    what: str
+    size: str
+    packages: tuple[str, ...]
+    excludes: tuple[str, ...]
+    jars: tuple[str, ...]
+
+
+DELTA: Final = JarSet(
+    "Delta's jars for Spark", "13 MB", (DELTA_PACKAGE,), DELTA_EXCLUDES, DELTA_JARS
+)
+
 #: Spark 4.2's default for `spark.jars.ivy`, below the home directory.
 _IVY_HOME: Final = ".ivy2.5.2"
 
@@ -61,7 +87,12 @@ _FETCH_S_MAX: Final = 600.0
 
 
 def delta_jars(settings: Mapping[str, str]) -> list[str]:
-    """The paths of Delta's jars, after fetching them when this machine does not have them yet.
+    """As `fetched_jars`, of Delta's."""
+    return fetched_jars(settings, DELTA)
+
+
+def fetched_jars(settings: Mapping[str, str], wanted: JarSet) -> list[str]:
+    """The paths of jars, after fetching them when this machine does not have them yet.
 
     Args:
         settings: Spark settings; those of its resolver (`spark.jars.ivy` and others) are honoured.
@@ -70,37 +101,38 @@ def delta_jars(settings: Mapping[str, str]) -> list[str]:
         SparkUnavailableError: They are not here and cannot be fetched.
     """
     ivy = Path(settings.get("spark.jars.ivy") or Path.home() / _IVY_HOME)
-    jars = [ivy / "jars" / name for name in DELTA_JARS]
+    jars = [ivy / "jars" / name for name in wanted.jars]
     if not all(jar.is_file() for jar in jars):
-        with _lock_file(ivy) as lock:
+        with _lock_file(ivy, wanted) as lock:
             # Ivy copies the jars under their final names: a second process must not see half of
             # one.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not all(jar.is_file() for jar in jars):
-                _fetch(settings, jars)
+                _fetch(settings, wanted, jars)
     return [str(jar) for jar in jars]
 
 
-def _lock_file(ivy: Path) -> TextIO:
+def _lock_file(ivy: Path, wanted: JarSet) -> TextIO:
     try:
         ivy.mkdir(parents=True, exist_ok=True)
         return open(ivy / ".mainstem.lock", "w")
     except OSError as error:
         raise SparkUnavailableError(
-            f"Delta's jars for Spark cannot be kept in {ivy}: {error}. Let HOME, or the Spark "
+            f"{wanted.what} cannot be kept in {ivy}: {error}. Let HOME, or the Spark "
             "setting spark.jars.ivy, name a directory that can be written"
         ) from error
 
 
-def _fetch(settings: Mapping[str, str], jars: list[Path]) -> None:
-    print("mainstem: fetching Delta's jars for Spark (13 MB, once)", file=sys.stderr)
+def _fetch(settings: Mapping[str, str], wanted: JarSet, jars: list[Path]) -> None:
+    print(f"mainstem: fetching {wanted.what} ({wanted.size}, once)", file=sys.stderr)
     chosen = {name: settings[name] for name in _RESOLVER_SETTINGS if name in settings}
     chosen["spark.jars.ivy"] = str(jars[0].parents[1])
     command = [str(_spark_home() / "bin" / "spark-submit"), "--master", "local[1]"]
     for name, value in chosen.items():
         command += ["--conf", f"{name}={value}"]
     # Spark resolves before it looks for the class, so a class that does nothing is enough.
-    command += ["--packages", DELTA_PACKAGE, "--exclude-packages", ",".join(DELTA_EXCLUDES)]
+    command += ["--packages", ",".join(wanted.packages)]
+    command += ["--exclude-packages", ",".join(wanted.excludes)]
     command += ["--class", "java.lang.Object", "spark-internal"]
     try:
         run = subprocess.run(
@@ -113,8 +145,8 @@ def _fetch(settings: Mapping[str, str], jars: list[Path]) -> None:
     if missing:
         told = [line.strip() for line in output.splitlines() if _TELLING.search(line)]
         raise SparkUnavailableError(
-            f"Delta's jars for Spark are not in {jars[0].parent} and could not be fetched "
-            f"({DELTA_PACKAGE}): "
+            f"{wanted.what} are not in {jars[0].parent} and could not be fetched "
+            f"({', '.join(wanted.packages)}): "
             f"{'; '.join(told[:3]) or output.strip()[-300:]}. Connect to a Maven repository, name "
             "a mirror in "
             "spark.jars.ivySettings, or put the jars there: " + ", ".join(missing)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from mainstem.config import format_value
+from mainstem.delta_log.store import CloudPrefix, LocalDirectory
 from mainstem.jobs.session import spark_session
 from mainstem.jobs.tables import register_topics
 
@@ -45,12 +46,12 @@ class FlightsDemo:
         warehouse: Where the topics `flights` and `weather` are.
     """
 
-    def __init__(self, warehouse: Path) -> None:
+    def __init__(self, warehouse: LocalDirectory | CloudPrefix) -> None:
         # Ctrl-C in the middle of a call to the JVM is no news to the user who pressed it; py4j
         # tells it to the root logger.
         logging.getLogger().addFilter(_is_not_of_py4j)
-        self._warehouse = str(warehouse)
-        self._spark = spark_session("mainstem demo")
+        self._warehouse = warehouse
+        self._spark = spark_session("mainstem demo", reads=warehouse)
         self._query: StreamingQuery | None = None
 
     def __enter__(self) -> Self:
@@ -73,7 +74,8 @@ class FlightsDemo:
         """Counts flights and adds up delays by carrier and day, as the records arrive."""
         flights = (
             self._spark.readStream.format("mainstem")
-            .option("mainstem.warehouse", self._warehouse)
+            .option("mainstem.warehouse", self._warehouse.uri)
+            .options(**self._store_options())
             .option("subscribe", "flights")
             .option("startingOffsets", "earliest")
             .option("columns", "value")
@@ -89,6 +91,13 @@ class FlightsDemo:
         )
         writer = totals.writeStream.format("memory").queryName(_RESULT).outputMode("complete")
         self._query = writer.start()
+
+    def _store_options(self) -> dict[str, str]:
+        if not isinstance(self._warehouse, CloudPrefix):
+            return {}
+        return {
+            name: format_value(value) for name, value in self._warehouse.settings.given().items()
+        }
 
     def streamed_rows(self) -> int:
         """Records that the stream has processed so far. Raises what made the stream fail."""

@@ -19,8 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mainstem.jobs._delta_jars import DELTA_PACKAGE, delta_jars
+from mainstem.delta_log.store import CloudPrefix, Place, parse_warehouse
+from mainstem.jobs._delta_jars import DELTA_PACKAGE, delta_jars, fetched_jars
 from mainstem.jobs._java import SparkUnavailableError, check_user, java_command
+from mainstem.jobs._s3 import S3_JARS, is_s3, use_bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +54,8 @@ def spark_session(
     app_name: str = "mainstem",
     *,
     master: str | None = None,
-    warehouse: str | os.PathLike[str] | None = None,
+    warehouse: Place | None = None,
+    reads: Place | None = None,
     **conf: object,
 ) -> SparkSession:
     """The running Spark session, or a new one that reads Delta tables and the source `mainstem`.
@@ -65,6 +68,8 @@ def spark_session(
         app_name: What Spark calls the application.
         master: Where it runs. Default: what `spark-submit` was told, else `local[*]`.
         warehouse: Also make every topic of this warehouse a SQL table, see `register_topics`.
+        reads: Also let Spark read the tables of this warehouse by their paths, which in S3 takes
+            jars (13 MB, fetched once). `warehouse` is read in any case; a directory needs nothing.
         conf: Spark settings, as `**{"spark.driver.memory": "4g"}`. They win over ours; `spark.jars`
             is added to ours, unless it names a delta-spark jar itself.
 
@@ -76,9 +81,11 @@ def spark_session(
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    place = warehouse if warehouse is not None else reads
+    parsed = None if place is None else parse_warehouse(place)
     wanted = {name: _text(value) for name, value in conf.items()}
     if SparkContext._active_spark_context is None:
-        session = _start(app_name, master, wanted)
+        session = _start(app_name, master, wanted, s3=is_s3(parsed))
     else:
         # The active session is one of the thread; the builder finds it from any other thread too.
         running = SparkSession.builder.getOrCreate()
@@ -91,10 +98,12 @@ def spark_session(
         for name, value in wanted.items():
             if running.conf.isModifiable(name):
                 running.conf.set(name, value)
+    if isinstance(parsed, CloudPrefix) and is_s3(parsed):
+        use_bucket(session, parsed)
     if warehouse is not None:
         from mainstem.jobs.tables import register_topics
 
-        register_topics(session, warehouse)
+        register_topics(session, parsed or warehouse)
     return session
 
 
@@ -200,7 +209,7 @@ def session_settings(
     return settings
 
 
-def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkSession:
+def _start(app_name: str, master: str | None, conf: Mapping[str, str], *, s3: bool) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -216,6 +225,10 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str]) -> SparkS
     if not submitted and "delta-spark" not in jars:
         ours = delta_jars(settings)
         settings["spark.jars"] = ",".join([*filter(None, [jars]), *ours])
+    if s3 and not submitted and "hadoop-aws" not in jars:
+        settings["spark.jars"] = ",".join(
+            [*filter(None, [settings.get("spark.jars", "")]), *fetched_jars(settings, S3_JARS)]
+        )
     settings.setdefault("spark.sql.warehouse.dir", _scratch_directory())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])

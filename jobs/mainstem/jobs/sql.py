@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mainstem.delta_log.store import Place, open_warehouse, parse_local_directory
+from mainstem.delta_log.store import CloudPrefix, Place, open_warehouse, parse_warehouse
+from mainstem.jobs._s3 import is_s3, use_bucket
 from mainstem.jobs.session import spark_session
 from mainstem.jobs.sql_guard import SqlError, Statement, analyse, check_directory, read_statement
 from mainstem.jobs.sql_tables import SqlTables
@@ -59,9 +60,10 @@ def run_sql(
     """Runs the statement with every topic as a table of its name (see `register_topics`).
 
     A table that it creates is a Delta table below `<warehouse>/tables`, and is there for the next
-    statement. What would write into the warehouse in any other way is refused before it runs: by
-    what Spark parses, not by its text. A topic that cannot be read stops only a statement that
-    names it. Where a topic and a table have the same name, the topic is meant.
+    statement; a warehouse in an object storage service has none. What would write into the
+    warehouse in any other way is refused before it runs: by what Spark parses, not by its text. A
+    topic that cannot be read stops only a statement that names it. Where a topic and a table have
+    the same name, the topic is meant.
 
     Args:
         spark: Default: `spark_session()`; where none runs, it is started for one statement.
@@ -73,15 +75,17 @@ def run_sql(
         MainstemError: A topic that it names cannot be read; the code says why.
         SparkUnavailableError, StoreUnavailableError: There is no Spark, or no such warehouse.
     """
-    place = parse_local_directory(warehouse, "warehouse").path
-    store = open_warehouse(warehouse)  # before Spark starts: a mistyped path should not take long
+    place = parse_warehouse(warehouse)
+    store = open_warehouse(place)  # before Spark starts: a mistyped path should not take long
     try:
-        session = spark or spark_session(**_ONE_STATEMENT)
+        session = spark or spark_session(reads=place, **_ONE_STATEMENT)
+        if spark is not None and isinstance(place, CloudPrefix) and is_s3(place):
+            use_bucket(spark, place)
         with _sparks_errors():
             tables = SqlTables(session, place, TopicViews(session, store))
             what = read_statement(session, statement, tables.database)
             for directory in what.directories:
-                check_directory(session, directory, place, protected)
+                check_directory(session, directory, place.uri, protected)
             _check_target(tables, what)
             return _run(session, tables, what, statement, row_count_max)
     finally:
@@ -116,7 +120,7 @@ def _run(
             raise
         if what.drops is not None:
             tables.remove(what.drops)
-    if what.creates is not None:
+    if what.creates is not None and tables.directory is not None:
         notes.append(f"table {what.creates} is kept in {tables.directory / what.creates.lower()}")
     rows = tuple(zip(*map(_shown, columns), strict=True))
     return SqlResult(
@@ -146,7 +150,14 @@ def _resolve(session: SparkSession, tables: SqlTables, what: Statement, text: st
 
 def _check_target(tables: SqlTables, what: Statement) -> None:
     name = what.target
-    if name is None or not tables.is_topic(name):
+    if name is None:
+        return
+    if tables.directory is None and not tables.is_topic(name):
+        raise SqlError(
+            "SQL keeps no tables in an object storage service: there are SELECT, SHOW, DESCRIBE "
+            "and EXPLAIN, and INSERT OVERWRITE DIRECTORY outside the warehouse keeps a result"
+        )
+    if not tables.is_topic(name):
         return
     if what.drops is not None:
         instead = f"`mainstem topic delete {name}` deletes it"

@@ -281,7 +281,7 @@ def check_directory(spark: SparkSession, text: str, warehouse: str, more: Iterab
 
     Args:
         text: As it stands in the statement.
-        warehouse: The warehouse's directory.
+        warehouse: The warehouse's directory, or its URI.
         more: Other directories of the platform, such as that of the write-ahead logs.
 
     Raises:
@@ -295,19 +295,41 @@ def check_directory(spark: SparkSession, text: str, warehouse: str, more: Iterab
         path = jvm.org.apache.hadoop.fs.Path(text)
         conf = spark._jsparkSession.sessionState().newHadoopConf()
         system = path.getFileSystem(conf)
+        qualified = system.makeQualified(path).toUri()
         is_local = system.getUri().getScheme() == "file"
-        target = system.makeQualified(path).toUri().getPath()
+        target = qualified.getPath()
     except (Py4JJavaError, PySparkException) as error:
         raise SqlError(f"{text!r} is not a place to write to: {error}") from None
+    if "://" in warehouse:
+        if not is_local and _same_prefix(str(qualified.toString()), warehouse):
+            raise _is_inside(text, warehouse)
+        warehouse_places: tuple[str, ...] = ()
+    else:
+        warehouse_places = (warehouse, *_links(warehouse))
     if not is_local:
         return
-    for place in (warehouse, *_links(warehouse), *more):
+    for place in (*warehouse_places, *more):
         if overlap(target, place):
-            raise SqlError(
-                f"{text!r} is in the warehouse {warehouse}, or around it: what is there is the "
-                "topics' and the platform's, and would be lost. Records come through a gateway; "
-                "CREATE TABLE ... AS SELECT keeps a result; another directory can be written to"
-            )
+            raise _is_inside(text, warehouse)
+
+
+def _is_inside(text: str, warehouse: str) -> SqlError:
+    return SqlError(
+        f"{text!r} is in the warehouse {warehouse}, or around it: what is there is the topics' and "
+        "the platform's, and would be lost. Records come through a gateway; CREATE TABLE ... AS "
+        "SELECT keeps a result; another directory can be written to"
+    )
+
+
+def _same_prefix(one: str, other: str) -> bool:
+    """Whether one place in an object storage service is the other, or lies in it. Of a service, all
+    names that Hadoop has for it are the same: s3, s3a, s3n."""
+    parts = []
+    for uri in (one, other):
+        _, _, rest = uri.partition("://")
+        parts.append([part for part in rest.split("/") if part])
+    shorter = min(map(len, parts))
+    return parts[0][:shorter] == parts[1][:shorter]
 
 
 def _links(warehouse: str) -> Iterator[str]:

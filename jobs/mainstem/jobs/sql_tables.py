@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mainstem.delta_log.store import CloudPrefix, LocalDirectory
 from mainstem.jobs.sql_guard import SqlError, overlap
 from mainstem.jobs.tables import TopicViews, quote
 
@@ -32,17 +33,33 @@ class SqlTables:
     stop it.
 
     Args:
-        warehouse: Its directory.
+        warehouse: Where it is.
+
+    Attributes:
+        directory: Where tables are kept that SQL created; None: an object storage service has none.
+        database: What Spark calls the database of these tables.
     """
 
-    def __init__(self, spark: SparkSession, warehouse: str, topics: TopicViews) -> None:
+    def __init__(
+        self, spark: SparkSession, warehouse: LocalDirectory | CloudPrefix, topics: TopicViews
+    ) -> None:
         self._spark = spark
         self._topics = topics
-        self.directory = Path(os.path.realpath(warehouse)) / TABLES
-        self.database = "tables_" + hashlib.sha256(str(self.directory).encode()).hexdigest()[:8]
+        self.directory: Path | None = None
+        if isinstance(warehouse, LocalDirectory):
+            self.directory = Path(os.path.realpath(warehouse.path)) / TABLES
+        told = str(self.directory or warehouse.uri)
+        self.database = "tables_" + hashlib.sha256(told.encode()).hexdigest()[:8]
+
+    @property
+    def _kept(self) -> Path:
+        assert self.directory is not None
+        return self.directory
 
     def names(self) -> list[str]:
         """The tables that SQL created, in lower case."""
+        if self.directory is None:
+            return []
         with contextlib.suppress(OSError):
             return sorted(
                 one.name
@@ -55,7 +72,7 @@ class SqlTables:
 
     def _is_the_platforms(self, place: Path) -> bool:
         """A link from here into the rest of the warehouse leads to a topic, not to a table."""
-        return any(overlap(str(place), str(self.directory.parent / one)) for one in _PLATFORMS)
+        return any(overlap(str(place), str(self._kept.parent / one)) for one in _PLATFORMS)
 
     def is_topic(self, name: str) -> bool:
         """Whether a statement that says `name` means a topic."""
@@ -68,7 +85,7 @@ class SqlTables:
         Args:
             create: Also make the directory when it is not there.
         """
-        if not create and not self.directory.is_dir():
+        if self.directory is None or (not create and not self.directory.is_dir()):
             yield
             return
         if self._is_the_platforms(self.directory):
@@ -116,7 +133,7 @@ class SqlTables:
             return False
         known = f"{self.database}.{quote(name.lower())}"
         if not self._spark.catalog.tableExists(known):
-            place = (self.directory / name.lower()).as_uri()
+            place = (self._kept / name.lower()).as_uri()
             self._spark.sql(f"CREATE TABLE {known} USING delta LOCATION '{_literal(place)}'")
         return True
 
@@ -132,7 +149,7 @@ class SqlTables:
 
     def forget_missing(self, name: str) -> None:
         """Lets Spark forget a table whose directory somebody else removed."""
-        if name.lower() not in self.names() and not (self.directory / name.lower()).exists():
+        if name.lower() not in self.names() and not (self._kept / name.lower()).exists():
             self._spark.sql(f"DROP TABLE IF EXISTS {self.database}.{quote(name.lower())}")
 
     def remove(self, name: str) -> None:
@@ -141,12 +158,12 @@ class SqlTables:
         Raises:
             SqlError: They cannot be removed.
         """
-        place = self.directory / name.lower()
+        place = self._kept / name.lower()
         try:
             if place.is_symlink():
                 place.unlink()
             elif place.exists():
-                grave = self.directory / f".dropped-{uuid.uuid4().hex}"
+                grave = self._kept / f".dropped-{uuid.uuid4().hex}"
                 place.rename(grave)
                 shutil.rmtree(grave)
         except OSError as error:
@@ -154,7 +171,7 @@ class SqlTables:
 
     def is_taken(self, name: str) -> bool:
         """Whether something is already where a table of that name would be."""
-        return os.path.lexists(self.directory / name.lower())
+        return os.path.lexists(self._kept / name.lower())
 
     def remove_unfinished(self, name: str) -> None:
         """Removes what a CREATE TABLE that failed has left, in the way of the next one."""

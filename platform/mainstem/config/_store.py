@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
-from mainstem.config._keys import ConfigKey, keys_by_name, parse_value
+from mainstem.config._keys import ConfigKey, ConfigValue, keys_by_name, parse_value
 from mainstem.errors import InvalidConfigError
 
 _KEY_ID: Final = "store.access.key.id"
@@ -140,6 +140,11 @@ class StoreSettings:
         settings = cls(**{_attribute(name): value for name, value in values.items()})  # type: ignore[arg-type]
         settings._check()
         return settings
+
+    def given(self) -> dict[str, ConfigValue]:
+        """The settings that are not as by default, by name, secrets included."""
+        values = {name: getattr(self, _attribute(name)) for name in STORE_KEYS}
+        return {name: value for name, value in values.items() if value != STORE_KEYS[name].default}
 
     @property
     def named_credentials(self) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
+from mainstem.config import GATEWAY_KEYS
+
 START_TIMEOUT_S: Final = 30.0
 """A gateway starts in under 2 s; a machine that is busy with other tests may take much longer."""
 
@@ -217,12 +219,19 @@ class GatewayProcess:
         return self._process
 
     def _launch(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        flags = [f"-X{name}={_text(value)}" for name, value in self._settings.items()]
+        # Everybody on the machine can read a command line.
+        secret = [
+            name for name in self._settings if name in GATEWAY_KEYS and GATEWAY_KEYS[name].secret
+        ]
+        flags = [f"-X{n}={_text(v)}" for n, v in self._settings.items() if n not in secret]
         run = [sys.executable, "-m", "mainstem.cli", *flags, "gateway", "run"]
         run += ["--warehouse", self._place, "--listen", self._listen]
         if sys.platform == "linux":
             run = [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()), *run]
         environment = {n: v for n, v in os.environ.items() if not n.startswith("MAINSTEM_")}
+        for name in secret:
+            variable = f"MAINSTEM_{name.upper().replace('.', '_')}"
+            environment[variable] = _text(self._settings[name])
         return subprocess.Popen(
             run,
             stdin=subprocess.DEVNULL,

@@ -224,7 +224,8 @@ def test_a_store_uses_settings_and_profiles_and_shows_no_secret(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     uri = f"s3://{s3_server.make_bucket()}/lake"
     keys: dict[str, Any] = {"access_key_id": "k", "secret_access_key": SECRET}
-    for how in (keys, {"profile": "temporary"}, {}):
+    hows: list[dict[str, Any]] = [keys, {"profile": "temporary"}, {}]
+    for how in hows:
         store = CloudStore(uri, settings=StoreSettings(endpoint=s3_server.url, **how))
         store.put("a", b"x")
         assert store.read("a") == b"x"

@@ -31,6 +31,7 @@ STORES: dict[str, Callable[[pytest.FixtureRequest], Warehouse]] = {
     "local": lambda request: LocalStore(request.getfixturevalue("tmp_path") / "warehouse"),
     "memory": lambda _: MemoryStore(),
     "s3": lambda request: empty_s3_store(request.getfixturevalue("s3_server")),
+    "versitygw": lambda request: empty_s3_store(request.getfixturevalue("versitygw")),
 }
 
 WRITERS = 16
@@ -44,7 +45,12 @@ def empty_s3_store(server: S3Server) -> Warehouse:
 LARGE = os.urandom(9 * 1024 * 1024)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.fault] if name == "versitygw" else [])
+        for name in STORES
+    ]
+)
 def store(request: pytest.FixtureRequest, no_leaks: None) -> Iterator[Warehouse]:
     opened = STORES[request.param](request)
     yield opened

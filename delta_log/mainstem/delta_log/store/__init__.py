@@ -18,6 +18,7 @@ from mainstem.delta_log.store.clocks import (
     wall_clock_ms,
 )
 from mainstem.delta_log.store.cloud import CloudStore
+from mainstem.delta_log.store.cloud_access import cloud_access
 from mainstem.delta_log.store.disk import Disk, make_directory
 from mainstem.delta_log.store.folder import StoreFolder
 from mainstem.delta_log.store.local import LocalStore
@@ -67,6 +68,7 @@ __all__ = [
     "StoreFull",
     "Warehouse",
     "clock_lead_ms",
+    "cloud_access",
     "is_there",
     "make_directory",
     "open_warehouse",

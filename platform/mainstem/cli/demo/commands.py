@@ -7,11 +7,11 @@ import shlex
 import shutil
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -35,11 +35,14 @@ from mainstem.cli.context import (
     reports_errors,
 )
 from mainstem.cli.help import ExampleCommand
+from mainstem.cli.warehouse import warehouse_place
+from mainstem.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from mainstem.client import Producer, RecordMetadata, TopicDescription
+    from mainstem.delta_log.store import CloudPrefix, LocalDirectory, Warehouse
     from mainstem.jobs.flights_demo import FlightsDemo
 
 PARTITIONS: Final = 6
@@ -90,14 +93,15 @@ class _Report:
     "--warehouse",
     metavar="DIR",
     default="mainstem-demo",
-    help="Where the tables go; an earlier demo's are replaced.  [default: ./mainstem-demo]",
+    help="Where the tables go, a directory or such as s3://bucket/demo; an earlier demo's are "
+    "replaced.  [default: ./mainstem-demo]",
 )
 @pass_settings
 @reports_errors
 def demo(settings: Settings, warehouse: str) -> None:
     """Send the 336,776 flights that left New York in 2013 through mainstem.
 
-    Starts a gateway on a local warehouse, produces flights and weather over gRPC with acks=all
+    Starts a gateway on a warehouse of its own, produces flights and weather over gRPC with acks=all
     while a Spark stream counts them, queries the topics' tables with SQL, and compares all of it
     with the file. The tables stay; Ctrl-C removes them. Exit code 1 if a check fails.
 
@@ -105,14 +109,15 @@ def demo(settings: Settings, warehouse: str) -> None:
     EXAMPLES
       mainstem demo
       mainstem demo --warehouse /tmp/flights
+      mainstem demo --warehouse s3://lake/demo
       mainstem demo --format json
     """
     from mainstem.cli.demo.data import read_flights, read_weather
-    from mainstem.delta_log.store import parse_local_directory
+    from mainstem.delta_log.store import CloudPrefix
     from mainstem.jobs.flights_demo import FlightsDemo
     from mainstem.testing import GatewayProcess
 
-    place = Path(parse_local_directory(warehouse, "warehouse").path)
+    place = warehouse_place(settings, warehouse)
     _prepare(place)
     report = _Report()
     try:
@@ -120,16 +125,21 @@ def demo(settings: Settings, warehouse: str) -> None:
             with report.step("read the files"):
                 flights, weather = read_flights(), read_weather()
             with report.step("start a gateway"):
-                gateway = stack.enter_context(GatewayProcess(place))
+                gateway_settings: dict[str, object] = {}
+                if isinstance(place, CloudPrefix):
+                    gateway_settings |= place.settings.given()
+                    wal = stack.enter_context(tempfile.TemporaryDirectory(prefix="mainstem-wal-"))
+                    gateway_settings["wal.directory"] = wal
+                gateway = stack.enter_context(GatewayProcess(place.uri, settings=gateway_settings))
             with report.step("start Spark"):
                 spark = stack.enter_context(FlightsDemo(place))
             _run(report, spark, gateway.address, flights, weather)
     except BaseException as error:
-        shutil.rmtree(place, ignore_errors=True)
+        _remove(place)
         if _was_interrupted(error):
             raise click.Abort from None
         raise
-    _print_report(settings, report, place)
+    _print_report(settings, report, place.uri)
     if not all(holds for _, holds, _ in report.checks):
         fail("a check failed, see above; the tables were kept for inspection")
 
@@ -241,7 +251,7 @@ def _describe(report: _Report, topics: list[TopicDescription]) -> None:
         report.commit_count += topic.table_version
 
 
-def _print_report(settings: Settings, report: _Report, warehouse: Path) -> None:
+def _print_report(settings: Settings, report: _Report, warehouse: str) -> None:
     seconds = report.seconds["produce over gRPC, acks=all"]
     quantiles = statistics.quantiles(report.ack_ms, n=100)
     figures = {
@@ -274,7 +284,7 @@ def _print_report(settings: Settings, report: _Report, warehouse: Path) -> None:
     out.print()
     query = "SELECT partition, count(*), max(offset) FROM flights GROUP BY partition"
     out.print("[bold]Try next[/]")
-    place = shlex.quote(str(warehouse))
+    place = shlex.quote(warehouse)
     command = "mainstem" if shutil.which("mainstem") else shlex.quote(sys.argv[0])
     out.print(f'  {command} sql --warehouse {place} "{query}"')
     out.print(f"  {command} gateway run --warehouse {place}")
@@ -283,14 +293,41 @@ def _print_report(settings: Settings, report: _Report, warehouse: Path) -> None:
     )
 
 
-def _prepare(warehouse: Path) -> None:
+def _prepare(place: LocalDirectory | CloudPrefix) -> None:
     """An empty warehouse: an earlier demo's is removed, anything else is left alone."""
-    if warehouse.exists() and any(warehouse.iterdir()):
-        if not (warehouse / _MARK).exists():
-            fail(f"{warehouse} is not empty and not from a demo; name another with --warehouse")
-        shutil.rmtree(warehouse)
-    warehouse.mkdir(parents=True, exist_ok=True)
-    (warehouse / _MARK).touch()
+    from mainstem.delta_log.store import is_there, open_warehouse
+
+    with contextlib.closing(open_warehouse(place, create=True)) as store:
+        if store.list_files("") or store.list_directories(""):
+            if not is_there(store, _MARK):
+                fail(f"{place.uri} is not empty and not from a demo; name another with --warehouse")
+            _remove(place)
+    with contextlib.closing(open_warehouse(place, create=True)) as store:
+        store.put(_MARK, b"demo")
+
+
+def _remove(place: LocalDirectory | CloudPrefix) -> None:
+    """All that is there; the mark last, so that what is left of it can be removed later."""
+    from mainstem.delta_log.store import LocalDirectory, open_warehouse
+
+    if isinstance(place, LocalDirectory):
+        shutil.rmtree(place.path, ignore_errors=True)
+        return
+    with (
+        contextlib.suppress(StoreUnavailableError),
+        contextlib.closing(open_warehouse(place)) as store,
+    ):
+        _empty(store, "")
+        store.delete(_MARK)
+
+
+def _empty(store: Warehouse, directory: str) -> None:
+    prefix = f"{directory}/" if directory else ""
+    for name in store.list_directories(directory):
+        _empty(store, f"{prefix}{name}")
+    for info in store.list_files(directory):
+        if f"{prefix}{info.name}" != _MARK:
+            store.delete(f"{prefix}{info.name}")
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
