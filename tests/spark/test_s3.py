@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -122,7 +123,8 @@ def test_the_source_reads_s3_with_its_options_and_shows_no_secret(
     seen += repr(run_sql(lake.place, "SET -v", spark=spark).rows)
     # What the pages Environment and SQL of Spark's own UI show.
     seen += repr(spark.sparkContext.getConf().getAll())
-    info = spark.sparkContext._jsc.sc().statusStore().environmentInfo()
+    context: Any = spark.sparkContext._jsc
+    info = context.sc().statusStore().environmentInfo()
     for properties in (info.sparkProperties, info.hadoopProperties, info.systemProperties):
         seen += properties().toString()
     store = spark._jsparkSession.sharedState().statusStore()

@@ -98,7 +98,8 @@ def use_bucket(spark: SparkSession, place: CloudPrefix) -> None:
             "spark_session(reads=...), or give spark-submit --packages "
             f"{','.join(S3_JARS.packages)}"
         )
-    conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    context: Any = spark.sparkContext._jsc
+    conf = context.hadoopConfiguration()
     # Of the session, too, where somebody has one of his own for `s3:`.
     if not conf.get("fs.s3.impl"):
         conf.set("fs.s3.impl", _FILE_SYSTEM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +58,9 @@ class FaultyStore:
     def open(self, path: str) -> pa.NativeFile:
         with self._around("open", path):
             return self.inner.open(path)
+
+    def will_open(self, paths: Iterable[str]) -> None:
+        self.inner.will_open(paths)
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         with self._around("put", path):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import io
 import os
 import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -67,3 +71,97 @@ def test_a_request_that_fails_is_told_to_arrow_with_its_number() -> None:
         assert file.size() == 100
         with pytest.raises(FileNotFoundError):
             file.read(10)
+
+
+# -- reading ahead -------------------------------------------------------------------------------
+
+
+class _Ahead:
+    """Reads ahead in threads."""
+
+    def __init__(self, room: int = 1 << 30) -> None:
+        self.pool = ThreadPoolExecutor(8)
+        self.room = room
+
+    def ahead(self, length: int, read: Callable[[], bytes]) -> Future[bytes] | None:
+        if self.room < length:
+            return None
+        self.room -= length
+        return self.pool.submit(read)
+
+    def taken(self, length: int) -> None:
+        self.room += length
+
+
+@pytest.fixture
+def ahead() -> Iterator[_Ahead]:
+    made = _Ahead()
+    yield made
+    made.pool.shutdown()
+    assert made.room == 1 << 30
+
+
+LONG = os.urandom(1024) * 8 * (READ_AHEAD_BYTES // 1024) + b"end"
+
+
+def test_a_file_that_is_read_on_has_several_requests_under_way_none_of_them_twice(
+    ahead: _Ahead,
+) -> None:
+    under_way: list[int] = []
+    lock = threading.Lock()
+    requests: list[tuple[int, int]] = []
+    most = 0
+
+    def read_range(start: int, length: int) -> bytes:
+        nonlocal most
+        with lock:
+            requests.append((start, length))
+            under_way.append(start)
+            most = max(most, len(under_way))
+        time.sleep(0.02)
+        with lock:
+            under_way.remove(start)
+        return LONG[start : start + length]
+
+    file = CloudFile(len(LONG), LONG[-10:], read_range, ahead)
+    assert b"".join(iter(lambda: file.read(300_000), b"")) == LONG
+    file.close()
+    assert most > 1
+    assert len(requests) == len({start for start, _ in requests})
+    assert sum(length for _, length in requests) < len(LONG) + 300_000
+
+
+def test_reads_at_random_places_are_right_with_requests_under_way(
+    ahead: _Ahead, rng: random.Random
+) -> None:
+    broken = {"at": -1}
+
+    def read_range(start: int, length: int) -> bytes:
+        if rng.random() < 0.1 and threading.current_thread() is not threading.main_thread():
+            raise OSError(5, "a request ahead failed")
+        broken["at"] = start
+        return LONG[start : start + length]
+
+    file, plain = CloudFile(len(LONG), LONG[-1000:], read_range, ahead), io.BytesIO(LONG)
+    for _ in range(400):
+        if rng.random() < 0.1:
+            where = rng.randrange(len(LONG))
+            assert file.seek(where) == plain.seek(where)
+        length = rng.choice([1, 700, 200_000, READ_AHEAD_BYTES + 7, READ_AHEAD_BYTES * 2])
+        assert file.read(length) == plain.read(length)
+    file.close()
+    file.close()
+
+
+def test_a_file_read_once_or_without_room_asks_for_nothing_ahead(ahead: _Ahead) -> None:
+    there = _Object(LONG)
+    for one in (ahead, _Ahead(room=0)):
+        there.requests.clear()
+        file = CloudFile(len(LONG), LONG[-10:], there._range, one)
+        file.read(1000)
+        file.seek(3 * READ_AHEAD_BYTES)
+        file.read(1000)
+        assert len(there.requests) == 2
+        file.close()
+        if one is not ahead:
+            one.pool.shutdown()

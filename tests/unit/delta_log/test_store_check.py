@@ -264,3 +264,22 @@ def test_a_service_that_refuses_every_put_is_not_told_to_lack_the_condition(
     with pytest.raises(StoreUnavailableError, match="could not write") as told:
         store.self_check()
     assert "condition" not in str(told.value)
+
+
+def test_a_footer_is_asked_for_once_and_files_that_were_announced_at_the_same_time(
+    lying: tuple[CloudStore, Faults],
+) -> None:
+    store, faults = lying
+    paths = [f"t/part-{number}.parquet" for number in range(12)]
+    for path in paths:
+        store.put(path, path.encode())
+    faults.latency_s = {"GET": 0.1}
+    faults.requests.clear()
+    began_at = time.monotonic()
+    store.will_open(paths)
+    for _ in range(2):
+        for path in paths:
+            with store.open(path) as file:
+                assert file.read() == path.encode()
+    assert faults.requests["GET"] == len(paths)
+    assert time.monotonic() - began_at < 0.1 * len(paths)

@@ -14,7 +14,7 @@ import errno
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, NoReturn
 from urllib.parse import quote
@@ -25,6 +25,7 @@ from mainstem.config import StoreSettings
 from mainstem.delta_log.store.cloud_access import CloudAccess, cloud_access
 from mainstem.delta_log.store.cloud_errors import CloudFailure, Meaning, cloud_failure
 from mainstem.delta_log.store.cloud_file import CloudFile
+from mainstem.delta_log.store.cloud_reader import CloudReader, ObjectEnd
 from mainstem.delta_log.store.object_store import (
     AlreadyExists,
     NotFound,
@@ -77,6 +78,7 @@ class CloudStore:
         self._lock = threading.Lock()
         self._failures: Counter[str] = Counter()
         self._obstore = _obstore(self._uri)
+        self._reader = CloudReader(self._read_end)
         #: One that tries again, and one that does not; None: closed.
         self._clients: tuple[Any, Any] | None = (
             _client(self._obstore, self._uri, self._access, _RETRIES_MAX),
@@ -121,17 +123,25 @@ class CloudStore:
             return bytes(data)[:length]
 
     def open(self, path: str) -> pa.NativeFile:
-        with self._calling("read", path) as client:
-            size, tail = self._tail(client, path)
+        size, tail = self._reader.open(path)
         if size == len(tail):
             return pa.BufferReader(tail)
         return pa.PythonFile(
-            CloudFile(size, tail, lambda start, length: self._read_open(path, start, length)),
+            CloudFile(
+                size,
+                tail,
+                lambda start, length: self._read_open(path, start, length),
+                self._reader,
+            ),
             mode="r",
         )
 
+    def will_open(self, paths: Iterable[str]) -> None:
+        self._reader.will_open(paths)
+
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         content = memoryview(data).cast("B")  # Arrow's are of signed bytes
+        self._reader.forget(path)
         with self._calling("write", path) as client:
             self._obstore.put(
                 client,
@@ -192,6 +202,7 @@ class CloudStore:
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(NotFound), self._calling("delete", path) as client:
+            self._reader.forget(path)
             self._obstore.delete(client, path)
 
     def sweep(self, directory: str, not_after_ms: int) -> int:
@@ -199,6 +210,7 @@ class CloudStore:
 
     def close(self) -> None:
         self._clients = None
+        self._reader.close()
 
     def fill_reserve(self) -> None:
         pass  # it does not fill up
@@ -219,6 +231,10 @@ class CloudStore:
                 self.delete(name)
 
     # -- helpers ---------------------------------------------------------------------------------
+
+    def _read_end(self, path: str) -> ObjectEnd:
+        with self._calling("read", path) as client:
+            return self._tail(client, path)
 
     def _tail(self, client: Any, path: str) -> tuple[int, bytes]:
         """The size of an object, and its last bytes."""

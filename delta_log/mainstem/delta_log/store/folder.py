@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -38,6 +38,9 @@ class StoreFolder:
 
     def open(self, path: str) -> pa.NativeFile:
         return self._store.open(self._place(path))
+
+    def will_open(self, paths: Iterable[str]) -> None:
+        self._store.will_open([self._place(path) for path in paths])
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         self._store.put(self._place(path), data)

@@ -17,7 +17,7 @@ import stat
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -147,6 +147,9 @@ class LocalStore:
     def open(self, path: str) -> pa.NativeFile:
         with self._reading(path):
             return open_descriptor(self._disk.open(path))
+
+    def will_open(self, paths: Iterable[str]) -> None:
+        pass  # it is near
 
     @_uses_root
     def put(self, path: str, data: bytes | pa.Buffer) -> None:

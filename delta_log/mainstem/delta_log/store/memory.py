@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -72,6 +72,9 @@ class MemoryStore:
 
     def open(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
+
+    def will_open(self, paths: Iterable[str]) -> None:
+        pass  # it is near
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         with self._using():

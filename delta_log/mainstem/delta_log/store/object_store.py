@@ -6,7 +6,7 @@ file system.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -76,6 +76,11 @@ class ObjectStore(Protocol):
         where the file ends early. On a disk and in memory it stays readable when the store is
         closed or the file deleted; in an object storage service only if it is small (else ENOENT).
         """
+        ...
+
+    def will_open(self, paths: Iterable[str]) -> None:
+        """A hint: these data files will be opened soon, the first ones first. Returns at once, and
+        raises nothing; a store that is far away begins to read them."""
         ...
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:

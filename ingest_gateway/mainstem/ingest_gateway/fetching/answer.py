@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Final
 
 import pyarrow as pa
 
@@ -21,6 +22,10 @@ from mainstem.ingest_gateway.topics import GatewayTopic
 from mainstem.limits import FETCHED_PARTITION_OVERHEAD_BYTES
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
+
+#: Files of a partition that the store is told of before they are opened: each is a request where it
+#: is far away, and as many records as one commit has.
+_OPENED_AHEAD: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,8 @@ def build_answer(
         reading: Is told the topic that is read.
     """
     answer = FetchAnswer()
+    for plan in plans:
+        _announce(plan, 0)
     message = FetchMessage(schema_of(columns))
     left = bytes_max
     first = True
@@ -216,8 +223,9 @@ def _take(
     A record that is larger comes alone if the answer has room for it, or has no other (`first`).
     """
     alone_bytes_max = None if first else answer_bytes_left
-    for file in plan.files:
+    for number, file in enumerate(plan.files):
         assert plan.reader is not None
+        _announce(plan, number + 1)
         start = max(taken.next_offset, file.base_offset)
         with contextlib.ExitStack() as closing:
             cursor = history.open(plan.reader.store, file, columns, start)
@@ -236,6 +244,13 @@ def _take(
         if taken.add(batch, bytes_max, alone_bytes_max) < batch.num_rows:
             return
     taken.next_offset = max(taken.next_offset, plan.end_offset)
+
+
+def _announce(plan: FetchPlan, number: int) -> None:
+    """Tells the store which files are opened next, from one on."""
+    if plan.reader is not None and number < len(plan.files):
+        coming = plan.files[number : number + _OPENED_AHEAD]
+        plan.reader.store.will_open([file.path for file in coming])
 
 
 def _take_from(
