@@ -22,6 +22,7 @@ from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.cluster import Cluster, Load
 from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.ingest_gateway.connections import Connections
+from mainstem.ingest_gateway.far_store import config_for
 from mainstem.ingest_gateway.fetching import Arrivals
 from mainstem.ingest_gateway.groups import GroupCoordination, GroupMetrics, watch_groups
 from mainstem.ingest_gateway.http_pages import gateway_pages
@@ -106,6 +107,7 @@ class Gateway:
             create=True,
         )
         self._metrics.watch_store(self._store)
+        config = self._config = config_for(config, self._store)
         self._pool = StoreThreads(config.number("append.threads"), "append")
         self._reader_threads = ReaderThreads(config.number("fetch.threads"))
         self._door = RequestDoor(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -359,7 +359,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "fetch.threads",
             "int",
             4,
-            "Threads that read data files and write answers to fetches.",
+            "Threads that read data files and write answers to fetches. Unless it is set, 32 where "
+            "the warehouse is in an object storage service.",
             minimum=1,
             maximum=64,
         ),
@@ -379,7 +380,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             16,
             "Threads that encode data files and write to the store, for all topics together; one "
             "topic uses four at most, and a call that takes longer than a second does not count: "
-            "others go on when the store holds it up.",
+            "others go on when the store holds it up. Unless it is set, 256 where the warehouse is "
+            "in an object storage service.",
             minimum=2,
             maximum=256,
         ),
@@ -401,7 +403,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             4,
             "Table commits under way at a time before others wait as commit.rate has it: a busy "
             "disk or processor has fewer and larger commits. One that takes longer than a second "
-            "does not count. More where each takes long.",
+            "does not count. Unless it is set, 256 where the warehouse is in an object storage "
+            "service.",
             minimum=1,
             maximum=10_000,
         ),
@@ -495,6 +498,15 @@ class GatewayConfig:
 
     def flag(self, name: str) -> bool:
         return self.settings[name].value is True
+
+    def with_defaults(self, values: Mapping[str, ConfigValue]) -> GatewayConfig:
+        """The same with other values for settings that nobody has set."""
+        other = {
+            name: Setting(value, "default where the store is far away")
+            for name, value in values.items()
+            if self.settings[name].origin == "default"
+        }
+        return replace(self, settings={**self.settings, **other})
 
     def store_settings(self) -> StoreSettings:
         """How the service is reached that has the warehouse, where it is in one."""

@@ -95,6 +95,10 @@ class FaultyStore:
         return self._warehouse.wal_directory
 
     @property
+    def is_far(self) -> bool:
+        return self._warehouse.is_far
+
+    @property
     def failures(self) -> Mapping[str, int]:
         return self._warehouse.failures
 

@@ -98,6 +98,10 @@ class CloudStore:
         return None
 
     @property
+    def is_far(self) -> bool:
+        return True
+
+    @property
     def failures(self) -> Mapping[str, int]:
         return dict(self._failures)
 

@@ -113,6 +113,10 @@ class LocalStore:
         return self._root / "wal"
 
     @property
+    def is_far(self) -> bool:
+        return False
+
+    @property
     def failures(self) -> Mapping[str, int]:
         return dict(self._failures)
 

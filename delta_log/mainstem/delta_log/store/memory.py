@@ -55,6 +55,10 @@ class MemoryStore:
         return None
 
     @property
+    def is_far(self) -> bool:
+        return False
+
+    @property
     def failures(self) -> Mapping[str, int]:
         return {}
 

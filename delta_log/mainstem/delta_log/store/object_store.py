@@ -143,6 +143,12 @@ class Warehouse(ObjectStore, Protocol):
         ...
 
     @property
+    def is_far(self) -> bool:
+        """Whether a call takes tens of milliseconds, however many are under way at a time: an
+        object storage service."""
+        ...
+
+    @property
     def failures(self) -> Mapping[str, int]:
         """How often calls failed, by the system's name of the error, such as ENOSPC."""
         ...
