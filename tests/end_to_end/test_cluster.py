@@ -39,6 +39,9 @@ def test_a_gateway_is_listed_healthy_and_its_tables_are_proven(tmp_path: Path) -
         producer.flush()
         (listed,) = rows(run("info", "-b", gateway.address))
         assert (listed["address"], listed["topics_led"]) == (gateway.address, 1)
+        (described,) = rows(run("describe", "-b", gateway.address))
+        assert (described["state"], described["topics_led"]) == ("live", 1)
+        assert rows(run("rebalance", "-b", gateway.address, "--dry-run")) == []
         (healthy,) = rows(run("health", "-b", gateway.address))
         assert (healthy["address"], healthy["status"]) == (gateway.address, "OK")
         # While the gateway leads the topic, and after it has ended.
@@ -52,7 +55,7 @@ def test_a_gateway_is_listed_healthy_and_its_tables_are_proven(tmp_path: Path) -
 def test_a_cluster_that_nobody_serves_is_an_error(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path / "w") as gateway:
         gateway.kill()
-        for verb in ("info", "health"):
+        for verb in ("info", "health", "describe", "rebalance"):
             answer = run(verb, "-b", gateway.address)
             assert answer.returncode == 1
             assert "GATEWAY_UNAVAILABLE" in answer.stderr

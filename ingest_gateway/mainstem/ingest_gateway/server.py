@@ -19,6 +19,7 @@ from mainstem.config import GatewayConfig
 from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse, parse_warehouse
 from mainstem.delta_log.system import GatewayBeat
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
+from mainstem.ingest_gateway.balancing import Balancing
 from mainstem.ingest_gateway.cluster import Cluster, Load
 from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.ingest_gateway.connections import Connections
@@ -75,6 +76,9 @@ _SERVICES: Final = tuple(
 #: it each, and its upper bound.
 _LAST_SHARE = 0.3
 _LAST_S_MAX = 3.0
+
+#: The part of the rest in which topics are handed over. What is left is closed.
+_HAND_OVER_SHARE = 0.5
 _CLOSE_S_MIN = 0.1
 
 #: A store that says for longer nothing of its free space is one that hangs.
@@ -188,6 +192,7 @@ class Gateway:
         self._in_background(
             "watch groups", lambda: watch_groups(self._groups, self._store, self._pool)
         )
+        self._in_background("balance", self._balancing.run)
         log.info(
             "gateway ready",
             address=self.address,
@@ -251,6 +256,7 @@ class Gateway:
             self._pool,
         )
         self._closing.push_async_callback(self._groups.close, 0.0)
+        self._balancing = Balancing(topics, self._groups, cluster, config)
         metrics.registry.register(GroupMetrics(self._groups, topics))
         self._fetches = FetchService(
             topics, arrivals, config, metrics, self._reader_threads, self._draining
@@ -263,6 +269,7 @@ class Gateway:
             topics,
             cluster,
             self._connections,
+            self._balancing,
             gateway_id=identity.gateway_id,
             warehouse_uri=self._store.uri,
             version=version("mainstem"),
@@ -311,14 +318,14 @@ class Gateway:
         log.info("gateway draining", timeout_s=timeout_s)
         self._condition.draining()
         await self._health.enter_graceful_shutdown()
+        last_s = min(timeout_s * _LAST_SHARE, _LAST_S_MAX)
+        closed_at = ends_at - last_s
+        # While the others take over, calls are still served, and sent on.
+        await self._hand_over(closed_at)
         self._draining.set()
         self._fetches.wake_all()
-        last_s = min(timeout_s * _LAST_SHARE, _LAST_S_MAX)
-        clean = all(
-            await asyncio.gather(
-                self._close_topics(timeout_s - last_s), self._groups.close(timeout_s - last_s)
-            )
-        )
+        close_s = max(closed_at - time.monotonic(), 0.0)
+        clean = all(await asyncio.gather(self._close_topics(close_s), self._groups.close(close_s)))
         answers_end_at = min(ends_at - last_s / 2, time.monotonic() + _LAST_S_MAX)
 
         def left_s() -> float:
@@ -345,6 +352,20 @@ class Gateway:
         returns: bool = False,
     ) -> None:
         self._background.append(SupervisedTask(name, work, self._metrics, returns=returns))
+
+    async def _hand_over(self, ends_at: float) -> None:
+        """Leaves what is led here to the other gateways, if there are any."""
+        if self._draining.is_set() or self._cluster is None:
+            return
+        if not self._cluster.others_placeable():
+            return
+        await self._cluster.begin_draining()
+        left_s = max(ends_at - time.monotonic(), 0.0) * _HAND_OVER_SHARE
+        try:
+            async with asyncio.timeout(left_s):
+                await self._balancing.hand_all_over(left_s)
+        except TimeoutError:
+            log.error("not everything is handed over, and the drain goes on")
 
     async def _close_topics(self, timeout_s: float) -> bool:
         """Whether all of them are closed, and no checkpoint is being written, in that time."""

@@ -33,7 +33,9 @@ def cluster() -> None:
     \b
     EXAMPLES
       mainstem cluster info
+      mainstem cluster describe
       mainstem cluster health -b 10.0.0.1:9490
+      mainstem cluster rebalance --dry-run
       mainstem cluster verify --warehouse ./warehouse
     """
 
@@ -66,6 +68,86 @@ def info(settings: Settings, bootstrap_servers: str) -> None:
         ],
         numbers=["topics_led"],
     )
+
+
+@cluster.command()
+@bootstrap_servers
+@pass_settings
+@reports_errors
+def describe(settings: Settings, bootstrap_servers: str) -> None:
+    """Show what each gateway does: topics that it leads, bytes a second, rack, state.
+
+    Figures are those of each gateway's last heartbeat, as the first gateway that answers has read
+    them. STATE is live, or draining: it hands over what it leads, and then ends.
+
+    \b
+    EXAMPLES
+      mainstem cluster describe
+      mainstem cluster describe -b 10.0.0.1:9490,10.0.0.2:9490 --format json
+    """
+    columns = ["gateway_id", "address", "rack", "state", "topics_led"]
+    numbers = ["in_bytes_per_s", "out_bytes_per_s"]
+    print_rows(
+        settings,
+        [*columns, *numbers],
+        [
+            [
+                one.gateway_id,
+                one.address,
+                one.rack,
+                "draining" if one.draining else "live",
+                one.topics_led,
+                one.in_bytes_s,
+                one.out_bytes_s,
+            ]
+            for one in _describe(bootstrap_servers, settings.timeout_s).gateways
+        ],
+        numbers=["topics_led", *numbers],
+    )
+
+
+@cluster.command()
+@bootstrap_servers
+@click.option("--dry-run", is_flag=True, help="Say what would move; move nothing.")
+@pass_settings
+@reports_errors
+def rebalance(settings: Settings, bootstrap_servers: str, dry_run: bool) -> None:
+    """Move topics to the gateways that they belong to, now and all at once.
+
+    Which gateway a topic belongs to is rendezvous hashing of its name over the gateways that are
+    there. Gateways do the same by themselves, a few topics at a time, when for placement.delay.ms
+    none has come or gone. A topic moves in one commit; producers are sent on, and no send fails.
+
+    STATUS is OK where a topic has moved, and NOT_MOVED where it has not, for example as the store
+    fails; then the exit code is 1, and the gateways' logs say why.
+
+    \b
+    EXAMPLES
+      mainstem cluster rebalance --dry-run
+      mainstem cluster rebalance -b 10.0.0.1:9490
+    """
+    from mainstem.client import AdminClient
+
+    rows: list[list[object]] = []
+    failed = False
+    with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
+        for gateway in admin.describe_cluster(settings.timeout_s).gateways:
+            seen: set[str] = set()
+            while True:
+                found = admin.rebalance(
+                    gateway.address, validate_only=dry_run, timeout=settings.timeout_s
+                )
+                new = [one for one in found if one.topic not in seen]
+                seen |= {one.topic for one in new}
+                for one in new:
+                    status = "" if dry_run else "OK" if one.done else "NOT_MOVED"
+                    failed = failed or status == "NOT_MOVED"
+                    rows.append([one.topic, one.from_id, one.to_id, status])
+                if dry_run or not new:
+                    break
+    print_rows(settings, ["topic", "from", "to", "status"], rows)
+    if failed:
+        raise SystemExit(1)
 
 
 @cluster.command()

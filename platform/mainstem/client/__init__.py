@@ -19,6 +19,7 @@ from mainstem.client.admin import (
     TopicConfigEntry,
     TopicDescription,
     TopicListing,
+    TopicMove,
     plan_seek,
 )
 from mainstem.client.consumer import (
@@ -107,6 +108,7 @@ __all__ = [
     "TopicDescription",
     "TopicListing",
     "TopicMetadata",
+    "TopicMove",
     "TopicPartition",
     "plan_seek",
 ]

@@ -101,8 +101,28 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "placement.enabled",
             "bool",
             True,
-            "Clients are sent to the gateway that a topic belongs to, by rendezvous hashing over "
-            "those that are there, where none leads it yet. Off: the one that they asked takes it.",
+            "Topics, and the coordination of groups, go to the gateway that they belong to, by "
+            "rendezvous hashing over those that are there. Off: the first that is asked for a "
+            "topic leads it, and keeps it until it drains.",
+        ),
+        ConfigKey(
+            "placement.delay.ms",
+            "int",
+            30_000,
+            "Topics move when for this long no gateway has come or gone: one that restarts gets "
+            "back what it had, and nothing moves twice.",
+            unit="ms",
+            minimum=0,
+            maximum=86_400_000,
+        ),
+        ConfigKey(
+            "placement.moves.max",
+            "int",
+            5,
+            "Topics that the gateway hands over in one heartbeat interval, to balance the load. "
+            "One that drains hands over all at once.",
+            minimum=1,
+            maximum=10_000,
         ),
         ConfigKey(
             "wal.directory",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -163,15 +163,18 @@ class Cluster:
     # -- what is led here --------------------------------------------------------------------------
 
     async def check_heard(self, topic: str) -> None:
-        """To be called before a topic is led: a gateway that nobody hears of leads nothing.
+        """To be called before a topic is led: a gateway that nobody hears of leads nothing, and one
+        that drains nothing that another one can.
 
         Raises:
-            NotLeaderError: Another gateway led the topic a moment ago.
+            NotLeaderError: Another gateway led the topic a moment ago, or is to lead it.
             StoreUnavailableError: No heartbeat has reached the store for a session.
         """
         incarnation, at_s = self._elsewhere.get(topic, (0, 0.0))
         if incarnation and self._elapsed_s() - at_s < _ELSEWHERE_S:
             self._refuse(topic, incarnation)
+        if self._draining and (target := self.target(topic)) is not None:
+            raise _not_leader(topic, target)
         if self._elapsed_s() - self._beat_made_at >= self._session_s:
             await self.renew()
 
@@ -229,16 +232,26 @@ class Cluster:
         """The other gateway that should lead the topic; None: this one, or none that is known."""
         if not self._places and not self._draining:
             return None
-        others = {
+        others = self.others_placeable()
+        own = () if self._draining else (self.key,)
+        wanted = self.placement_over((*others, *own)).target(topic)
+        return None if wanted is None else others.get(wanted)
+
+    def others_placeable(self) -> dict[int, GatewayBeat]:
+        """The other gateways that topics may be placed on, by key."""
+        return {
             name.key: beat
             for name in self._membership.others(self._elapsed_s())
             if not name.draining
             and (beat := self._heartbeats.beats.get(name.incarnation)) is not None
         }
-        own = () if self._draining else (self.key,)
-        placement = self._placement_over(frozenset((*others, *own)))
-        wanted = placement.target(topic)
-        return None if wanted is None else others.get(wanted)
+
+    def placement_over(self, keys: Iterable[int]) -> Placement:
+        """Where topics belong, of gateways with these keys."""
+        wanted = frozenset(keys)
+        if self._placement.keys != wanted:
+            self._placement = Placement(wanted)
+        return self._placement
 
     def gateways(self) -> list[GatewayBeat]:
         """The gateways that are alive, this one first."""
@@ -355,22 +368,23 @@ class Cluster:
         known = self._elsewhere.get(topic, (0, 0.0))
         if known[0] != leader or now_s - known[1] >= _ELSEWHERE_S:
             self._elsewhere[topic] = (leader, now_s)
-        beat = self._heartbeats.beats.get(leader)
-        address = "" if beat is None else beat.address
-        gateway_id = "" if beat is None else beat.gateway_id
-        raise NotLeaderError(
-            f"gateway {gateway_id} leads topic {topic!r}; send to {address}"
-            if beat is not None
-            else f"a gateway that has just started leads topic {topic!r}; try again",
-            topic=topic,
-            leader=address,
-            gateway_id=gateway_id,
-        )
-
-    def _placement_over(self, keys: frozenset[int]) -> Placement:
-        if self._placement.keys != keys:
-            self._placement = Placement(keys)
-        return self._placement
+        raise _not_leader(topic, self._heartbeats.beats.get(leader))
 
     async def _run(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+
+
+def _not_leader(topic: str, leader: GatewayBeat | None) -> NotLeaderError:
+    if leader is None:
+        return NotLeaderError(
+            f"a gateway that has just started leads topic {topic!r}; try again",
+            topic=topic,
+            leader="",
+            gateway_id="",
+        )
+    return NotLeaderError(
+        f"gateway {leader.gateway_id} leads topic {topic!r}; send to {leader.address}",
+        topic=topic,
+        leader=leader.address,
+        gateway_id=leader.gateway_id,
+    )

@@ -3,8 +3,9 @@
 The state machine itself is `mainstem.consumers`; calls come in by `services.groups`.
 """
 
-from mainstem.ingest_gateway.groups.coordination import GroupCoordination, Running
+from mainstem.ingest_gateway.groups.coordination import GroupCoordination
 from mainstem.ingest_gateway.groups.metrics import GroupMetrics
+from mainstem.ingest_gateway.groups.running import Running
 from mainstem.ingest_gateway.groups.watch import watch_groups
 
 __all__ = ["GroupCoordination", "GroupMetrics", "Running", "watch_groups"]

@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -22,6 +22,7 @@ from mainstem.consumers import Beat, Coordinator, CoordinatorRules, Heartbeat, T
 from mainstem.consumers.offset_rows import GroupRow, Row, StoredOffset, expired, offset_row
 from mainstem.consumers.offsets_table import QUEUE_BYTES, OffsetsTable
 from mainstem.delta_log import ByteBudget, ObjectStore, OpenTopic
+from mainstem.delta_log.system import GatewayBeat
 from mainstem.errors import (
     GatewayUnavailableError,
     MainstemError,
@@ -32,6 +33,7 @@ from mainstem.ingest_gateway.cluster import COORDINATION, Cluster
 from mainstem.ingest_gateway.groups.group_log import GroupLog
 from mainstem.ingest_gateway.groups.group_topics import GroupTopics
 from mainstem.ingest_gateway.groups.off_loop import OffLoop
+from mainstem.ingest_gateway.groups.running import Running
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.supervised import STOP_TIMEOUT_S, SupervisedTask
 from mainstem.ingest_gateway.topics import GatewayTopics, Maintainer
@@ -58,25 +60,6 @@ SETTLED_MS_MIN = 500
 SETTLED_MS_PER_MEMBER = 10
 MOVING_MS_MIN = 100
 MOVING_MS_PER_MEMBER = 2
-
-
-@dataclass(slots=True)
-class Running:
-    """What there is while this gateway coordinates.
-
-    Attributes:
-        rows: The accepted row of each group, durable or not.
-        missing: Topics that members want and that did not exist when they were looked for.
-        loop: Where all of it changes.
-    """
-
-    coordinator: Coordinator
-    table: OffsetsTable
-    rows: dict[str, GroupRow] = field(default_factory=dict)
-    missing: set[str] = field(default_factory=set)
-    all_topics_known: bool = False
-    members_count: int = 0
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
 
 class GroupCoordination:
@@ -183,6 +166,31 @@ class GroupCoordination:
             return False
         self._cluster.committed(COORDINATION)
         return True
+
+    async def hand_over(self, target: GatewayBeat, timeout_s: float) -> bool:
+        """Leaves the coordination to another gateway; what was accepted is committed.
+
+        Returns:
+            Whether the offsets table's log names that one now.
+        """
+        running = self.now()
+        if running is None or self._starting is not None:
+            return False
+        moving = asyncio.get_running_loop().create_task(self._move(running, target, timeout_s))
+        self._starting = moving
+        moving.add_done_callback(self._start_ended)
+        await asyncio.wait({moving})
+        return not moving.cancelled() and isinstance(moving.exception(), NotLeaderError)
+
+    async def _move(self, running: Running, target: GatewayBeat, timeout_s: float) -> Running:
+        """In place of a start: whoever waits for that is sent on."""
+        self._running = None
+        await self._stop(0.0)
+        self._cluster.released(COORDINATION)
+        if await running.table.hand_over(timeout_s, target.incarnation):
+            log.info("groups handed over", gateway_id=target.gateway_id)
+            raise _coordinated_elsewhere(target.address, target.gateway_id)
+        raise GatewayUnavailableError("the coordination of groups moves; ask again")
 
     async def close(self, timeout_s: float) -> bool:
         """Commits what was accepted, and coordinates no more; returns whether it was in time."""
@@ -391,13 +399,8 @@ class GroupCoordination:
                 may_claim=partial(self._cluster.check_free, COORDINATION),
             )
         except NotLeaderError as error:
-            address = error.facts.get("leader", "")
-            raise NotLeaderError(
-                f"another gateway coordinates the groups; send to {address}",
-                topic=COORDINATION,
-                leader=address,
-                gateway_id=error.facts.get("gateway_id", ""),
-            ) from None
+            facts = error.facts
+            raise _coordinated_elsewhere(facts["leader"], facts["gateway_id"]) from None
         self._cluster.led(COORDINATION)
         coordinator = Coordinator(
             self._rules,
@@ -470,6 +473,15 @@ class GroupCoordination:
             await leaving.finish(STOP_TIMEOUT_S)
         if running is not None:
             await running.table.close(timeout_s)
+
+
+def _coordinated_elsewhere(address: str, gateway_id: str) -> NotLeaderError:
+    return NotLeaderError(
+        f"another gateway coordinates the groups; send to {address}",
+        topic=COORDINATION,
+        leader=address,
+        gateway_id=gateway_id,
+    )
 
 
 def _is_orphan(offset: StoredOffset, topics: dict[str, TopicInfo | None]) -> bool:

@@ -12,6 +12,7 @@ from mainstem.config import TOPIC_KEYS, format_value
 from mainstem.delta_log import Appender, TableState
 from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import MainstemError, UnknownTopicError
+from mainstem.ingest_gateway.balancing import REQUEST_MOVES_MAX, Balancing
 from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.services.caller import caller
@@ -41,6 +42,7 @@ class AdminService:
         topics: GatewayTopics,
         cluster: Cluster,
         connections: Connections,
+        balancing: Balancing,
         *,
         gateway_id: str,
         warehouse_uri: str,
@@ -50,6 +52,7 @@ class AdminService:
         self._topics = topics
         self._cluster = cluster
         self._connections = connections
+        self._balancing = balancing
         self._gateway_id = gateway_id
         self._warehouse_uri = warehouse_uri
         self._version = version
@@ -178,6 +181,29 @@ class AdminService:
                     out_bytes_per_s=beat.out_bytes_s,
                 )
                 for beat in self._cluster.gateways()
+            ],
+        )
+
+    async def Rebalance(
+        self, request: admin_pb2.RebalanceRequest, context: Context
+    ) -> admin_pb2.RebalanceResponse:
+        if request.validate_only:
+            found = self._balancing.plan(REQUEST_MOVES_MAX)
+        else:
+            # It goes on when the caller goes away.
+            moving = asyncio.ensure_future(self._balancing.move(REQUEST_MOVES_MAX))
+            found = await asyncio.shield(moving)
+            log.info("rebalanced", count=len(found), **caller(context))
+        return admin_pb2.RebalanceResponse(
+            gateway_id=self._gateway_id,
+            moves=[
+                admin_pb2.TopicMove(
+                    topic=one.topic,
+                    gateway_id=one.target.gateway_id,
+                    address=one.target.address,
+                    done=one.done,
+                )
+                for one in found
             ],
         )
 

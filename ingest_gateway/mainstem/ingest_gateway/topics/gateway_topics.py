@@ -31,6 +31,7 @@ from mainstem.ingest_gateway.reader_threads import SLOW_S, ReaderThreads
 from mainstem.ingest_gateway.supervised import begin_once
 from mainstem.ingest_gateway.topics.appenders import Appenders
 from mainstem.ingest_gateway.topics.gateway_topic import GatewayTopic
+from mainstem.ingest_gateway.topics.hand_over import TopicHandOver
 from mainstem.ingest_gateway.topics.operations import Operations
 from mainstem.ingest_gateway.topics.orphans import settle
 from mainstem.ingest_gateway.topics.table_changes import TableChanges, check_message_bytes
@@ -84,6 +85,8 @@ class GatewayTopics:
         self._message_bytes_max = config.number("message.max.bytes")
         self._memory = TopicsInMemory(store, self._tables, operations, on_closed)
         self._changes = TableChanges(store, self._tables, operations, self._memory)
+        #: Leaves a topic that is led here to another gateway.
+        self.hand_over = TopicHandOver(self._tables, operations, self._memory, cluster).hand_over
         #: All who want a topic led while that is under way wait for the same task.
         self._leading: dict[str, asyncio.Task[GatewayTopic]] = {}
         metrics.watch_topics(self.leaders)

@@ -11,6 +11,7 @@ from mainstem.client.admin.admin import (
     TopicConfigEntry,
     TopicDescription,
     TopicListing,
+    TopicMove,
 )
 from mainstem.client.admin.groups import (
     ConsumerGroupDescription,
@@ -36,5 +37,6 @@ __all__ = [
     "TopicConfigEntry",
     "TopicDescription",
     "TopicListing",
+    "TopicMove",
     "plan_seek",
 ]

@@ -130,11 +130,41 @@ class DeletedRecords:
 
 @dataclass(frozen=True, slots=True)
 class GatewayDescription:
-    """One gateway; `address` is host:port."""
+    """One gateway; figures are those of its last heartbeat.
+
+    Attributes:
+        address: host:port.
+        rack: Its gateway.rack.
+        draining: It hands over what it leads, and then ends.
+        in_bytes_s, out_bytes_s: Bytes of records a second, taken from producers and given to
+            consumers.
+    """
 
     gateway_id: str
     address: str
     topics_led: int
+    rack: str = ""
+    draining: bool = False
+    in_bytes_s: int = 0
+    out_bytes_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMove:
+    """A topic that belongs to another gateway than the one that leads it.
+
+    Attributes:
+        topic: `__consumer_offsets` stands for the coordination of groups.
+        from_id: The gateway.id of the one that leads it.
+        to_id, to_address: The one that it belongs to.
+        done: Whether it is there.
+    """
+
+    topic: str
+    from_id: str
+    to_id: str
+    to_address: str
+    done: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +369,44 @@ class AdminClient(GroupAdmin):
             answer.warehouse_uri,
             answer.version,
             tuple(
-                GatewayDescription(one.gateway_id, one.address, one.topics_led)
+                GatewayDescription(
+                    one.gateway_id,
+                    one.address,
+                    one.topics_led,
+                    one.rack,
+                    one.draining,
+                    one.in_bytes_per_s,
+                    one.out_bytes_per_s,
+                )
                 for one in answer.gateways
             ),
         )
+
+    def rebalance(
+        self, address: str, *, validate_only: bool = False, timeout: float = TIMEOUT_S
+    ) -> list[TopicMove]:
+        """Has one gateway hand topics over to those that they belong to; 200 at most. What it
+        leads and may keep stays. Gateways do so by themselves, a little later; see placement.* of
+        the gateway's settings.
+
+        Args:
+            address: host:port of the gateway, as `describe_cluster` has it.
+            validate_only: Say what would move, and move nothing.
+
+        Raises:
+            GatewayUnavailableError: It was not reached.
+            OutcomeUnknownError: It did not answer in time, and may go on: ask again.
+        """
+        request = admin_pb2.RebalanceRequest(validate_only=validate_only)
+        channel = self._gateways.channels.get(address)
+        try:
+            answer = admin_pb2_grpc.AdminStub(channel).Rebalance(request, timeout=timeout)
+        except grpc.RpcError as error:
+            raise self._gateways.failed(error, address, channel) from None
+        return [
+            TopicMove(one.topic, answer.gateway_id, one.gateway_id, one.address, one.done)
+            for one in answer.moves
+        ]
 
     def close(self) -> None:
         """Closes the connections."""

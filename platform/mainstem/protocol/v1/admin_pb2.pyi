@@ -234,6 +234,32 @@ class GatewayDescription(_message.Message):
     out_bytes_per_s: int
     def __init__(self, gateway_id: _Optional[str] = ..., address: _Optional[str] = ..., topics_led: _Optional[int] = ..., rack: _Optional[str] = ..., draining: bool = ..., in_bytes_per_s: _Optional[int] = ..., out_bytes_per_s: _Optional[int] = ...) -> None: ...
 
+class RebalanceRequest(_message.Message):
+    __slots__ = ("validate_only",)
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    validate_only: bool
+    def __init__(self, validate_only: bool = ...) -> None: ...
+
+class RebalanceResponse(_message.Message):
+    __slots__ = ("gateway_id", "moves")
+    GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    gateway_id: str
+    moves: _containers.RepeatedCompositeFieldContainer[TopicMove]
+    def __init__(self, gateway_id: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[TopicMove, _Mapping]]] = ...) -> None: ...
+
+class TopicMove(_message.Message):
+    __slots__ = ("topic", "gateway_id", "address", "done")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GATEWAY_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    gateway_id: str
+    address: str
+    done: bool
+    def __init__(self, topic: _Optional[str] = ..., gateway_id: _Optional[str] = ..., address: _Optional[str] = ..., done: bool = ...) -> None: ...
+
 class ListConnectionsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -74,6 +74,11 @@ class AdminStub(object):
                 request_serializer=mainstem_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
                 response_deserializer=mainstem_dot_v1_dot_admin__pb2.DescribeClusterResponse.FromString,
                 _registered_method=True)
+        self.Rebalance = channel.unary_unary(
+                '/mainstem.v1.Admin/Rebalance',
+                request_serializer=mainstem_dot_v1_dot_admin__pb2.RebalanceRequest.SerializeToString,
+                response_deserializer=mainstem_dot_v1_dot_admin__pb2.RebalanceResponse.FromString,
+                _registered_method=True)
         self.ListConnections = channel.unary_unary(
                 '/mainstem.v1.Admin/ListConnections',
                 request_serializer=mainstem_dot_v1_dot_admin__pb2.ListConnectionsRequest.SerializeToString,
@@ -136,6 +141,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Rebalance(self, request, context):
+        """Hands topics that the gateway that answers leads, and that belong to others, over to those.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListConnections(self, request, context):
         """Who is connected to the gateway that answers.
         """
@@ -185,6 +197,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeCluster,
                     request_deserializer=mainstem_dot_v1_dot_admin__pb2.DescribeClusterRequest.FromString,
                     response_serializer=mainstem_dot_v1_dot_admin__pb2.DescribeClusterResponse.SerializeToString,
+            ),
+            'Rebalance': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rebalance,
+                    request_deserializer=mainstem_dot_v1_dot_admin__pb2.RebalanceRequest.FromString,
+                    response_serializer=mainstem_dot_v1_dot_admin__pb2.RebalanceResponse.SerializeToString,
             ),
             'ListConnections': grpc.unary_unary_rpc_method_handler(
                     servicer.ListConnections,
@@ -408,6 +425,33 @@ class Admin(object):
             '/mainstem.v1.Admin/DescribeCluster',
             mainstem_dot_v1_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
             mainstem_dot_v1_dot_admin__pb2.DescribeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rebalance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mainstem.v1.Admin/Rebalance',
+            mainstem_dot_v1_dot_admin__pb2.RebalanceRequest.SerializeToString,
+            mainstem_dot_v1_dot_admin__pb2.RebalanceResponse.FromString,
             options,
             channel_credentials,
             insecure,
