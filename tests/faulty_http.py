@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import math
 import random
 import threading
 import time
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 _ERROR_BODY: Final = b"<Error><Code>%s</Code><Message>on purpose</Message></Error>"
 
@@ -23,19 +24,23 @@ class Faults:
         rate: Of the requests, 0 to 1.
         happened: How often each kind did.
         requests: How often each method came.
+        listings: How often each prefix was listed.
         dropped_headers: What is not forwarded, in lower case.
         refusals: The status with which requests of a method are refused, `PUT` for example, or
             those that have a header, in lower case: `if-none-match`.
         latency_s: How long a request of a method takes at least.
+        latency_spread: How much that varies: the standard deviation of its logarithm.
     """
 
     def __init__(self, rate: float = 0.0, rng: random.Random | None = None) -> None:
         self.rate = rate
         self.happened: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
+        self.listings: Counter[str] = Counter()
         self.dropped_headers: set[str] = set()
         self.refusals: dict[str, int] = {}
         self.latency_s: dict[str, float] = {}
+        self.latency_spread = 0.0
         self._rng = rng or random.Random(0)
         self._lock = threading.Lock()
 
@@ -43,6 +48,12 @@ class Faults:
         """The status that a request is refused with, or 0."""
         named = (method, *(name.lower() for name in headers))
         return next((self.refusals[name] for name in named if name in self.refusals), 0)
+
+    def delay_s(self, method: str) -> float:
+        """How long a request takes at least."""
+        with self._lock:
+            spread = math.exp(self._rng.gauss(0, self.latency_spread))
+        return self.latency_s.get(method, 0.0) * spread
 
     def next(self, method: str) -> str:
         """The fault of a request, or nothing."""
@@ -67,8 +78,11 @@ def faulty_proxy(target: str, faults: Faults) -> Iterator[str]:
 
         def _forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            query = parse_qs(urlsplit(self.path).query)
+            if "list-type" in query:
+                faults.listings[query.get("prefix", [""])[0]] += 1
             fault = faults.next(self.command)
-            time.sleep(faults.latency_s.get(self.command, 0.0))
+            time.sleep(faults.delay_s(self.command))
             if refusal := faults.refusal(self.command, self.headers):
                 self._answer(refusal, _ERROR_BODY % b"Refused")
                 return

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,41 @@ def test_answers_that_are_lost_and_errors_of_the_service_lose_and_double_nothing
             _verify(warehouse)
     assert sum(faults.happened.values()) > 5
     assert any(kind.startswith("PUT") for kind in faults.happened)
+
+
+def test_a_commit_to_a_topic_that_is_in_use_lists_nothing_and_takes_five_requests_at_most(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults()
+    with faulty_proxy(s3_server.url, faults) as url:
+        _use(monkeypatch, s3_server, url)
+        settings = {
+            "wal.directory": tmp_path / "wal",
+            # Nothing else in the way: heartbeats are requests of their own.
+            "gateway.heartbeat.interval.ms": 60_000,
+            "gateway.session.timeout.ms": 120_000,
+        }
+        with GatewayProcess(f"s3://{s3_server.make_bucket()}/lake", settings=settings) as gateway:
+            with AdminClient({"bootstrap.servers": gateway.address}) as admin:
+                admin.create_topic("orders", PARTITIONS, {"rollup.files": 0})
+            config = {"bootstrap.servers": gateway.address, "linger.ms": 0}
+            with Producer(config) as producer:
+                for _ in range(3):
+                    producer.send("orders", b"x", partition=0).result(60)
+                before, listed = faults.requests.total(), Counter(faults.listings)
+                for _ in range(20):
+                    producer.send("orders", b"x", partition=0).result(60)
+                requests = faults.requests.total() - before
+            assert not [prefix for prefix in faults.listings - listed if "orders" in prefix]
+            assert requests <= 20 * 5 + 10
+            assert _read_some(gateway) == 23
+
+
+def _read_some(gateway: GatewayProcess) -> int:
+    """How many records a consumer finds in the first partition."""
+    with Consumer({"bootstrap.servers": gateway.address}) as consumer:
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        found = 0
+        while found < 23:
+            found += len(consumer.consume(23 - found, 60))
+        return found

@@ -1,0 +1,182 @@
+"""What does a warehouse in S3 cost beside one on a disk?
+
+    python benchmarks/object_store.py [local] [s3] [--records N] [--topics N] [--seconds N]
+
+s3 is versitygw on this machine (`make s3` installs it) behind a proxy, in a process of its own,
+that makes each request take as long as Amazon publishes for S3 Standard: a put 100 ms at the median
+and 195 ms at the 99th percentile, a get 60 ms.
+
+produce: records of 116 bytes to six partitions by `produce()`, acks=all.
+ack: one record at a time.
+history: one consumer of the six partitions from their start, `poll_batch`.
+trickle: topics of one partition that get a record a second each; requests to the store a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tests.faulty_http import Faults, faulty_proxy
+from tests.versitygw import running_versitygw
+
+from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
+from mainstem.testing import GatewayProcess
+
+PARTITIONS = 6
+KEY_BYTES, VALUE_BYTES = 16, 100
+DEADLINE_S = 600.0
+
+#: Seconds at the median, by method, and the spread that makes 195 of 100 at the 99th percentile.
+LATENCY_S = {"PUT": 0.100, "GET": 0.060, "HEAD": 0.060, "POST": 0.100, "DELETE": 0.060}
+SPREAD = 0.287
+
+Requests = Callable[[], Counter[str]]
+
+
+def serve_proxy(target: str) -> None:
+    """The proxy's process: its address on a line; then, for each line that comes, its counts."""
+    faults = Faults(0.0, random.Random(7))
+    faults.latency_s, faults.latency_spread = LATENCY_S, SPREAD
+    with faulty_proxy(target, faults) as url:
+        print(url, flush=True)
+        for _ in sys.stdin:
+            print(json.dumps(faults.requests), flush=True)
+
+
+@contextlib.contextmanager
+def slow_s3(directory: Path) -> Iterator[tuple[str, Requests]]:
+    """A warehouse behind the proxy, which the environment says how to reach; and its counts."""
+    with running_versitygw(directory) as server:
+        command = [sys.executable, __file__, "--proxy", server.url]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as proxy:
+            assert proxy.stdin is not None
+            assert proxy.stdout is not None
+            ask, answers = proxy.stdin, proxy.stdout
+            os.environ.update(server.options, AWS_ENDPOINT_URL=answers.readline().strip())
+
+            def requests() -> Counter[str]:
+                ask.write("\n")
+                ask.flush()
+                return Counter(json.loads(answers.readline()))
+
+            yield f"s3://{server.make_bucket()}/lake", requests
+            ask.close()
+
+
+def produce(address: str, record_count: int, topic: str) -> float:
+    """Records a second."""
+    key, value = os.urandom(KEY_BYTES), os.urandom(VALUE_BYTES)
+    with Producer({"bootstrap.servers": address}) as producer:
+        began_at = time.monotonic()
+        for number in range(record_count):
+            producer.produce(topic, value, key=key, partition=number // 500 % PARTITIONS)
+        assert producer.flush(DEADLINE_S) == 0
+        return record_count / (time.monotonic() - began_at)
+
+
+def acks(address: str, count: int, topic: str, level: str) -> tuple[float, float]:
+    """Milliseconds from a record to its answer: half of them, and 99 of 100."""
+    found = []
+    with Producer({"bootstrap.servers": address, "acks": level, "linger.ms": 0}) as producer:
+        for number in range(count + 5):
+            began_at = time.monotonic()
+            producer.send(topic, b"x" * VALUE_BYTES, partition=0).result(DEADLINE_S)
+            if number >= 5:
+                found.append((time.monotonic() - began_at) * 1_000)
+    cuts = statistics.quantiles(found, n=100)
+    return cuts[49], cuts[98]
+
+
+def history(address: str, record_count: int, topic: str) -> float:
+    """Records a second."""
+    with Consumer({"bootstrap.servers": address, "group.id": "none"}) as consumer:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        began_at, found = time.monotonic(), 0
+        while found < record_count:
+            batches = consumer.poll_batch(timeout=60)
+            assert batches, f"{found} of {record_count} records"
+            found += sum(batch.num_rows for batch in batches.values())
+        return found / (time.monotonic() - began_at)
+
+
+def trickle(address: str, topics: int, seconds: float, requests: Requests) -> Counter[str]:
+    """Requests to the store while topics get a record a second each."""
+    names = [f"quiet-{number}" for number in range(topics)]
+    with AdminClient({"bootstrap.servers": address}) as admin:
+        for name in names:
+            admin.create_topic(name, 1)
+    with Producer({"bootstrap.servers": address, "linger.ms": 0}) as producer:
+        for _ in range(3):  # they are led, and their files known, from then on
+            for name in names:
+                producer.produce(name, b"x", partition=0)
+            assert producer.flush(DEADLINE_S) == 0
+        before = requests()
+        ends_at = time.monotonic() + seconds
+        while (round_at := time.monotonic()) < ends_at:
+            for name in names:
+                producer.produce(name, b"x", partition=0)
+            time.sleep(max(round_at + 1 - time.monotonic(), 0))
+        return requests() - before
+
+
+def measure(place: str, words: argparse.Namespace, requests: Requests, name: str) -> None:
+    with tempfile.TemporaryDirectory() as wal:
+        settings = {"wal.directory": wal, "log.level": "error"}
+        with GatewayProcess(place, settings=settings) as gateway:
+            address = gateway.address
+            with AdminClient({"bootstrap.servers": address}) as admin:
+                for topic in ("warm", "many", "single"):
+                    admin.create_topic(topic, PARTITIONS)
+            produce(address, words.records // 4, "warm")
+            rate = produce(address, words.records, "many")
+            print(f"{name}: produce {rate:,.0f} records/s", flush=True)
+            for level in ("all", "1"):
+                half, most = acks(address, 60, "single", level)
+                print(f"{name}: acks={level} p50 {half:.1f}, p99 {most:.1f} ms", flush=True)
+            for turn in ("first", "second"):
+                rate = history(address, words.records, "many")
+                print(f"{name}: history, {turn} time {rate:,.0f} records/s", flush=True)
+            if words.topics:
+                found = trickle(address, words.topics, words.seconds, requests)
+                each = ", ".join(f"{m} {n / words.seconds:.1f}" for m, n in sorted(found.items()))
+                print(f"{name}: {words.topics} quiet topics: {each or 'no'} requests/s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", nargs="*", help="local, s3; both where none is named")
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--topics", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--proxy", help=argparse.SUPPRESS)
+    words = parser.parse_args()
+    if words.proxy:
+        serve_proxy(words.proxy)
+        return
+    for name in words.what or ("local", "s3"):
+        with tempfile.TemporaryDirectory() as directory:
+            if name == "local":
+                measure(f"{directory}/warehouse", words, Counter, name)
+                continue
+            with slow_s3(Path(directory)) as (place, requests):
+                measure(place, words, requests, name)
+
+
+if __name__ == "__main__":
+    main()
