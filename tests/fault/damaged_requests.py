@@ -99,6 +99,7 @@ def examples() -> dict[str, list[Message]]:
         ],
         ADMIN + "DescribeCluster": [admin_pb2.DescribeClusterRequest()],
         ADMIN + "ListConnections": [admin_pb2.ListConnectionsRequest()],
+        ADMIN + "Rebalance": [admin_pb2.RebalanceRequest(validate_only=True)],
     }
 
 
