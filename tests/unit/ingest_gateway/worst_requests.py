@@ -240,7 +240,7 @@ def _admin() -> Iterator[Worst]:
         ADMIN + "AddPartitions",
         lambda: admin_pb2.AddPartitionsRequest(topic="few", partition_count=PARTITION_COUNT_MAX),
     )
-    for call in ("ListTopics", "DescribeCluster", "ListConnections"):
+    for call in ("ListTopics", "DescribeCluster", "ListConnections", "Rebalance"):
         yield Worst(call, ADMIN + call, bytes)
 
 
