@@ -37,7 +37,7 @@ _STOP_TIMEOUT_S: Final = 2.0
 
 #: So many times in a heartbeat interval we look at the others: from when we saw its last heartbeat
 #: a gateway has the session timeout, so what passes until we look its clients wait in addition.
-_LOOKS_PER_INTERVAL: Final = 4
+LOOKS_PER_INTERVAL: Final = 4
 
 #: Asked again and again for a topic of another, we do not ask the topic's log each time.
 _ELSEWHERE_S: Final = 0.1
@@ -313,8 +313,8 @@ class Cluster:
 
     async def _watch(self) -> None:
         """Waits until the next heartbeat is due; looks at the others meanwhile."""
-        for left in reversed(range(_LOOKS_PER_INTERVAL)):
-            await asyncio.sleep(self._interval_s / _LOOKS_PER_INTERVAL)
+        for left in reversed(range(LOOKS_PER_INTERVAL)):
+            await asyncio.sleep(self._interval_s / LOOKS_PER_INTERVAL)
             if left and self._membership.knows_others:
                 with contextlib.suppress(MainstemError):  # the heartbeat tells
                     await self.look()

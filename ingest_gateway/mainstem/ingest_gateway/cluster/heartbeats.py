@@ -15,7 +15,7 @@ from mainstem.ingest_gateway.cluster.membership import Membership, Stamp
 #: Objects that a look reads: of gateways that are new, and of those that it knows, to have their
 #: figures, which in a large cluster are some seconds old. That somebody is there says the listing.
 _NEW_READS_MAX: Final = 100
-_REREADS_MAX: Final = 8
+REREADS_MAX: Final = 2
 
 #: Objects of gateways that are gone that a look deletes.
 _DELETES_MAX: Final = 10
@@ -109,7 +109,7 @@ class Heartbeats:
         new = [name for name in alive if name.incarnation not in beats or name not in self._read]
         known = set(alive)
         changed = [n for n, stamp in self._read.items() if n in known and stamp != found[n]]
-        for name in new[:_NEW_READS_MAX] + changed[:_REREADS_MAX]:
+        for name in new[:_NEW_READS_MAX] + changed[:REREADS_MAX]:
             beat = read_beat(self._store, name)
             self._read.pop(name, None)
             if beat is not None:

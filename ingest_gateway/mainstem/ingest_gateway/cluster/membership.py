@@ -34,6 +34,8 @@ class _Seen:
 @dataclass(frozen=True, slots=True)
 class _Look:
     objects: Mapping[BeatName, _Seen]
+    #: By incarnation, for how long none of its objects has changed.
+    unchanged_s: Mapping[int, float]
     at_s: float
 
 
@@ -52,7 +54,7 @@ class Membership:
         self._incarnation = incarnation
         self._looked_s_max = LOOKED_INTERVALS * interval_s
         self._session_s = session_s
-        self._look = _Look({}, now_s)
+        self._look = _Look({}, {}, now_s)
         self._placeable: frozenset[int] = frozenset()
         self._changed_at_s = now_s
 
@@ -60,7 +62,8 @@ class Membership:
         """Takes what a listing has found just now."""
         before = self._look
         looked_s = self._looked_s(now_s, before)
-        objects = {}
+        objects: dict[BeatName, _Seen] = {}
+        silent_s: dict[int, float] = {}
         for name, stamp in found.items():
             if name.incarnation == self._incarnation:
                 continue
@@ -69,28 +72,33 @@ class Membership:
                 known.unchanged_s + looked_s if known is not None and known.stamp == stamp else 0.0
             )
             objects[name] = _Seen(stamp, unchanged_s)
-        self._look = _Look(objects, now_s)
+            silent_s[name.incarnation] = min(
+                unchanged_s, silent_s.get(name.incarnation, unchanged_s)
+            )
+        self._look = _Look(objects, silent_s, now_s)
         self.settled_s(now_s)
 
     def knows(self, incarnation: int) -> bool:
         """Whether the last look has found an object of that start of a gateway, alive or not."""
-        return any(name.incarnation == incarnation for name in self._look.objects)
+        return incarnation in self._look.unchanged_s
 
     def is_alive(self, incarnation: int, now_s: float) -> bool:
         """Whether that start of a gateway is there, as of the last look."""
         look = self._look
-        return any(
-            name.incarnation == incarnation and self._is_alive(seen, now_s, look)
-            for name, seen in look.objects.items()
+        unchanged_s = look.unchanged_s.get(incarnation)
+        return unchanged_s is not None and (
+            unchanged_s + self._looked_s(now_s, look) < self._session_s
         )
 
     def others(self, now_s: float) -> list[BeatName]:
         """Those that are there, by key; one that drains once, as draining."""
         look = self._look
+        unchanged_s_max = self._session_s - self._looked_s(now_s, look)
         alive: dict[int, BeatName] = {}
-        for name, seen in look.objects.items():
+        for name in look.objects:
             known = alive.get(name.incarnation)
-            if self._is_alive(seen, now_s, look) and (known is None or name.draining):
+            is_alive = look.unchanged_s[name.incarnation] < unchanged_s_max
+            if is_alive and (known is None or name.draining):
                 alive[name.incarnation] = name
         return sorted(alive.values(), key=lambda name: (name.key, name.incarnation))
 
@@ -113,9 +121,6 @@ class Membership:
     def knows_others(self) -> bool:
         """Whether there was an object of another gateway, alive or not."""
         return bool(self._look.objects)
-
-    def _is_alive(self, seen: _Seen, now_s: float, look: _Look) -> bool:
-        return seen.unchanged_s + self._looked_s(now_s, look) < self._session_s
 
     def _looked_s(self, now_s: float, look: _Look) -> float:
         """How much of the time since then counts."""
