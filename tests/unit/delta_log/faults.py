@@ -47,6 +47,10 @@ class FaultyStore:
     def storage_options(self) -> Mapping[str, str]:
         return self.inner.storage_options
 
+    @property
+    def is_far(self) -> bool:
+        return self.inner.is_far
+
     def read(self, path: str) -> bytes:
         with self._around("read", path):
             return self.inner.read(path)
@@ -93,10 +97,6 @@ class FaultyStore:
     @property
     def wal_directory(self) -> Path | None:
         return self._warehouse.wal_directory
-
-    @property
-    def is_far(self) -> bool:
-        return self._warehouse.is_far
 
     @property
     def failures(self) -> Mapping[str, int]:

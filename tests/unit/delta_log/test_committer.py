@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from mainstem.delta_log import (
 )
 from mainstem.delta_log.format import CommitInfo, Register, commit_path
 from mainstem.delta_log.table import Overtaken, TableCommit, read_commit
+from mainstem.delta_log.table.committer import NewFile
 from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import (
     LogDamagedError,
@@ -27,6 +29,12 @@ from mainstem.errors import (
 )
 
 pytestmark = pytest.mark.fault
+
+
+@pytest.fixture(params=["near", "far"], autouse=True)
+def distance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it holds in the same way where calls are made at the same time."""
+    monkeypatch.setattr(LocalStore, "is_far", property(lambda _: request.param == "far"))
 
 
 def _one(value: int = 1) -> TableCommit:
@@ -245,3 +253,51 @@ def test_a_commit_of_which_it_cannot_be_told_whether_it_is_in_the_past_is_unknow
     one = _one()
     assert committer.commit(1, one) == OutcomeUnknown(1, one.info.commit_id)
     assert committer.commit(1, one) == Committed(1)
+
+
+def test_a_far_store_is_asked_three_times_in_a_row_for_a_commit_with_files(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pair meets: the version before is read while the files are put, and once more while
+    `_last_checkpoint` is."""
+    monkeypatch.setattr(LocalStore, "is_far", True)
+    create_table(store)
+    meet = threading.Barrier(3)
+    read = threading.Barrier(2)
+
+    def before(call: str, path: str) -> None:
+        if call == "put" or (call == "read_range" and not read_after.is_set()):
+            meet.wait(20)
+        elif call in ("read_range", "read"):
+            read.wait(20)
+        elif call == "put_if_absent":
+            read_after.set()
+
+    read_after = threading.Event()
+    files = [NewFile(f"part-{number}.parquet", b"x") for number in range(2)]
+    committer = Committer(FaultyStore(store))
+    first = _one()
+    assert committer.commit(1, first) == Committed(1)
+    faulty = FaultyStore(store, before=before)
+    committer._store = faulty
+    second = TableCommit.of("TEST", [Register("r", 2)], timestamp_ms=5, new_files=files)
+    assert committer.commit(2, second, first.info.commit_id) == Committed(2)
+    assert len(faulty.calls) == 6
+    assert not any(call == "list_files" for call, _ in faulty.calls)
+
+
+@pytest.mark.parametrize("call", ["put", "read_range"])
+def test_a_far_store_that_fails_at_one_of_two_calls_has_no_commit(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(LocalStore, "is_far", True)
+    create_table(store)
+    faulty = FaultyStore(store, before=times(1, call, unavailable()))
+    files = [NewFile("part.parquet", b"x")]
+    one = TableCommit.of("TEST", [Register("r", 2)], timestamp_ms=5, new_files=files)
+    committer = Committer(faulty)
+    with pytest.raises(StoreUnavailableError):
+        committer.commit(1, one)
+    assert load_table(store).version == 0
+    assert committer.commit(1, one) == Committed(1)
+    assert store.read("part.parquet") == b"x"

@@ -8,6 +8,7 @@ tests it passes. A table gets a `StoreFolder` of whichever it is.
 `clocks` has what time it is, for the ages of files.
 """
 
+from mainstem.delta_log.store.at_once import at_once
 from mainstem.delta_log.store.clocks import (
     STEADY_CLOCK,
     LogClock,
@@ -67,6 +68,7 @@ __all__ = [
     "StoreFolder",
     "StoreFull",
     "Warehouse",
+    "at_once",
     "clock_lead_ms",
     "cloud_access",
     "is_there",

@@ -30,6 +30,10 @@ class StoreFolder:
     def storage_options(self) -> Mapping[str, str]:
         return self._store.storage_options
 
+    @property
+    def is_far(self) -> bool:
+        return self._store.is_far
+
     def read(self, path: str) -> bytes:
         return self._store.read(self._place(path))
 

@@ -58,6 +58,12 @@ class ObjectStore(Protocol):
         """What delta-rs needs beside the URI."""
         ...
 
+    @property
+    def is_far(self) -> bool:
+        """Whether a call takes tens of milliseconds, however many are under way at a time: an
+        object storage service."""
+        ...
+
     def read(self, path: str) -> bytes:
         """The whole file. Raises NotFound."""
         ...
@@ -140,12 +146,6 @@ class Warehouse(ObjectStore, Protocol):
     def wal_directory(self) -> Path | None:
         """Where its gateways have their write-ahead logs, unless they are told otherwise: on a disk
         of this machine. None: there is no such place."""
-        ...
-
-    @property
-    def is_far(self) -> bool:
-        """Whether a call takes tens of milliseconds, however many are under way at a time: an
-        object storage service."""
         ...
 
     @property

@@ -13,6 +13,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from mainstem.delta_log.store import (
     NotFound,
     ObjectStore,
     PutOutcomeUnknown,
+    at_once,
     is_there,
     read_ahead,
     time_elapsed_s,
@@ -242,7 +244,7 @@ class Committer:
             FileGone: One of the commit's `needed_files` is not there.
             LogDamagedError: The version is torn.
         """
-        if not self._follows(version, after_id):
+        if not self._follows_with_files(version, commit, after_id):
             return Overtaken(version, maybe_ours=False)
         for path in commit.needed_files:
             if not is_there(self._store, path):
@@ -251,9 +253,7 @@ class Committer:
                     return self._conflict_or_ours(version, commit, after_id)
                 raise FileGone(path)
         for file in commit.new_files:
-            if not file.is_put:
-                self._store.put(file.path, file.data)
-                file.is_put = True
+            self._put(file)
         try:
             self._store.put_if_absent(
                 commit_path(version), commit.encoded(), frees_space=commit.frees_space
@@ -351,6 +351,19 @@ class Committer:
             return OutcomeUnknown(version, commit.info.commit_id)
         return Overtaken(version, maybe_ours=is_ours)
 
+    def _put(self, file: NewFile) -> None:
+        if not file.is_put:
+            self._store.put(file.path, file.data)
+            file.is_put = True
+
+    def _follows_with_files(self, version: int, commit: TableCommit, after_id: str) -> bool:
+        """As `_follows`. Where the store is far away, the commit's files are put at the same time:
+        in vain, where the answer is no, as they are where another commit is first."""
+        if not self._store.is_far or commit.needed_files:
+            return self._follows(version, after_id)
+        puts = [partial(self._put, file) for file in commit.new_files]
+        return bool(at_once(lambda: self._follows(version, after_id), *puts)[0])
+
     def _follows(self, version: int, after_id: str) -> bool:
         """Whether the version before is the one that the caller knows, or was the newest of a log
         that has only a checkpoint of it.
@@ -374,19 +387,34 @@ class Committer:
         """
         if version == 0:
             return not strictly or self._is_next_by_names(0, has_before=True)
-        commit_id = self._id_of(version - 1)
+        checkpoint: int | None = None
+        if self._store.is_far and self._is_proven(after_id, strictly=strictly):
+            # Whichever is read first: a clean-up that matters came before our commit was put, or
+            # before `version` was found missing, and so before both.
+            commit_id, checkpoint = at_once(
+                lambda: self._id_of(version - 1), lambda: last_checkpoint_version(self._store)
+            )
+        else:
+            commit_id = self._id_of(version - 1)
         if commit_id is None:
             return self._is_next_by_names(version, has_before=False)
         if after_id and commit_id and after_id != commit_id:
             return False  # the log is another one: it was restored from a copy
+        # Once more, since reading may have taken long.
+        if self._is_proven(after_id, strictly=strictly):
+            if checkpoint is None:
+                checkpoint = last_checkpoint_version(self._store)
+            if checkpoint <= version:
+                return True
+        return self._is_next_by_names(version, has_before=True)
+
+    def _is_proven(self, after_id: str, *, strictly: bool) -> bool:
+        """Whether the file of the version before is proof, beside a `_last_checkpoint` that is not
+        newer."""
         now = self._elapsed_s()
         if strictly:
-            is_proven = bool(after_id) and now - self._proven_at <= _PROVEN_S
-        else:
-            is_proven = now - self._listed_at <= _UNLISTED_S
-        if is_proven and last_checkpoint_version(self._store) <= version:
-            return True
-        return self._is_next_by_names(version, has_before=True)
+            return bool(after_id) and now - self._proven_at <= _PROVEN_S
+        return now - self._listed_at <= _UNLISTED_S
 
     def _is_next_by_names(self, version: int, *, has_before: bool) -> bool:
         files = self._list_around(version)
