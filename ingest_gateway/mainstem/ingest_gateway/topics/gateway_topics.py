@@ -372,11 +372,16 @@ class GatewayTopics:
     async def _delete(self, name: str) -> str:
         async with self._memory.holding(name) as held:
             self._operations.check_running()
-            if held.appender is None or held.appender.trouble is None:
+            appends_wait = held.appender is not None and held.appender.trouble is not None
+            if not appends_wait:
                 await self._memory.close(held)
             topic_id = await self._operations.run(self._tables.delete, name)
             await self._memory.close(held, 0.0)
             self._forget(name, topic_id)
+            if appends_wait:
+                # They were tried again beside the deletion: a data file may have come after it.
+                with contextlib.suppress(MainstemError):  # the topic is deleted, also with the file
+                    await self._operations.run(self._tables.finish_deletion, name)
         await self._changes.fill_reserve()
         return topic_id
 
