@@ -6,9 +6,16 @@ from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.delta_log import TableState
 
 
-def truncated_to(state: TableState, committed: StoredOffset) -> int | None:
+def truncated_to(state: TableState, committed: StoredOffset, accepted_end: int = 0) -> int | None:
     """Where the group goes on in a log that was put back from an older copy since it committed;
-    None: the log has all that the group has read. See `TableState.truncated_to`."""
+    None: the log has all that the group has read. See `TableState.truncated_to`.
+
+    Args:
+        accepted_end: Where the partition ends for its leader, which has accepted more than the
+            table has: a group that reads to the durable mark may be there already.
+    """
+    if state.log_end_offset(committed.partition) < committed.offset <= accepted_end:
+        return None
     cut = state.truncated_to(committed.partition, committed.offset, committed.leader_epoch)
     return None if cut is None else max(cut, state.log_start_offset(committed.partition))
 

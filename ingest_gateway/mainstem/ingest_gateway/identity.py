@@ -11,7 +11,7 @@ from mainstem.config import GatewayConfig
 from mainstem.delta_log import ObjectStore, Topics
 from mainstem.delta_log.store import Warehouse, parse_local_directory
 from mainstem.delta_log.system import WAREHOUSE_FILE, make_warehouse_id, read_warehouse_id
-from mainstem.delta_log.wal import LocalWalFiles, Wal, WalInUse
+from mainstem.delta_log.wal import LocalWalFiles, OtherLogs, Wal, WalInUse
 from mainstem.errors import InvalidConfigError, MainstemError, StoreUnavailableError
 
 #: Gateways without a gateway.id on one warehouse. An operator who runs more gives them names.
@@ -20,6 +20,11 @@ _UNNAMED_MAX: Final = 64
 
 class GatewayIdentity:
     """An open write-ahead log under a gateway's id. Close it at the end.
+
+    Attributes:
+        wal: The log.
+        others: Those of other gateways: beside it, and in the warehouse.
+        is_shared: The log is in the warehouse, where who takes a topic over looks for it.
 
     Args:
         store: The warehouse, where the logs are by default.
@@ -33,18 +38,22 @@ class GatewayIdentity:
 
     def __init__(self, config: GatewayConfig, store: Warehouse) -> None:
         durable = config.text("durability") == "fsync"
-        self.gateway_id, self._files = _take(
-            _wal_directory(config, store), config.text("gateway.id"), durable
-        )
+        parent = _wal_directory(config, store)
+        self.gateway_id, self._files = _take(parent, config.text("gateway.id"), durable)
         try:
             self.wal = Wal(self._files, self.gateway_id)
             _match(self.wal, store)
         except BaseException:
             self._files.close()
             raise
+        in_warehouse = store.wal_directory
+        self.is_shared = in_warehouse is not None and in_warehouse.resolve() == parent.resolve()
+        places = [parent] if in_warehouse is None or self.is_shared else [in_warehouse, parent]
+        self.others = OtherLogs(places, self.gateway_id, self.wal.warehouse_id)
 
     async def close(self) -> None:
         """Writes what is queued, and lets another gateway have the id."""
+        await self.others.close()
         await self.wal.close()
         self._files.close()
 

@@ -231,8 +231,10 @@ class Gateway:
             cluster=cluster,
             maintainer=maintainer,
             wal=wal,
+            other_logs=identity.others,
             producer_ids=await producer_ids.start(),
             on_records=arrivals.committed,
+            on_durable=arrivals.durable if identity.is_shared else None,
         )
         topics = self._topics = GatewayTopics(
             self._store,
@@ -245,7 +247,9 @@ class Gateway:
             wal=wal,
             on_closed=arrivals.closed,
         )
-        self._recovery = WalRecovery(self._store, wal, topics, operations, metrics)
+        self._recovery = WalRecovery(
+            self._store, wal, identity.others, cluster, topics, operations, metrics
+        )
         self._groups = GroupCoordination(
             topics,
             cluster,

@@ -237,6 +237,16 @@ TOPIC_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             minimum=0,
             maximum=_LONG_MAX,
         ),
+        ConfigKey(
+            "wal.records",
+            "enum",
+            "leader",
+            "Which batches go into the write-ahead log at once: leader, those with acks=1, and all "
+            "that wait in front of them; all, every batch, so that consumers with "
+            "fetch.visibility=durable see it before its table commit. Each batch is then written "
+            "twice.",
+            choices=("leader", "all"),
+        ),
     )
 )
 
@@ -420,6 +430,11 @@ class TopicConfig:
     @property
     def log_append_time(self) -> bool:
         return self.get("message.timestamp.type") == "LogAppendTime"
+
+    @property
+    def wal_records_all(self) -> bool:
+        """Whether every batch goes into the write-ahead log at once, whatever its acks."""
+        return self.get("wal.records") == "all"
 
     @property
     def rollup_files(self) -> int:

@@ -8,7 +8,12 @@ from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
 from mainstem.delta_log.append.turns import CommitTurns
 from mainstem.delta_log.append.waiter import Appended
-from mainstem.delta_log.append.wal_recovery import Recovered, judge, recover_topic
+from mainstem.delta_log.append.wal_recovery import (
+    Recovered,
+    gateways_before,
+    judge,
+    recover_topic,
+)
 
 __all__ = [
     "AppendQueue",
@@ -24,6 +29,7 @@ __all__ = [
     "ProducerMemory",
     "ProducerStates",
     "Recovered",
+    "gateways_before",
     "hand_over",
     "judge",
     "recover_topic",

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from mainstem.delta_log.append.pace import LARGE_COMMIT_BYTES
 from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import FORGET_STEP_MAX, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
-from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Portion
+from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
 from mainstem.delta_log.append.topic_wal import TopicWal
 from mainstem.delta_log.append.turns import CommitTurns
 from mainstem.delta_log.append.waiter import (
@@ -35,9 +35,13 @@ from mainstem.delta_log.append.waiter import (
     first_durable,
     retrieve,
 )
-from mainstem.delta_log.append.wal_recovery import Recovered, recover_topic
+from mainstem.delta_log.append.wal_recovery import (
+    Recovered,
+    gateways_before,
+    recover_topic,
+)
 from mainstem.delta_log.files import Roller, RollUpMemory, Slice
-from mainstem.delta_log.format import Action, Metadata, Register
+from mainstem.delta_log.format import Action, Metadata
 from mainstem.delta_log.metrics import AppenderMetrics, NoMetrics
 from mainstem.delta_log.store import time_elapsed_s, wall_clock_ms
 from mainstem.delta_log.table import (
@@ -84,9 +88,10 @@ LEAD_LOST = (FencedError, UnknownTopicError, LogDamagedError, LogOvertakenError)
 
 @dataclass(frozen=True, slots=True)
 class CommittedRecords:
-    """What one commit of an appender added.
+    """What one commit of an appender added; or what it will add, as is certain by now.
 
     Attributes:
+        table_version: -1: no table has them yet, but the write-ahead log.
         partitions: The base offset and the slices of each partition; their offsets have no gap.
     """
 
@@ -110,6 +115,9 @@ class Appender:
             `state` gets them.
         on_failure: Called on the loop once, when the appender stops for another reason than
             `close`.
+        on_durable: Called on the loop with records that the write-ahead log has and the table has
+            not: they will be there at these offsets, whoever leads the topic then. None: it is not
+            certain that who takes the topic over can read this log.
         wal: The gateway's write-ahead log; None: acks=1 waits for the table commit.
         may_acknowledge: Whether the lead is certain enough for an answer from the write-ahead log.
             A leader that may have been replaced waits for its commit, which finds out.
@@ -134,6 +142,8 @@ class Appender:
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic: Callable[[], float] = time_elapsed_s,
         wal: Wal | None = None,
+        wal_generation: int | None = None,
+        on_durable: Callable[[CommittedRecords], None] | None = None,
         producers: ProducerStates[AppendWaiter] | None = None,
         recovered: Recovered | None = None,
         may_acknowledge: Callable[[], bool] = lambda: True,
@@ -158,11 +168,20 @@ class Appender:
             epoch,
         )
         self._queue.producers.begin(self._now_ms())
+        self._may_acknowledge = may_acknowledge
+        self._on_durable = on_durable
         self._wal: TopicWal[AppendWaiter] | None = None
         if wal is not None:
-            self._wal = TopicWal(wal, opened.topic, opened.state.topic_id)
+            self._wal = TopicWal(
+                wal,
+                opened.topic,
+                opened.state.topic_id,
+                epoch,
+                wal_generation,
+                None if on_durable is None else self._durable,
+                may_acknowledge,
+            )
             self._recover(self._wal, recovered)
-        self._may_acknowledge = may_acknowledge
         self._turns = turns or CommitTurns(0, 1, 0)
         self._failure: MainstemError | None = None
         #: Who waits for the oldest request of the portion that is in commit.
@@ -195,6 +214,7 @@ class Appender:
         pool: Executor,
         *,
         wal: Wal | None = None,
+        other_logs: Callable[[Sequence[str]], Awaitable[Sequence[Wal]]] | None = None,
         producer_expiration_ms: int = PRODUCER_EXPIRATION_MS_MAX,
         producer_memory: ProducerMemory | None = None,
         producer_ids: ProducerIds | None = None,
@@ -206,9 +226,11 @@ class Appender:
     ) -> Appender:
         """Takes the topic over: commits the next leader epoch, which stops its former leader.
 
-        What the write-ahead log still has of the topic is appended first, at its offsets.
+        What the write-ahead logs still have of the topic is appended first, at its offsets.
 
         Args:
+            other_logs: Seals the write-ahead logs of other gateways, by their ids; see `OtherLogs`.
+                None: only this gateway's is looked at.
             producer_expiration_ms: A producer that sent nothing for this long is forgotten.
             producer_memory: Shared by all topics of a gateway; None: there is no bound.
             producer_ids: Which producer ids were given out; None: all of them.
@@ -224,12 +246,27 @@ class Appender:
         )
         loop = asyncio.get_running_loop()
         now_ms = int(monotonic() * 1000)
+        wal_generation = None if wal is None else wal.generation
         epoch = await loop.run_in_executor(
-            pool, take_lead, opened, producers, clock_ms, now_ms, leader, may_claim
+            pool,
+            take_lead,
+            opened,
+            producers,
+            clock_ms,
+            now_ms,
+            leader,
+            may_claim,
+            "" if wal is None else wal.gateway_id,
         )
         recovered = None
         if wal is not None:
-            recovered = await recover_topic(wal, opened.topic, opened.state, is_led=True)
+            others: Sequence[Wal] = ()
+            if other_logs is not None:
+                # Now that nobody else can append: what they acknowledged is there.
+                others = await other_logs(gateways_before(opened.state))
+            recovered = await recover_topic(
+                wal, opened.topic, opened.state, is_led=True, others=others
+            )
             if recovered.orphan_count:
                 log.error(
                     "topic %s: %d records were acknowledged with acks=1 and are not in the table, "
@@ -245,6 +282,7 @@ class Appender:
             epoch,
             pool,
             wal=wal,
+            wal_generation=wal_generation,
             producers=producers,
             recovered=recovered,
             clock_ms=clock_ms,
@@ -332,8 +370,9 @@ class Appender:
                 self._wake.set()  # more that waits with others changes nothing
             if self._wal is not None:
                 self._wal.accepted(accepted.pending)
-                if write_ahead and self._may_acknowledge():
-                    waiter.written = self._wal.write()
+                if (write_ahead or self.state.config.wal_records_all) and self._may_acknowledge():
+                    written = self._wal.write()
+                    waiter.written = written if write_ahead else None
         if accepted.pending is not None and not accepted.repeated:
             if waiter.written is None:
                 return waiter.future
@@ -561,8 +600,7 @@ class Appender:
         forgotten = self._queue.producers.take_forgotten(FORGET_STEP_MAX)
         more = forgotten_registers(forgotten)
         if self._wal is not None:
-            # Up to which request of the write-ahead log the table has all from now on.
-            more.append(Register(self._wal.register, self._wal.number_of(portion)))
+            more += self._wal.registers(portion)
         return await self._commits.append(portion, more)
 
     def _committed(self, portion: Portion[AppendWaiter], version: int) -> None:
@@ -585,16 +623,25 @@ class Appender:
     def _recover(self, wal: TopicWal[AppendWaiter], recovered: Recovered | None) -> None:
         """Queues what the write-ahead log has, before anything else can be accepted."""
         loop = asyncio.get_running_loop()
-        for number, request in recovered.requests if recovered is not None else ():
-            written: asyncio.Future[None] = loop.create_future()
-            written.set_result(None)
-            waiter = AppendWaiter(loop.create_future(), self._monotonic(), written)
+        for one in recovered.requests if recovered is not None else ():
+            request = one.request
+            waiter = AppendWaiter(loop.create_future(), self._monotonic())
             waiter.future.add_done_callback(retrieve)
             pending = self._queue.recover(
                 request.slices, request.size_bytes, waiter, self._now_ms(), request.epoch
             )
             assert pending.batches == request.batches, "recovered records moved"
-            wal.recovered(number, pending)
+            if wal.recovered(one, pending):
+                waiter.written = loop.create_future()
+                waiter.written.set_result(None)
+
+    def _durable(self, requests: Sequence[Pending[AppendWaiter]]) -> None:
+        if self._on_durable is None or self._failure is not None:
+            return
+        for request in requests:  # one by one: a commit takes whole ones
+            partitions = Portion([request]).by_partition()
+            records = CommittedRecords(self.topic, self.state.topic_id, -1, partitions)
+            self._tell("on_durable", self._on_durable, records)
 
     def _give_up(self, portion: Portion[AppendWaiter], error: MainstemError) -> None:
         for request in portion.requests:
@@ -611,6 +658,8 @@ class Appender:
             if not self._closing:
                 self._tell("on_failure", self._on_failure, error)
         self._log.end(self._failure)
+        if self._wal is not None:
+            self._wal.end()
         self._roller.close()
         while len(self._queue):
             portion = self._queue.take(COMMIT_BYTES_MAX)

@@ -46,6 +46,7 @@ def take_lead(
     now_ms: int,
     leader: int = 0,
     may_claim: Callable[[TableState], None] = lambda _: None,
+    gateway_id: str = "",
 ) -> int:
     """Claims the next leader epoch, reads what idempotent producers have sent into `producers`, and
     clears away what interrupted commits left. Blocks.
@@ -54,6 +55,8 @@ def take_lead(
         clock_ms: The time of day, for the commit.
         now_ms: See `ProducerStates.restore`.
         leader, may_claim: See `claim_epoch`.
+        gateway_id: Whose write-ahead log may have requests of the topic from now on; empty: there
+            is none.
 
     Returns:
         The epoch.
@@ -63,7 +66,9 @@ def take_lead(
         UnknownTopicError: The topic was deleted meanwhile.
         MainstemError: What `may_claim` raised.
     """
-    epoch = claim_epoch(opened, clock_ms=clock_ms, leader=leader, may_claim=may_claim)
+    epoch = claim_epoch(
+        opened, clock_ms=clock_ms, leader=leader, may_claim=may_claim, gateway_id=gateway_id
+    )
     restore_producers(opened.store, opened.state, producers, now_ms)
     with contextlib.suppress(StoreUnavailableError):  # the next start may have more luck
         # By the store's own clock, which stamps the files.
@@ -77,6 +82,7 @@ def claim_epoch(
     clock_ms: Callable[[], int] = wall_clock_ms,
     leader: int = 0,
     may_claim: Callable[[TableState], None] = lambda _: None,
+    gateway_id: str = "",
 ) -> int:
     """Commits the next leader epoch, which stops its former leader; returns it. Blocks.
 
@@ -98,9 +104,12 @@ def claim_epoch(
         # The time makes it one that no other copy of the log has: a log that is put back from a
         # copy goes on with other records, and its epochs must not be those of before. The order of
         # leaders does not rest on the clock.
-        claim = [Register(registers.EPOCH, max(state.epoch + 1, now_ms))]
+        epoch = max(state.epoch + 1, now_ms)
+        claim = [Register(registers.EPOCH, epoch)]
         if leader != state.leader:
             claim.append(Register(registers.LEADER, leader))
+        if gateway_id:
+            claim.append(Register(registers.led(gateway_id), epoch))
         return TableCommit.of("LEADER EPOCH", claim, timestamp_ms=now_ms, survives_appends=True)
 
     return claim_lead(opened, build, sleep).state.epoch

@@ -19,6 +19,8 @@ _LSO: Final = "mainstem/lso/"
 _CLEANED: Final = "mainstem/cleaned/"
 TOMBSTONES: Final = "mainstem/tombstones/"
 RESTORED: Final = "mainstem/restored/"
+SETTLED: Final = "mainstem/settled"
+_LED: Final = "mainstem/led/"
 _PRODUCER: Final = "mainstem/producer/"
 
 #: The time of a register that is not kept any more: Delta knows no other way to remove one than to
@@ -88,7 +90,7 @@ def producer_epoch(producer_id: int, partition: int) -> str:
 
 def belongs_to_appends(name: str) -> bool:
     """Whether appends set the register: it says nothing about what was there before."""
-    return name.startswith((_LEO, _PARTITION_EPOCH, _EPOCHS, _PRODUCER, _WAL))
+    return name == SETTLED or name.startswith((_LEO, _PARTITION_EPOCH, _EPOCHS, _PRODUCER, _WAL))
 
 
 def is_producer(name: str) -> bool:
@@ -108,3 +110,16 @@ def parse_producer(name: str) -> tuple[int, int] | None:
 def wal(gateway_id: str, log_id: str = "") -> str:
     """The register of a gateway's write-ahead log."""
     return f"{_WAL}{gateway_id}/{log_id}" if log_id else f"{_WAL}{gateway_id}"
+
+
+def led(gateway_id: str) -> str:
+    """The register of the leader epoch in which a gateway has led the topic last."""
+    return f"{_LED}{gateway_id}"
+
+
+def gateway_of(name: str) -> str:
+    """The gateway that a register of `led` or `wal` is about; empty: it is another register."""
+    for prefix in (_LED, _WAL):
+        if name.startswith(prefix):
+            return name.removeprefix(prefix).partition("/")[0]
+    return ""

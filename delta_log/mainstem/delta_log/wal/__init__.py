@@ -1,6 +1,14 @@
 """The write-ahead log, in which requests with acks=1 are durable before their table commit."""
 
-from mainstem.delta_log.wal.files import LocalWalFiles, WalFile, WalInUse, WalLost
+from mainstem.delta_log.wal.files import (
+    LocalWalFiles,
+    SealedWalFiles,
+    WalFile,
+    WalInUse,
+    WalLost,
+    WalSealed,
+    is_segment,
+)
 from mainstem.delta_log.wal.format import (
     WalRequest,
     decode_entry,
@@ -11,16 +19,19 @@ from mainstem.delta_log.wal.format import (
 )
 from mainstem.delta_log.wal.log import Wal
 from mainstem.delta_log.wal.orphans import Part
-from mainstem.delta_log.wal.segments import is_segment
+from mainstem.delta_log.wal.others import OtherLogs
 
 __all__ = [
     "LocalWalFiles",
+    "OtherLogs",
     "Part",
+    "SealedWalFiles",
     "Wal",
     "WalFile",
     "WalInUse",
     "WalLost",
     "WalRequest",
+    "WalSealed",
     "decode_entry",
     "decode_segment",
     "encode_entry",

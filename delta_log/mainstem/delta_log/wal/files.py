@@ -18,11 +18,20 @@ from mainstem.errors import StoreUnavailableError
 
 _LOCK: Final = ".lock"
 
+#: In the lock file: the log is sealed by who follows. It is an owner like any other to a version
+#: that does not know the word: the log is not its own any more.
+_SEAL: Final = b"sealed "
+
 #: What is read of the lock file: an id, a host, and a process.
 _OWNER_BYTES_MAX: Final = 1_000
 
 #: What our interrupted writes leave. What other people keep in the directory is theirs.
 _TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp|.+\.orphans\.tmp")
+
+_SEGMENT: Final = re.compile(r"[0-9]{20}\.wal")
+
+#: In a name: those of entries are smaller by far, and a longer one would not sort.
+_NUMBER_MAX: Final = 2**63
 
 #: A link is followed by nobody, and something like a pipe holds nobody up.
 _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK
@@ -79,7 +88,12 @@ class WalFiles(Protocol):
         ...
 
     def check_owned(self) -> None:
-        """Raises WalLost if the directory is not this log's any more."""
+        """Raises WalLost if the directory is not this log's any more, WalSealed if its owner may go
+        on with it."""
+        ...
+
+    def own_again(self) -> None:
+        """Makes a log that was sealed this one's again. Raises WalLost where it cannot be."""
         ...
 
 
@@ -91,56 +105,46 @@ class WalLost(Exception):
     """The directory was taken by another process, or it was moved or removed."""
 
 
-class LocalWalFiles:
-    """A local directory, made if need be, for one process at a time.
+class WalSealed(WalLost):
+    """Another gateway has sealed the log, to take over topics whose requests it has. What was
+    checked before is in it for good; its owner may go on with it (`own_again`)."""
 
-    A lock keeps other processes out. Where it does not, as on some network file systems, the last
-    one to come has written its name into the lock file: the others find that in `check_owned`.
 
-    Args:
-        durable: False: leave it to the operating system when to write segments
-            (`durability = os`).
+class _LogDirectory:
+    """What the directory of a log is to its owner, and to who has sealed it."""
 
-    Raises:
-        StoreUnavailableError: The directory cannot be used.
-        WalInUse: Another process has it.
-    """
-
-    def __init__(self, directory: str | os.PathLike[str], *, durable: bool = True) -> None:
+    def __init__(self, directory: str | os.PathLike[str], *, durable: bool) -> None:
         self._directory = str(Path(directory).absolute())
         self._durable = durable
         self._fd = self._lock = -1
-        self._owner = f"{uuid.uuid4().hex} {socket.gethostname()} {os.getpid()}\n".encode()
-        try:
-            make_directory(self._directory)
-            self._fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-            self._disk = Disk(self._fd)
-            self._lock = self._disk.open(_LOCK, os.O_RDWR | os.O_CREAT | _SAFELY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Over what is there: that needs no room on a disk that is full.
-            os.pwrite(self._lock, self._owner, 0)
-            os.ftruncate(self._lock, len(self._owner))
-            for name in os.listdir(self._fd):
-                if _TEMPORARY.fullmatch(name):
-                    self._disk.discard(name)
-        except BlockingIOError as error:
-            owner = self._owner_found()
-            self.close()
-            raise WalInUse(
-                f"the write-ahead log {self._directory} belongs to another gateway, which "
-                f"is running{owner}; give this one another gateway.id",
-                directory=self._directory,
-            ) from error
-        except (OSError, ValueError) as error:
-            self.close()
-            raise StoreUnavailableError(
-                f"the write-ahead log {self._directory} cannot be used: {error}",
-                directory=self._directory,
-            ) from error
 
     @property
     def uri(self) -> str:
         return self._directory
+
+    def _open(self, lock_flags: int) -> None:
+        self._fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        self._disk = Disk(self._fd)
+        self._lock = self._disk.open(_LOCK, lock_flags | _SAFELY)
+
+    def _write_owner(self, owner: bytes) -> None:
+        # Over what is there: that needs no room on a disk that is full.
+        os.pwrite(self._lock, owner, 0)
+        os.ftruncate(self._lock, len(owner))
+        # Or a network file system might bring it to its server later, over the name of another.
+        os.fsync(self._lock)
+
+    def _owner_now(self) -> bytes:
+        """Raises WalLost where there is none."""
+        # By its path, and opened each time: a network file system then asks its server.
+        try:
+            fd = os.open(os.path.join(self._directory, _LOCK), os.O_RDONLY | _SAFELY)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise WalLost("its directory was moved or removed") from error
+        try:
+            return read_at(fd, 0, _OWNER_BYTES_MAX)
+        finally:
+            os.close(fd)
 
     def names(self) -> list[str]:
         return sorted(
@@ -189,19 +193,6 @@ class LocalWalFiles:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._fd)
 
-    def check_owned(self) -> None:
-        # By its path, and opened each time: a network file system then asks its server.
-        try:
-            fd = os.open(os.path.join(self._directory, _LOCK), os.O_RDONLY | _SAFELY)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise WalLost("its directory was moved or removed") from error
-        try:
-            found = read_at(fd, 0, _OWNER_BYTES_MAX)
-        finally:
-            os.close(fd)
-        if found != self._owner:
-            raise WalLost(f"another gateway has taken it{_owner_text(found)}")
-
     def close(self) -> None:
         """Lets another process have the directory."""
         for fd in (self._lock, self._fd):
@@ -209,16 +200,134 @@ class LocalWalFiles:
                 os.close(fd)
         self._lock = self._fd = -1
 
+
+class LocalWalFiles(_LogDirectory):
+    """A local directory, made if need be, for one process at a time.
+
+    A lock keeps other processes out. Where it does not, as on some network file systems, the last
+    one to come has written its name into the lock file: the others find that in `check_owned`. So
+    does the owner of a log that somebody has sealed (`SealedWalFiles`).
+
+    Args:
+        durable: False: leave it to the operating system when to write segments
+            (`durability = os`).
+
+    Raises:
+        StoreUnavailableError: The directory cannot be used.
+        WalInUse: Another process has it.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], *, durable: bool = True) -> None:
+        super().__init__(directory, durable=durable)
+        self._owner = _new_owner()
+        try:
+            make_directory(self._directory)
+            self._open(os.O_RDWR | os.O_CREAT)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._write_owner(self._owner)
+            for name in os.listdir(self._fd):
+                if _TEMPORARY.fullmatch(name):
+                    self._disk.discard(name)
+        except BlockingIOError as error:
+            owner = self._owner_found()
+            self.close()
+            raise WalInUse(
+                f"the write-ahead log {self._directory} belongs to another gateway, which "
+                f"is running{owner}; give this one another gateway.id",
+                directory=self._directory,
+            ) from error
+        except (OSError, ValueError) as error:
+            self.close()
+            raise StoreUnavailableError(
+                f"the write-ahead log {self._directory} cannot be used: {error}",
+                directory=self._directory,
+            ) from error
+
+    def check_owned(self) -> None:
+        found = self._owner_now()
+        if found.startswith(_SEAL):
+            raise WalSealed(f"another gateway has sealed it{_owner_text(found)}")
+        if found != self._owner:
+            raise WalLost(f"another gateway has taken it{_owner_text(found)}")
+
+    def own_again(self) -> None:
+        """Goes on with a log that was sealed. What was not checked before the seal counts as not
+        written."""
+        self._owner = _new_owner()
+        self._write_owner(self._owner)
+        self.check_owned()
+
     def _owner_found(self) -> str:
         with contextlib.suppress(OSError):
             return _owner_text(read_at(self._lock, 0, _OWNER_BYTES_MAX))
         return ""
 
 
+class SealedWalFiles(_LogDirectory):
+    """The directory of another gateway's log, which is sealed when this is made: what its owner did
+    not check before counts as not written, and is acknowledged to nobody. So what is read
+    afterwards is all that there is. The owner may be alive, and go on behind the seal: `is_sealed`.
+
+    Args:
+        gateway_id: Who seals it, for messages.
+
+    Raises:
+        FileNotFoundError: There is no such directory.
+        OSError: It cannot be sealed.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], gateway_id: str) -> None:
+        super().__init__(directory, durable=True)
+        self._seal = _SEAL + _new_owner() + gateway_id.encode()
+        try:
+            self._open(os.O_RDWR | os.O_CREAT)
+            self._write_owner(self._seal)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether nobody has written anything that counts since."""
+        try:
+            return self._owner_now() == self._seal
+        except (OSError, WalLost):
+            return False
+
+    def delete_segments(self) -> None:
+        """Deletes the segments, unless the owner runs on this machine or has gone on with them.
+        The caller knows that all of them are in tables, or kept as orphans."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        try:
+            if self.is_sealed:
+                for name in filter(is_segment, self.names()):
+                    self.delete(name)
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def check_owned(self) -> None:
+        raise WalLost("it is another gateway's")
+
+    def own_again(self) -> None:
+        raise WalLost("it is another gateway's")
+
+
+def is_segment(name: str) -> bool:
+    """Whether a file of that name is ours, and not one that somebody else keeps beside them."""
+    return _SEGMENT.fullmatch(name) is not None and int(name[:20]) < _NUMBER_MAX
+
+
+def _new_owner() -> bytes:
+    return f"{uuid.uuid4().hex} {socket.gethostname()} {os.getpid()}\n".encode()
+
+
 def _owner_text(found: bytes) -> str:
     """For messages: who has written its name into the lock file."""
-    parts = found.decode(errors="replace").split()
-    return f" (process {parts[2]} on {parts[1]})" if len(parts) == 3 else ""
+    parts = found.removeprefix(_SEAL).decode(errors="replace").split()
+    return f" (process {parts[2]} on {parts[1]})" if len(parts) >= 3 else ""
 
 
 class _LocalWalFile:

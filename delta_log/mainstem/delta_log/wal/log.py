@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import time
 import uuid
 from collections import Counter, deque
@@ -22,7 +23,7 @@ from itertools import takewhile
 from typing import Final, TypeVar
 
 from mainstem.delta_log.format import registers
-from mainstem.delta_log.wal.files import WalFiles, WalLost
+from mainstem.delta_log.wal.files import SealedWalFiles, WalFiles, WalLost, WalSealed
 from mainstem.delta_log.wal.format import (
     WalRequest,
     decode_entry,
@@ -69,6 +70,7 @@ class Wal:
     Blocks while it reads what is there.
 
     Args:
+        files: Its own; or those of another gateway's log, which is sealed: nothing can be appended.
         gateway_id: Names the register in the topics.
         segment_bytes: A segment that has reached this many bytes is followed by a new one.
         queue_bytes: Entries that may wait for their sync.
@@ -78,6 +80,8 @@ class Wal:
         failures: How often the log could not be written to, by the system's name of the error.
         fault_count: Changes with each failure. All that a topic has in the log is to be written
             again before anything that follows it: see `TopicWal`.
+        generation: Changes when the log goes on after another gateway has sealed it. A topic may
+            have another leader since, of which nobody has told us: see `TopicWal`.
 
     Raises:
         LogDamagedError: A segment is damaged; the message names file and position.
@@ -98,7 +102,8 @@ class Wal:
         self._gateway_id = gateway_id
         self._queue_bytes = queue_bytes
         self._monotonic = monotonic
-        self._segments = Segments(files, segment_bytes)
+        is_sealed = isinstance(files, SealedWalFiles)
+        self._segments = Segments(files, segment_bytes, sealed=is_sealed)
         self._orphans = OrphanFiles(files)
         self._topic_numbers: dict[tuple[str, str], deque[int]] = {}
         self._turns: dict[tuple[str, str], int] = {}
@@ -112,8 +117,12 @@ class Wal:
         self._identity = WalIdentity()
         #: Nothing is taken any more.
         self._ended: StoreUnavailableError | None = None
+        if is_sealed:
+            self._ended = self._unavailable("is another gateway's")
+        self._owning_again: asyncio.Task[None] | None = None
         self.failures: Counter[str] = Counter()
         self.fault_count = 0
+        self.generation = 0
         # A number is never used twice, even if the directory was lost: a new log begins at the
         # clock's microseconds, which run faster than requests.
         self._next_number = max(self._scan() + 1, clock_us())
@@ -125,6 +134,11 @@ class Wal:
     def uri(self) -> str:
         """Where it is, for messages."""
         return self._files.uri
+
+    @property
+    def gateway_id(self) -> str:
+        """The gateway whose requests it has."""
+        return self._gateway_id
 
     @property
     def register(self) -> str:
@@ -289,6 +303,8 @@ class Wal:
             self._ended = StoreUnavailableError(
                 f"the write-ahead log {self._files.uri} is closed", directory=self._files.uri
             )
+        if self._owning_again is not None:
+            self._owning_again.cancel()
         while self._writing is not None:
             await asyncio.wait([self._writing])
         self._segments.close()
@@ -331,7 +347,13 @@ class Wal:
         commits. What was durable before stays."""
         self.fault_count += 1
         self.failures[_reason(error)] += 1
-        if isinstance(error, WalLost):
+        if isinstance(error, WalSealed):
+            failure = self._unavailable(f"was sealed: {error}; acks=1 waits for table commits")
+            log.error("%s", failure)
+            self._fault = _Fault(failure, RETRY_S, math.inf)
+            if self._ended is None:
+                self._owning_again = asyncio.get_running_loop().create_task(self._own_again())
+        elif isinstance(error, WalLost):
             failure = self._ended = self._unavailable(
                 f"is lost: {error}; acks=1 waits for table commits until a restart"
             )
@@ -354,6 +376,27 @@ class Wal:
                 self._forget(*one.topic, {one.number})
             if not one.done.done():
                 one.done.set_exception(failure)
+
+    async def _own_again(self) -> None:
+        """Goes on after another gateway has sealed the log: it takes some topics over, and has read
+        what it needs of them once it has claimed their epochs. The others are still ours."""
+        pause_s = RETRY_S
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._pool, self._files.own_again)
+            except WalLost as error:
+                self._fault = None
+                self._failed(error)
+                return
+            except OSError as error:
+                log.warning("the write-ahead log %s stays sealed: %s", self._files.uri, error)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+            else:
+                break
+        self.generation += 1
+        self._fault = None
+        log.info("the write-ahead log %s goes on behind its seal", self._files.uri)
 
     def _note(self, topic: tuple[str, str], number: int) -> None:
         if number not in self._unfolded:

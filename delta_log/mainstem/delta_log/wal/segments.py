@@ -10,18 +10,11 @@ then, and the log goes on in a new segment.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
-from mainstem.delta_log.wal.files import WalFile, WalFiles
+from mainstem.delta_log.wal.files import WalFile, WalFiles, is_segment
 from mainstem.delta_log.wal.format import decode_segment
-
-_NAME: Final = re.compile(r"[0-9]{20}\.wal")
-
-#: In a name: those of entries are smaller by far, and a longer one would not sort.
-_NUMBER_MAX: Final = 2**63
 
 
 @dataclass(slots=True, eq=False)
@@ -43,10 +36,13 @@ class Segments:
 
     Args:
         segment_bytes: A segment that has reached this many bytes is followed by a new one.
+        sealed: They are another gateway's, which may be alive: nothing is changed, and its torn
+            end is left to it.
     """
 
-    def __init__(self, files: WalFiles, segment_bytes: int) -> None:
+    def __init__(self, files: WalFiles, segment_bytes: int, *, sealed: bool = False) -> None:
         self._files = files
+        self._sealed = sealed
         self._segment_bytes = segment_bytes
         self._segments: list[Segment] = []
         #: In names: each is higher than all before.
@@ -66,12 +62,20 @@ class Segments:
         names = [name for name in self._files.names() if is_segment(name)]
         for name in names:
             segment = Segment(name)
-            data = self._files.read(name)
+            try:
+                data = self._files.read(name)
+            except FileNotFoundError:
+                if self._sealed:
+                    continue  # its owner has deleted it: all its entries were in tables
+                raise
             for frame in decode_segment(data, self.path(name), is_last=name == names[-1]):
                 segment.unfolded |= {number for number, _ in frame.entries}
                 segment.size_bytes = frame.end
                 yield from frame.entries
             self._newest = int(name[:20])
+            if self._sealed:
+                self._segments.append(segment)
+                continue
             if segment.size_bytes < len(data):
                 # Before a deletion, too: if that is undone by a loss of power, the file may be
                 # there beside a newer one, and only the last may have a torn frame.
@@ -128,6 +132,8 @@ class Segments:
 
         Also from the middle: a topic that cannot be committed to must not keep all that came later.
         """
+        if self._sealed:
+            return
         in_use = self._segments[-1] if self._file is not None else None
         kept: list[Segment] = []
         for segment in self._segments:
@@ -186,8 +192,3 @@ class Segments:
         file, self._file = self._file, None
         with contextlib.suppress(OSError):  # it is closed whatever that says, and all is synced
             file.close()
-
-
-def is_segment(name: str) -> bool:
-    """Whether a file of that name is ours, and not one that somebody else keeps beside them."""
-    return _NAME.fullmatch(name) is not None and int(name[:20]) < _NUMBER_MAX

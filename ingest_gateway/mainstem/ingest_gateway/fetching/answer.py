@@ -34,7 +34,9 @@ class FetchPlan:
 
     Attributes:
         offset: The first that is wanted.
-        end_offset: What is planned ends here: the high watermark, or before.
+        durable_mark: What can be read ends here, if it was asked for; else 0, and it ends at the
+            high watermark.
+        end_offset: What is planned ends here: at the end of what can be read, or before.
         files: That have records in [offset, tail_offset), by base offset.
         tail_offset: `runs` have all records in [tail_offset, end_offset).
         bytes_max: Of this partition.
@@ -47,6 +49,7 @@ class FetchPlan:
     topic_id: str = ""
     log_start_offset: int = 0
     high_watermark: int = 0
+    durable_mark: int = 0
     leader_epoch: int = 0
     offset: int = 0
     end_offset: int = 0
@@ -60,6 +63,11 @@ class FetchPlan:
     def failed(self, error: MainstemError) -> FetchPlan:
         """The same with nothing to read, because of `error`."""
         return replace(self, files=(), runs=(), error=error)
+
+    @property
+    def readable_end(self) -> int:
+        """One past the last record that this reader may have now."""
+        return max(self.high_watermark, self.durable_mark)
 
     @property
     def available_bytes(self) -> int:
@@ -145,6 +153,7 @@ def build_answer(
             log_start_offset=plan.log_start_offset,
             high_watermark=plan.high_watermark,
             leader_epoch=plan.leader_epoch,
+            durable_mark=plan.durable_mark,
             next_offset=taken.next_offset,
         )
         batches: Sequence[pa.RecordBatch] = ()

@@ -8,11 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mainstem.errors import BackPressureError, MainstemError, OffsetOutOfRangeError
+from mainstem.errors import (
+    BackPressureError,
+    MainstemError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+)
 from mainstem.ingest_gateway.failures import as_ours
 from mainstem.ingest_gateway.fetching.answer import FetchPlan
+from mainstem.ingest_gateway.fetching.arrivals import Arrivals
 from mainstem.ingest_gateway.fetching.refusals import offset_refusal, partition_refusal
-from mainstem.ingest_gateway.fetching.tail_cache import TailCache
+from mainstem.ingest_gateway.fetching.tail_cache import CachedRun
 from mainstem.ingest_gateway.reader_threads import ReaderThreads
 from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.limits import FETCH_FILES_MAX
@@ -36,9 +42,10 @@ _RETRY_DELAY_MS: Final = 100
 class FetchPlanner:
     """On the event loop; the store is read in `threads`."""
 
-    def __init__(self, topics: GatewayTopics, cache: TailCache, threads: ReaderThreads) -> None:
+    def __init__(self, topics: GatewayTopics, arrivals: Arrivals, threads: ReaderThreads) -> None:
         self._topics = topics
-        self._cache = cache
+        self._cache = arrivals.cache
+        self._durable_tail = arrivals.durable_tail
         self._threads = threads
 
     async def plans(
@@ -49,15 +56,18 @@ class FetchPlanner:
         All at the same moment for `PLANS_AT_ONCE` partitions or fewer.
         """
         topics = dict.fromkeys(asked.topic for asked in request.partitions)
+        durable = request.visibility == log_pb2.VISIBILITY_DURABLE
         looked: Counter[str] = Counter()
         while True:
-            errors = await self.up_to_date(topics)
+            not_led = await self._lead(topics) if durable else {}
+            errors = await self.up_to_date(topic for topic in topics if topic not in not_led)
+            errors |= not_led
             versions = {}
             if len(request.partitions) > PLANS_AT_ONCE:
                 versions = self._versions(topics)
             plans: list[FetchPlan] = []
             for number, asked in enumerate(request.partitions, start=1):
-                plans.append(self._plan(asked, errors.get(asked.topic), bytes_max))
+                plans.append(self._plan(asked, errors.get(asked.topic), bytes_max, durable))
                 if number % PLANS_AT_ONCE == 0:
                     await asyncio.sleep(0)
             # A client with an offset beyond the end, or an epoch that is not known here, may have
@@ -85,6 +95,25 @@ class FetchPlanner:
         """The versions of the states that are known of the topics."""
         states = {topic: self._topics.current(topic, any_age=True) for topic in topics}
         return {topic: -1 if found is None else found[0].version for topic, found in states.items()}
+
+    async def _lead(self, topics: Iterable[str]) -> dict[str, MainstemError]:
+        """Leads topics, for a reader of what is not in the table yet: only their leader knows that,
+        and where nobody leads, it is in the write-ahead log of the last one. Returns why one of
+        them is not led here."""
+        errors: dict[str, MainstemError] = {}
+        missing = [topic for topic in topics if not self._topics.is_leader(topic)]
+        for start in range(0, len(missing), _LOOKS_AT_ONCE):
+            some = missing[start : start + _LOOKS_AT_ONCE]
+            outcomes = await asyncio.gather(
+                *(self._topics.lead(topic) for topic in some), return_exceptions=True
+            )
+            for topic, outcome in zip(some, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    error = errors[topic] = as_ours(outcome)
+                    error.__traceback__ = error.__context__ = error.__cause__ = None
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+        return errors
 
     async def up_to_date(self, topics: Iterable[str]) -> dict[str, MainstemError]:
         """Makes each topic's state ready for `GatewayTopics.current`; returns why one's is not."""
@@ -126,7 +155,11 @@ class FetchPlanner:
         await asyncio.gather(*(self._topics.look(topic) for topic in led), return_exceptions=True)
 
     def _plan(
-        self, asked: log_pb2.FetchPartition, error: MainstemError | None, bytes_max: int
+        self,
+        asked: log_pb2.FetchPartition,
+        error: MainstemError | None,
+        bytes_max: int,
+        durable: bool,
     ) -> FetchPlan:
         topic, partition, offset = asked.topic, asked.partition, asked.offset
         if error is not None:
@@ -138,13 +171,22 @@ class FetchPlanner:
         refusal = partition_refusal(state, reader, partition, asked.topic_id)
         if refusal is not None:
             return FetchPlan(topic, partition, offset=offset, error=refusal)
+        if durable and not led:
+            return FetchPlan(topic, partition, offset=offset, error=_not_led(topic))
         start, end = state.log_start_offset(partition), state.log_end_offset(partition)
+        mark = end
+        # Who has read past the high watermark under another leader is given more once the table
+        # has told whether it is this log that it has read.
+        if durable and (offset <= end or asked.leader_epoch in (0, -1, state.epoch)):
+            mark = self._durable_tail.durable_mark(topic, state.topic_id, partition, end)
+        leader = reader.leader if led else None
         plan = FetchPlan(
             topic,
             partition,
             topic_id=state.topic_id,
             log_start_offset=start,
             high_watermark=end,
+            durable_mark=mark if durable else 0,
             leader_epoch=state.partition_epoch(partition),
             offset=offset,
             end_offset=end,
@@ -152,10 +194,11 @@ class FetchPlanner:
             bytes_max=min(asked.max_bytes, bytes_max) if asked.max_bytes > 0 else bytes_max,
             reader=reader,
         )
-        refusal = offset_refusal(state, topic, partition, offset, asked.leader_epoch)
+        accepted_end = 0 if leader is None else leader.log_end_offset(partition)
+        refusal = offset_refusal(state, topic, partition, offset, asked.leader_epoch, accepted_end)
         if refusal is not None:
             return plan.failed(refusal)
-        if offset == end:
+        if offset >= mark:
             return plan
         tail = end
         if led:
@@ -173,11 +216,33 @@ class FetchPlanner:
         if len(files) > FETCH_FILES_MAX:
             files = files[:FETCH_FILES_MAX]
             end = tail = files[-1].last_offset + 1
-        runs = []
+        runs: list[CachedRun] = []
         if tail < end:
             runs = self._cache.runs(topic, state.topic_id, partition, tail, plan.bytes_max)
             end = runs[-1].end_offset
-        return replace(plan, end_offset=end, tail_offset=tail, files=tuple(files), runs=tuple(runs))
+        epoch = plan.leader_epoch
+        if plan.high_watermark == end < mark:
+            left = plan.bytes_max - sum(run.record_bytes for run in runs)
+            more = self._durable_tail.runs(topic, state.topic_id, partition, max(offset, end), left)
+            if more:
+                runs += more
+                end, epoch = more[-1].end_offset, state.epoch
+        return replace(
+            plan,
+            leader_epoch=epoch,
+            end_offset=end,
+            tail_offset=tail,
+            files=tuple(files),
+            runs=tuple(runs),
+        )
+
+
+def _not_led(topic: str) -> NotLeaderError:
+    return NotLeaderError(
+        f"topic {topic!r} is not led here any more, and only its leader can be read with "
+        "fetch.visibility=durable; ask for the leader again",
+        topic=topic,
+    )
 
 
 def not_open(topic: str) -> BackPressureError:

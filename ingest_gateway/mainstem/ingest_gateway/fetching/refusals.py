@@ -39,9 +39,21 @@ def partition_refusal(
 
 
 def offset_refusal(
-    state: TableState, topic: str, partition: int, offset: int, leader_epoch: int
+    state: TableState,
+    topic: str,
+    partition: int,
+    offset: int,
+    leader_epoch: int,
+    accepted_end: int = 0,
 ) -> OffsetOutOfRangeError | None:
-    """Why nothing can be read of a partition at this offset, after `leader_epoch`."""
+    """Why nothing can be read of a partition at this offset, after `leader_epoch`.
+
+    Args:
+        accepted_end: Up to here the leader has accepted records, if it is here: whether they are
+            those that a reader of the durable mark has read, the table tells once it has them.
+    """
+    if state.log_end_offset(partition) < offset <= accepted_end:
+        return None
     start, end = state.log_start_offset(partition), state.log_end_offset(partition)
     facts: dict[str, Any] = {
         "topic": topic,

@@ -10,17 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 class FetchWaiter:
     """A fetch that waits until its partitions have got `bytes_missing` more bytes."""
 
-    __slots__ = ("bytes_missing", "partitions", "woken")
+    __slots__ = ("bytes_missing", "durable", "partitions", "woken")
 
     def __init__(
         self,
         partitions: Iterable[tuple[str, int]],
         bytes_missing: int,
         woken: asyncio.Future[None],
+        *,
+        durable: bool,
     ) -> None:
         self.partitions = frozenset(partitions)
         self.bytes_missing = bytes_missing
         self.woken = woken
+        self.durable = durable
 
     def wake(self) -> None:
         if not self.woken.done():
@@ -39,12 +42,17 @@ class FetchWaiters:
 
     @contextlib.contextmanager
     def waiting(
-        self, partitions: Iterable[tuple[str, int]], bytes_missing: int, timeout_s: float
+        self,
+        partitions: Iterable[tuple[str, int]],
+        bytes_missing: int,
+        timeout_s: float,
+        *,
+        durable: bool = False,
     ) -> Iterator[FetchWaiter]:
         """A waiter for the block. It is woken when the partitions may have that many bytes more, or
         something has happened to one of the topics, or the time is over."""
         loop = asyncio.get_running_loop()
-        waiter = FetchWaiter(partitions, bytes_missing, loop.create_future())
+        waiter = FetchWaiter(partitions, bytes_missing, loop.create_future(), durable=durable)
         self._add(waiter)
         timer = loop.call_later(timeout_s, waiter.wake)
         try:
@@ -54,15 +62,27 @@ class FetchWaiters:
             self._remove(waiter)
 
     def appended(self, topic: str, bytes_by_partition: Mapping[int, int]) -> None:
-        """A commit has added bytes to partitions of a topic."""
+        """A commit has added bytes to partitions of a topic. A fetch that was told of them before
+        looks too early at worst."""
+        self._add_bytes(topic, bytes_by_partition, durable_only=False)
+
+    def _add_bytes(
+        self, topic: str, bytes_by_partition: Mapping[int, int], *, durable_only: bool
+    ) -> None:
         partitions = self._by_topic.get(topic)
         if partitions is None:
             return
         for partition, size_bytes in bytes_by_partition.items():
             for waiter in partitions.get(partition, ()):
+                if durable_only and not waiter.durable:
+                    continue
                 waiter.bytes_missing -= size_bytes
                 if waiter.bytes_missing <= 0:
                     waiter.wake()
+
+    def durable(self, topic: str, bytes_by_partition: Mapping[int, int]) -> None:
+        """Bytes are certain, but not committed yet: some fetches read those too."""
+        self._add_bytes(topic, bytes_by_partition, durable_only=True)
 
     def changed(self, topic: str) -> None:
         """Something else has happened to the topic: the fetches that wait for it look again."""

@@ -47,8 +47,8 @@ class GroupTopics:
         A group with such an offset would have no lag, and skip the records that get the offsets
         before it. An offset with a leader epoch is one that somebody has read up to, so it is not
         looked at. A record that anybody has read was in the table before its offset could come
-        here: an offset that is beyond the end in a look that began after it came was read by
-        nobody. A log that cannot be looked at says nothing against an offset.
+        here, or accepted by its leader: an offset that is beyond the end in a look that began after
+        it came was read by nobody. A log that cannot be looked at says nothing against an offset.
         """
         unread = [one for one in offsets if one.leader_epoch <= 0 and one.offset > 0]
         refused: dict[tuple[str, int], OffsetOutOfRangeError] = {}
@@ -60,16 +60,18 @@ class GroupTopics:
                 if found is None:
                     doubtful.add(one.topic)
                     continue
-                state, _, _ = found
+                state, topic, led = found
                 start = state.log_start_offset(one.partition)
                 end = state.log_end_offset(one.partition)
+                if led and topic.leader is not None:
+                    end = max(end, topic.leader.log_end_offset(one.partition))
                 is_this_log = not one.topic_id or one.topic_id == state.topic_id
                 if one.offset > end and is_this_log and 0 <= one.partition < state.partition_count:
                     doubtful.add(one.topic)
                     refused[one.topic, one.partition] = OffsetOutOfRangeError(
                         f"offset {one.offset} of partition {one.partition} of topic {one.topic!r} "
-                        f"is not in [{start}, {end}], from the log start offset to the high "
-                        "watermark: nobody can have read up to there; commit the next offset to "
+                        f"is not in [{start}, {end}], from the log start offset to the end "
+                        "of the log: nobody can have read up to there; commit the next offset to "
                         "read",
                         topic=one.topic,
                         partition=one.partition,
@@ -96,10 +98,12 @@ class GroupTopics:
         for name, offsets in by_topic.items():
 
             def view(
-                state: TableState, _: Appender | None, offsets: Sequence[StoredOffset] = offsets
+                state: TableState,
+                leader: Appender | None,
+                offsets: Sequence[StoredOffset] = offsets,
             ) -> list[tuple[StoredOffset, int | None]]:
                 return [
-                    (one, truncated_to(state, one))
+                    (one, truncated_to(state, one, self._accepted_end(state, leader, one)))
                     for one in offsets
                     if one.topic_id == state.topic_id
                 ]
@@ -108,3 +112,11 @@ class GroupTopics:
                 check_topic_name(name)
                 found += await self._topics.describe(name, view)
         return found
+
+    def _accepted_end(self, state: TableState, leader: Appender | None, one: StoredOffset) -> int:
+        """Where the partition of a committed offset ends for its leader, as is known here."""
+        if leader is not None:
+            return leader.log_end_offset(one.partition)
+        # Another gateway knows. It is alive, so what was read under it is no older copy's.
+        reads_on = self._topics.led_elsewhere(state) and one.leader_epoch >= state.epoch
+        return one.offset if reads_on else 0

@@ -83,7 +83,7 @@ class FetchService:
         self._threads = threads
         self._history = History()
         self._waiters = arrivals.waiters
-        self._planner = FetchPlanner(topics, arrivals.cache, threads)
+        self._planner = FetchPlanner(topics, arrivals, threads)
         self._followers = Followers(topics, arrivals.waiters, metrics, draining)
         self._room = FetchRoom(config.number("fetch.queue.bytes"))
         self._requests = 0
@@ -179,6 +179,8 @@ class FetchService:
         columns = columns_asked(request.columns)
         if request.format not in log_pb2.FetchFormat.values():
             raise InvalidRecordError(f"there is no fetch format {request.format}")
+        if request.visibility not in log_pb2.Visibility.values():
+            raise InvalidRecordError(f"there is no visibility {request.visibility}")
         arrow = request.format != log_pb2.FETCH_FORMAT_RECORDS
         bytes_max = self._bytes_max
         if request.max_bytes > 0:
@@ -199,7 +201,8 @@ class FetchService:
                 and not any(_answers_at_once(plan) for plan in plans)
             ):
                 if self._planner.still(plans, versions):
-                    await self._wait(plans, missing, left_s)
+                    durable = request.visibility == log_pb2.VISIBILITY_DURABLE
+                    await self._wait(plans, missing, left_s, durable=durable)
                 else:
                     await asyncio.sleep(min(left_s, _REPLAN_S))
                 continue
@@ -211,10 +214,12 @@ class FetchService:
             attempt += 1
             await self._planner.look_again({plan.topic for plan in plans if plan.files})
 
-    async def _wait(self, plans: Sequence[FetchPlan], bytes_missing: int, timeout_s: float) -> None:
+    async def _wait(
+        self, plans: Sequence[FetchPlan], bytes_missing: int, timeout_s: float, *, durable: bool
+    ) -> None:
         # No step of the loop lies between the plans and this: no commit is overlooked.
         partitions = [(plan.topic, plan.partition) for plan in plans]
-        with self._waiters.waiting(partitions, bytes_missing, timeout_s) as waiter:
+        with self._waiters.waiting(partitions, bytes_missing, timeout_s, durable=durable) as waiter:
             for number, topic in enumerate({plan.topic for plan in plans}, start=1):
                 self._followers.follow(topic)
                 if number % _FOLLOWED_AT_ONCE == 0:
@@ -306,6 +311,6 @@ class FetchService:
 def _answers_at_once(plan: FetchPlan) -> bool:
     """Whether waiting is of no use: there is an error, or more than one answer has, or the next
     offset moves on although there is no record."""
-    if plan.error is not None or plan.end_offset < plan.high_watermark:
+    if plan.error is not None or plan.end_offset < plan.readable_end:
         return True
     return not plan.files and not plan.runs and plan.offset < plan.end_offset

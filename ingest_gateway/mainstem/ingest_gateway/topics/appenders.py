@@ -9,7 +9,7 @@ from functools import partial
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Appender, ByteBudget, CommittedRecords, OpenTopic, RollUpMemory
 from mainstem.delta_log.append import CommitTurns, ProducerIds, ProducerMemory
-from mainstem.delta_log.wal import Wal
+from mainstem.delta_log.wal import OtherLogs, Wal
 from mainstem.errors import MainstemError
 from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.metrics import GatewayMetrics
@@ -21,6 +21,7 @@ class Appenders:
 
     Args:
         on_records: Told of the records of each commit.
+        on_durable: Told of records that are to be committed for certain; see `Appender`.
     """
 
     def __init__(
@@ -32,8 +33,10 @@ class Appenders:
         cluster: Cluster,
         maintainer: Maintainer,
         wal: Wal,
+        other_logs: OtherLogs,
         producer_ids: ProducerIds,
         on_records: Callable[[CommittedRecords], None],
+        on_durable: Callable[[CommittedRecords], None] | None,
     ) -> None:
         self._metrics = metrics
         self._pool = pool
@@ -42,6 +45,8 @@ class Appenders:
         self._wal = wal
         self._producer_ids = producer_ids
         self._on_records = on_records
+        self._on_durable = on_durable
+        self._other_logs = other_logs
         self._queue_bytes = config.number("topic.queue.bytes")
         self._producer_expiration_ms = config.number("producer.id.expiration.ms")
         self._budget = ByteBudget(config.number("queued.max.bytes"))
@@ -74,8 +79,10 @@ class Appenders:
             metrics=self._metrics,
             on_commit=self._committed,
             on_records=self._on_records,
+            on_durable=self._on_durable,
             on_failure=on_lost,
             wal=self._wal,
+            other_logs=self._other_logs.of,
             # A gateway that was stopped for longer than its session may have lost the topic, and
             # what it logs would be orphans.
             may_acknowledge=partial(self._cluster.may_acknowledge, table.topic),

@@ -71,10 +71,12 @@ class GroupOffset:
         """Offsets that the group has yet to read, of a log with these bounds.
 
         Counted from the log start offset where that is higher, and where the offset is beyond the
-        high watermark: no log has such an offset, and a group that begins anew reads everything.
+        high watermark and nobody has read up to it: no log has such an offset, and a group that
+        begins anew reads everything. A group that reads to the durable mark may be ahead of the
+        high watermark, and then has none.
         """
         offset = self.offset if self.truncated_to is None else self.truncated_to
-        if offset > high_watermark:
+        if offset > high_watermark and self.leader_epoch <= 0:
             offset = log_start_offset
         return max(0, high_watermark - max(offset, log_start_offset))
 

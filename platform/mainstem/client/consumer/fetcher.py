@@ -370,4 +370,7 @@ class LeaderFetcher:
             max_wait_ms=settings.fetch_max_wait_ms,
             max_bytes=fetch.bytes_max,
             format=log_pb2.FETCH_FORMAT_ARROW,
+            visibility=log_pb2.VISIBILITY_DURABLE
+            if settings.durable
+            else log_pb2.VISIBILITY_COMMITTED,
         )

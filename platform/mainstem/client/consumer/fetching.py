@@ -113,6 +113,7 @@ class FetchAnswers:
                 one.topic_id = one.topic_id or fetched.topic_id
                 one.leader_epoch = fetched.leader_epoch or one.leader_epoch
                 one.high_watermark = fetched.high_watermark
+                one.durable_mark = fetched.durable_mark
                 one.log_start_offset = fetched.log_start_offset
                 self._put(one, batches, offset, fetched.next_offset)
             if lost:

@@ -40,6 +40,7 @@ class Partition:
             is told from the one that was read.
         added_later: It came to its topic after the subscription: it is read from its start.
         high_watermark, log_start_offset: As the last answer said.
+        durable_mark: Likewise, with fetch.visibility=durable; else 0.
         failed: It cannot be read on; the error was raised, or waits to be.
         retry_at: Monotonic seconds before which it is left alone.
         failures: How often a request for it has failed in a row.
@@ -48,6 +49,7 @@ class Partition:
     __slots__ = (
         "added_later",
         "committed",
+        "durable_mark",
         "failed",
         "failures",
         "fetch_offset",
@@ -88,12 +90,13 @@ class Partition:
         self.retry_at = 0.0
         self.failures = 0
         self.high_watermark = OFFSET_INVALID
+        self.durable_mark = 0
         self.log_start_offset = OFFSET_INVALID
 
     @property
     def behind(self) -> bool:
         """The last answer did not bring all that was there."""
-        return self.high_watermark > self.fetch_offset
+        return max(self.high_watermark, self.durable_mark) > self.fetch_offset
 
     def go_to(self, offset: int) -> None:
         """Goes on at `offset`; what is buffered is void."""

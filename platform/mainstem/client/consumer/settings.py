@@ -143,6 +143,17 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             choices=("read_uncommitted", "read_committed"),
         ),
         ConfigKey(
+            "fetch.visibility",
+            "enum",
+            "committed",
+            "How far it reads: committed, to the high watermark, what is in the table; durable, to "
+            "the durable mark, also what is in the leader's write-ahead log (acks=1, or all of a "
+            "topic with wal.records=all), milliseconds after it was sent. That will be in the "
+            "table at the same offset; SQL and other consumers see it a commit interval later. "
+            "Kafka has no such setting.",
+            choices=("committed", "durable"),
+        ),
+        ConfigKey(
             "partition.assignment.strategy",
             "enum",
             "uniform",
@@ -242,6 +253,7 @@ class ConsumerSettings:
 
     Attributes:
         reset, reset_duration_ms: auto.offset.reset; the duration counts with by_duration only.
+        durable: fetch.visibility=durable.
         buffer_bytes: queued.max.messages.kbytes.
         topic_gone_max_ms: topic.metadata.propagation.max.ms.
     """
@@ -261,6 +273,7 @@ class ConsumerSettings:
     max_poll_records: int
     max_poll_interval_ms: int
     assignor: str
+    durable: bool
     fetch_min_bytes: int
     fetch_max_bytes: int
     fetch_max_wait_ms: int
@@ -343,6 +356,7 @@ class ConsumerSettings:
             max_poll_records=int(values["max.poll.records"]),
             max_poll_interval_ms=int(values["max.poll.interval.ms"]),
             assignor="range" if strategy == "range" else "uniform",
+            durable=values["fetch.visibility"] == "durable",
             fetch_min_bytes=int(values["fetch.min.bytes"]),
             fetch_max_bytes=int(values["fetch.max.bytes"]),
             fetch_max_wait_ms=int(values["fetch.max.wait.ms"]),

@@ -18,6 +18,12 @@ class FetchFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FETCH_FORMAT_UNSPECIFIED: _ClassVar[FetchFormat]
     FETCH_FORMAT_ARROW: _ClassVar[FetchFormat]
     FETCH_FORMAT_RECORDS: _ClassVar[FetchFormat]
+
+class Visibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    VISIBILITY_UNSPECIFIED: _ClassVar[Visibility]
+    VISIBILITY_COMMITTED: _ClassVar[Visibility]
+    VISIBILITY_DURABLE: _ClassVar[Visibility]
 ACKS_UNSPECIFIED: Acks
 ACKS_NONE: Acks
 ACKS_LEADER: Acks
@@ -25,6 +31,9 @@ ACKS_ALL: Acks
 FETCH_FORMAT_UNSPECIFIED: FetchFormat
 FETCH_FORMAT_ARROW: FetchFormat
 FETCH_FORMAT_RECORDS: FetchFormat
+VISIBILITY_UNSPECIFIED: Visibility
+VISIBILITY_COMMITTED: Visibility
+VISIBILITY_DURABLE: Visibility
 
 class Header(_message.Message):
     __slots__ = ("key", "value")
@@ -156,20 +165,22 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., facts: _Optional[_Mapping[str, str]] = ..., retriable: bool = ..., retry_delay_ms: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("partitions", "min_bytes", "max_wait_ms", "max_bytes", "format", "columns")
+    __slots__ = ("partitions", "min_bytes", "max_wait_ms", "max_bytes", "format", "columns", "visibility")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    VISIBILITY_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[FetchPartition]
     min_bytes: int
     max_wait_ms: int
     max_bytes: int
     format: FetchFormat
     columns: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., min_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[FetchFormat, str]] = ..., columns: _Optional[_Iterable[str]] = ...) -> None: ...
+    visibility: Visibility
+    def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., min_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[FetchFormat, str]] = ..., columns: _Optional[_Iterable[str]] = ..., visibility: _Optional[_Union[Visibility, str]] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
     __slots__ = ("topic", "partition", "offset", "max_bytes", "topic_id", "leader_epoch")
@@ -194,7 +205,7 @@ class FetchResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic", "partition", "topic_id", "log_start_offset", "high_watermark", "next_offset", "arrow", "records", "error", "leader_epoch")
+    __slots__ = ("topic", "partition", "topic_id", "log_start_offset", "high_watermark", "next_offset", "arrow", "records", "error", "leader_epoch", "durable_mark")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +216,7 @@ class FetchedPartition(_message.Message):
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_MARK_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     topic_id: str
@@ -215,7 +227,8 @@ class FetchedPartition(_message.Message):
     records: _containers.RepeatedCompositeFieldContainer[FetchedRecord]
     error: Error
     leader_epoch: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_id: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., next_offset: _Optional[int] = ..., arrow: _Optional[bytes] = ..., records: _Optional[_Iterable[_Union[FetchedRecord, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+    durable_mark: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_id: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., next_offset: _Optional[int] = ..., arrow: _Optional[bytes] = ..., records: _Optional[_Iterable[_Union[FetchedRecord, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., durable_mark: _Optional[int] = ...) -> None: ...
 
 class FetchedRecord(_message.Message):
     __slots__ = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")

@@ -90,8 +90,8 @@ class LogServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Committed records from an offset on, of many partitions, with long polling. Never past the high
-        watermark. A partition that cannot be read has its own error; the others are served.
+        """Records from an offset on, of many partitions, with long polling. Never past the high watermark,
+        or the durable mark where that was asked for. A partition that cannot be read has its own error; the others are served.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
