@@ -164,8 +164,8 @@ def test_what_was_taken_over_is_committed_before_anything_is_acknowledged_behind
             assert await a.send(0) == -1
             await b.lead()
             b.store_away = True
+            done = b.appender.submit([Slice(0, batch(1))], 1, write_ahead=True)
             with pytest.raises(TimeoutError):
-                done = b.appender.submit([Slice(0, batch(1))], 1, write_ahead=True)
                 await asyncio.wait_for(asyncio.shield(done), 0.1)
             assert b.shown == []
             b.store_away = False
@@ -261,7 +261,7 @@ def test_a_seal_is_found_at_the_next_check_and_is_not_one_any_more_when_its_owne
     assert sealed.is_sealed
     with pytest.raises(WalSealed, match="sealed it"):
         files.check_owned()
-    sealed.delete_segments()  # its owner runs: nothing happens
+    sealed.delete_segments([])  # its owner runs: nothing happens
     files.own_again()
     files.check_owned()
     assert not sealed.is_sealed
@@ -278,7 +278,7 @@ def test_who_led_since_the_topic_was_settled_is_looked_at(topics: Topics) -> Non
 
     def left(**values: int) -> list[str]:
         state = TableState("t")
-        found = [Register(registers.leader(name), value) for name, value in values.items()]
+        found = [Register(registers.led(name), value) for name, value in values.items()]
         state.begin(1, [Register(registers.wal("old", "x"), 5), *found])
         return gateways_before(state)
 
@@ -288,8 +288,8 @@ def test_who_led_since_the_topic_was_settled_is_looked_at(topics: Topics) -> Non
         1,
         [
             Register(registers.wal("old", "x"), 5),
-            Register(registers.leader("a"), 3),
-            Register(registers.leader("b"), 4),
+            Register(registers.led("a"), 3),
+            Register(registers.led("b"), 4),
             Register(registers.SETTLED, 4),
         ],
     )

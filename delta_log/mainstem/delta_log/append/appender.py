@@ -121,6 +121,8 @@ class Appender:
         wal: The gateway's write-ahead log; None: acks=1 waits for the table commit.
         may_acknowledge: Whether the lead is certain enough for an answer from the write-ahead log.
             A leader that may have been replaced waits for its commit, which finds out.
+        wal_generation: Of that log, before the epoch was claimed.
+        settles: What other gateways have left of the topic is in `recovered`.
         producers: What idempotent producers have sent before.
         roll_up_memory: Shared by all topics of a gateway; None: small files stay as they are.
         turns: Shared by all topics of a gateway, which share its commits; None: nobody else
@@ -143,6 +145,7 @@ class Appender:
         monotonic: Callable[[], float] = time_elapsed_s,
         wal: Wal | None = None,
         wal_generation: int | None = None,
+        settles: bool = False,
         on_durable: Callable[[CommittedRecords], None] | None = None,
         producers: ProducerStates[AppendWaiter] | None = None,
         recovered: Recovered | None = None,
@@ -176,7 +179,7 @@ class Appender:
                 wal,
                 opened.topic,
                 opened.state.topic_id,
-                epoch,
+                epoch if settles else 0,
                 wal_generation,
                 None if on_durable is None else self._durable,
                 may_acknowledge,
@@ -283,6 +286,7 @@ class Appender:
             pool,
             wal=wal,
             wal_generation=wal_generation,
+            settles=other_logs is not None,
             producers=producers,
             recovered=recovered,
             clock_ms=clock_ms,

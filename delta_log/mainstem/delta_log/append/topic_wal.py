@@ -44,7 +44,8 @@ class TopicWal(Generic[Token]):
     """The log as one appender uses it. On the event loop. Make it after `recover_topic`.
 
     Args:
-        epoch: Of the lead.
+        epoch: Of the lead; 0: what other gateways have left of the topic was not looked for, so
+            nothing is said about that.
         generation: Of the log before the epoch was claimed.
         on_durable: Called with requests, in order, when the log has them and their table commits
             have not landed.
@@ -83,7 +84,7 @@ class TopicWal(Generic[Token]):
         self._committed_number = _NONE
         #: Of the log when the commit began that is under way.
         self._commit_generation = self._generation
-        self._is_settled = False
+        self._is_settled = not epoch
         self._is_refused = False
 
     def accepted(self, pending: Pending[Token]) -> None:

@@ -10,6 +10,7 @@ import re
 import socket
 import stat
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -294,16 +295,16 @@ class SealedWalFiles(_LogDirectory):
         except (OSError, WalLost):
             return False
 
-    def delete_segments(self) -> None:
-        """Deletes the segments, unless the owner runs on this machine or has gone on with them.
-        The caller knows that all of them are in tables, or kept as orphans."""
+    def delete_segments(self, names: Sequence[str]) -> None:
+        """Deletes segments, unless the owner runs on this machine or has gone on with the log. The
+        caller knows that all that they have is in tables, or kept as orphans."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
         try:
             if self.is_sealed:
-                for name in filter(is_segment, self.names()):
+                for name in names:
                     self.delete(name)
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)

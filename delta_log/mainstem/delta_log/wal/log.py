@@ -293,6 +293,10 @@ class Wal:
         return len(numbers)
 
     @property
+    def segment_names(self) -> list[str]:
+        return self._segments.names
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return self._segments.size_bytes

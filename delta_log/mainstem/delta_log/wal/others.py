@@ -76,7 +76,7 @@ class OtherLogs:
             for other in self._others.values():
                 if not other.wal.topics():
                     with contextlib.suppress(OSError):
-                        await self._in_thread(other.files.delete_segments)
+                        await self._in_thread(other.files.delete_segments, other.wal.segment_names)
 
     async def close(self) -> None:
         async with self._lock:

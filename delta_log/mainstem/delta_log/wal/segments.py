@@ -171,6 +171,10 @@ class Segments:
         return f"{self._files.uri}/{name}"
 
     @property
+    def names(self) -> list[str]:
+        return [segment.name for segment in self._segments]
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size_bytes for segment in self._segments)

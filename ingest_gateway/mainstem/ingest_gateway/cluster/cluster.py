@@ -230,9 +230,8 @@ class Cluster:
 
     def led_elsewhere(self, state: TableState) -> bool:
         """Whether another gateway, which is alive, leads the topic of this state."""
-        return (
-            state.leader not in (0, self.incarnation)
-            and self._membership.is_alive(state.leader, self._elapsed_s())
+        return state.leader not in (0, self.incarnation) and self._membership.is_alive(
+            state.leader, self._elapsed_s()
         )
 
     def target(self, topic: str) -> GatewayBeat | None:
