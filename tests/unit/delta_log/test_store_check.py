@@ -147,7 +147,7 @@ def _broken(store: MemoryStore) -> dict[str, str]:
     return found
 
 
-LIES: list[tuple[Callable[[], MemoryStore], set[str], str]] = [
+LIES: list[tuple[type[MemoryStore], set[str], str]] = [
     (Replaces, {"condition", "race", "lost answer"}, "replaced an existing file"),
     (ChecksThenPuts, {"race"}, "writers that put one name at the same time were told"),
     (TellsTheWrongWinner, {"race"}, "another's data is there"),
@@ -166,9 +166,11 @@ LIES: list[tuple[Callable[[], MemoryStore], set[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "promises", "words"), LIES, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "promises", "words"), LIES, ids=[kind.__name__ for kind, *_ in LIES]
+)
 def test_a_store_that_lies_is_found_out_and_the_sentence_says_about_what(
-    kind: Callable[[], MemoryStore], promises: set[str], words: str
+    kind: type[MemoryStore], promises: set[str], words: str
 ) -> None:
     found = _broken(kind())
     assert set(found) == promises

@@ -210,7 +210,8 @@ def end_to_end(
     One thread produces records without keys on a timetable, with linger.ms=0, and does not wait for
     answers; another polls them, in the same process and with the same clock. `sent/s` below the
     rate says that the machine did not keep up. A record is seen when its table commit is done, so
-    commit.interval.ms is most of it, also with acks=1.
+    commit.interval.ms is most of it, unless the consumer reads to the durable mark:
+    -X fetch.visibility=durable with acks=1.
 
     A record that is lost or comes twice is a failure. The topic is deleted after it.
 
