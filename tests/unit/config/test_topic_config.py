@@ -28,6 +28,7 @@ SAMPLES: dict[str, tuple[str, int | float | bool | str]] = {
     "compaction.target.bytes": ("1048576", 1_048_576),
     "compression.type": ("lz4", "lz4"),
     "delete.retention.ms": ("0", 0),
+    "wal.records": ("all", "all"),
     "delta.deletedFileRetentionDuration": ("interval 3 days", "interval 3 days"),
     "delta.logRetentionDuration": ("interval 2 days", "interval 2 days"),
     "max.compaction.lag.ms": ("1", 1),

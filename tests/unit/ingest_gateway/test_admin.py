@@ -572,7 +572,9 @@ def test_a_listing_keeps_a_bounded_number_of_topics_open(
                 await client.create(name)
             await client.produce(values_request(b"v", topic="t0"))
             assert sorted(await listed(client)) == names
-            assert sorted(gateway._topics._memory._topics) == ["t0", "t5", "t6", "t7"]
+            kept = gateway._topics._memory._topics
+            assert "t0" in kept
+            assert len(kept) == 1 + 3
             await asyncio.gather(*(client.describe(name) for name in names * 3))
             assert len(gateway._topics._memory._topics) <= 1 + 3
             await client.produce(values_request(b"v", topic="t3"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -60,7 +60,7 @@ class FetchPlanner:
         looked: Counter[str] = Counter()
         while True:
             not_led = await self._lead(topics) if durable else {}
-            errors = await self.up_to_date(topic for topic in topics if topic not in not_led)
+            errors = await self.up_to_date([topic for topic in topics if topic not in not_led])
             errors |= not_led
             versions = {}
             if len(request.partitions) > PLANS_AT_ONCE:
@@ -115,7 +115,7 @@ class FetchPlanner:
                     raise outcome
         return errors
 
-    async def up_to_date(self, topics: Iterable[str]) -> dict[str, MainstemError]:
+    async def up_to_date(self, topics: Collection[str]) -> dict[str, MainstemError]:
         """Makes each topic's state ready for `GatewayTopics.current`; returns why one's is not."""
         errors: dict[str, MainstemError] = {}
         any_age = False

@@ -90,7 +90,7 @@ class Partition:
         self.retry_at = 0.0
         self.failures = 0
         self.high_watermark = OFFSET_INVALID
-        self.durable_mark = 0
+        self.durable_mark = OFFSET_INVALID
         self.log_start_offset = OFFSET_INVALID
 
     @property
