@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -100,20 +100,8 @@ class FetchPlanner:
         """Leads topics, for a reader of what is not in the table yet: only their leader knows that,
         and where nobody leads, it is in the write-ahead log of the last one. Returns why one of
         them is not led here."""
-        errors: dict[str, MainstemError] = {}
         missing = [topic for topic in topics if not self._topics.is_leader(topic)]
-        for start in range(0, len(missing), _LOOKS_AT_ONCE):
-            some = missing[start : start + _LOOKS_AT_ONCE]
-            outcomes = await asyncio.gather(
-                *(self._topics.lead(topic) for topic in some), return_exceptions=True
-            )
-            for topic, outcome in zip(some, outcomes, strict=True):
-                if isinstance(outcome, Exception):
-                    error = errors[topic] = as_ours(outcome)
-                    error.__traceback__ = error.__context__ = error.__cause__ = None
-                elif isinstance(outcome, BaseException):
-                    raise outcome
-        return errors
+        return await _failures(missing, self._topics.lead)
 
     async def up_to_date(self, topics: Collection[str]) -> dict[str, MainstemError]:
         """Makes each topic's state ready for `GatewayTopics.current`; returns why one's is not."""
@@ -130,19 +118,7 @@ class FetchPlanner:
                 return errors
             # The second look takes what the first has brought, however long the others took.
             any_age = True
-            for start in range(0, len(missing), _LOOKS_AT_ONCE):
-                some = missing[start : start + _LOOKS_AT_ONCE]
-                outcomes = await asyncio.gather(
-                    *(self._topics.look(topic) for topic in some), return_exceptions=True
-                )
-                for topic, outcome in zip(some, outcomes, strict=True):
-                    if isinstance(outcome, Exception):
-                        error = errors[topic] = as_ours(outcome)
-                        # Frames and causes of thousands of them would keep the garbage collector
-                        # busy, and take long to free at once.
-                        error.__traceback__ = error.__context__ = error.__cause__ = None
-                    elif outcome is not None:
-                        raise outcome
+            errors |= await _failures(missing, self._topics.look)
         errors.update((topic, not_open(topic)) for topic in missing)
         return errors
 
@@ -243,6 +219,25 @@ def _not_led(topic: str) -> NotLeaderError:
         "fetch.visibility=durable; ask for the leader again",
         topic=topic,
     )
+
+
+async def _failures(
+    topics: Sequence[str], call: Callable[[str], Awaitable[object]]
+) -> dict[str, MainstemError]:
+    """Makes a call for each topic, some at a time; returns why it failed, where it did."""
+    errors: dict[str, MainstemError] = {}
+    for start in range(0, len(topics), _LOOKS_AT_ONCE):
+        some = topics[start : start + _LOOKS_AT_ONCE]
+        outcomes = await asyncio.gather(*map(call, some), return_exceptions=True)
+        for topic, outcome in zip(some, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                error = errors[topic] = as_ours(outcome)
+                # Frames and causes of thousands of them would keep the garbage collector busy, and
+                # take long to free at once.
+                error.__traceback__ = error.__context__ = error.__cause__ = None
+            elif isinstance(outcome, BaseException):
+                raise outcome
+    return errors
 
 
 def not_open(topic: str) -> BackPressureError:
