@@ -56,20 +56,19 @@ class Balancing:
         self._delay_s = config.number("placement.delay.ms") / 1000
         self._moves_max = config.number("placement.moves.max")
         self._interval_s = config.number("gateway.heartbeat.interval.ms") / 1000
-        self._draining = False
 
     async def run(self) -> None:
         """A few moves in each heartbeat interval, while no gateway has come or gone lately."""
         while True:
             await asyncio.sleep(self._interval_s)
-            if self._enabled and not self._draining and self._cluster.settled_s >= self._delay_s:
+            cluster = self._cluster
+            if self._enabled and not cluster.draining and cluster.settled_s >= self._delay_s:
                 await self.move(self._moves_max)
 
     def plan(self, moves_max: int) -> list[Move]:
         """What should move now, no more than `moves_max`: nothing where all is where it belongs."""
         beats = self._cluster.others_placeable()
-        own = () if self._draining else (self._cluster.key,)
-        target = self._cluster.placement_over((*beats, *own)).target
+        target = self._cluster.placement(beats).target
         found = moves(self._led(), self._cluster.key, target, moves_max)
         return [Move(topic, beats[key]) for topic, key in found]
 
@@ -79,9 +78,8 @@ class Balancing:
         return await self._move(self.plan(moves_max), CLOSE_TIMEOUT_S)
 
     async def hand_all_over(self, timeout_s: float) -> None:
-        """Leaves all that is led here to the others, as this gateway is about to end. Where there
-        are no others it stays until the end."""
-        self._draining = True
+        """Leaves all that is led here to the others, as this gateway is about to end: it drains, by
+        `Cluster.begin_draining`. Where there are no others it stays until the end."""
         ends_at = time.monotonic() + timeout_s
         planned = self.plan(len(self._led()))
         found = await self._move(planned, max(ends_at - time.monotonic(), 0.0))

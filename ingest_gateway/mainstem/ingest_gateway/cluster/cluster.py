@@ -69,6 +69,7 @@ class Cluster:
     Attributes:
         incarnation: What topics' logs name this gateway by; another one each time it starts.
         key: What it is placed by; the same each time.
+        draining: Nothing is to be led here any more that another gateway can lead.
 
     Args:
         address: host:port that other gateways tell their clients.
@@ -111,7 +112,7 @@ class Cluster:
         #: When the heartbeat was made that the store has: others count from later.
         self._beat_made_at = -float("inf")
         self._loaded_at, self._loaded = now_s, Load()
-        self._draining = False
+        self.draining = False
         self._held: set[str] = set()
         #: Led before and after a time in which others could have taken them.
         self._doubtful: set[str] = set()
@@ -156,7 +157,7 @@ class Cluster:
     async def begin_draining(self) -> None:
         """Tells the others that they should take what this gateway leads, and nothing be given to
         it. Whatever fails is tried again by the next heartbeat."""
-        self._draining = True
+        self.draining = True
         with contextlib.suppress(MainstemError, TimeoutError):
             await asyncio.wait_for(self.renew(), _STOP_TIMEOUT_S)
 
@@ -173,7 +174,7 @@ class Cluster:
         incarnation, at_s = self._elsewhere.get(topic, (0, 0.0))
         if incarnation and self._elapsed_s() - at_s < _ELSEWHERE_S:
             self._refuse(topic, incarnation)
-        if self._draining and (target := self.target(topic)) is not None:
+        if self.draining and (target := self.target(topic)) is not None:
             raise _not_leader(topic, target)
         if self._elapsed_s() - self._beat_made_at >= self._session_s:
             await self.renew()
@@ -236,11 +237,10 @@ class Cluster:
 
     def target(self, topic: str) -> GatewayBeat | None:
         """The other gateway that should lead the topic; None: this one, or none that is known."""
-        if not self._places and not self._draining:
+        if not self._places and not self.draining:
             return None
         others = self.others_placeable()
-        own = () if self._draining else (self.key,)
-        wanted = self.placement_over((*others, *own)).target(topic)
+        wanted = self.placement(others).target(topic)
         return None if wanted is None else others.get(wanted)
 
     def others_placeable(self) -> dict[int, GatewayBeat]:
@@ -252,9 +252,10 @@ class Cluster:
             and (beat := self._heartbeats.beats.get(name.incarnation)) is not None
         }
 
-    def placement_over(self, keys: Iterable[int]) -> Placement:
-        """Where topics belong, of gateways with these keys."""
-        wanted = frozenset(keys)
+    def placement(self, others: Iterable[int]) -> Placement:
+        """Where topics belong, of gateways with these keys and of this one, unless it drains."""
+        own = () if self.draining else (self.key,)
+        wanted = frozenset((*others, *own))
         if self._placement.keys != wanted:
             self._placement = Placement(wanted)
         return self._placement
@@ -356,7 +357,7 @@ class Cluster:
             self._address,
             self._rack,
             self._clock_ms(),
-            self._draining,
+            self.draining,
             len(self._held - {COORDINATION}),
             max(0, round((load.in_bytes - self._loaded.in_bytes) / passed_s)),
             max(0, round((load.out_bytes - self._loaded.out_bytes) / passed_s)),
