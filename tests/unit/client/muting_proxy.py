@@ -33,8 +33,8 @@ class MutingProxy:
         muted.set()
 
     def cut(self) -> None:
-        """Closes the connections that there are."""
-        for one in self._sockets:
+        """Closes the connections that there are, and none that comes meanwhile."""
+        for one in list(self._sockets):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
