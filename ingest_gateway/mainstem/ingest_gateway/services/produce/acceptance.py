@@ -98,7 +98,14 @@ class Acceptance:
             message_bytes_max=self._message_bytes_max,
             request_bytes_max=self._request_bytes_max,
         )
-        read = partial(read_payload, request, rules, known.sticky, _now_ms())
+        read = partial(
+            read_payload,
+            request,
+            rules,
+            known.sticky,
+            _now_ms(),
+            ipc_stream=request.arrow.ipc_stream,
+        )
         try:
             payload = read(inline=True)
         except NotInlineError:

@@ -203,9 +203,10 @@ class ProduceStream:
             if data is grpc.aio.EOF:
                 return
             self._connection.received(len(data))
-            await self._take(*await self._parsed(data))
-            # The next read may be a while off.
-            data = None
+            parsed = await self._parsed(data)
+            data = None  # what was parsed has copies; until the next read it may be a while
+            await self._take(*parsed)
+            del parsed
 
     async def _parsed(self, data: bytes) -> tuple[log_pb2.ProduceRequest, MainstemError | None]:
         """The request, and why it is refused already if so; then it has no records.
