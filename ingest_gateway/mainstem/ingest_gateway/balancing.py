@@ -67,10 +67,9 @@ class Balancing:
 
     def plan(self, moves_max: int) -> list[Move]:
         """What should move now, no more than `moves_max`: nothing where all is where it belongs."""
-        beats = self._cluster.others_placeable()
-        target = self._cluster.placement(beats).target
-        found = moves(self._led(), self._cluster.key, target, moves_max)
-        return [Move(topic, beats[key]) for topic, key in found]
+        places = self._cluster.places()
+        found = moves(self._led(), self._cluster.key, places.placement.target, moves_max)
+        return [Move(topic, places.others[key]) for topic, key in found]
 
     async def move(self, moves_max: int) -> list[Move]:
         """Does what `plan` says. A move that fails is logged; what is led by nobody then is led by

@@ -361,7 +361,7 @@ class Gateway:
         """Leaves what is led here to the other gateways, if there are any."""
         if self._draining.is_set() or self._cluster is None:
             return
-        if not self._cluster.others_placeable():
+        if not self._cluster.places().others:
             return
         await self._cluster.begin_draining()
         left_s = max(ends_at - time.monotonic(), 0.0) * _HAND_OVER_SHARE

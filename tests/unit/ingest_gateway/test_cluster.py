@@ -363,6 +363,28 @@ def test_a_gateway_that_drains_still_leads_and_nothing_is_placed_on_it(tmp_path:
     run(test())
 
 
+def test_who_is_there_is_counted_once_for_all_topics_of_a_listing_and_again_when_it_may_differ(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        ours, theirs = Clock(), Clock()
+        async with gateway(tmp_path, "one", theirs) as one, gateway(tmp_path, "two", ours) as two:
+            await two.look()
+            places = two.places()
+            assert set(places.others) == {one.key}
+            assert places.placement.keys == {one.key, two.key}
+            assert all(two.places() is places for _ in range(100))
+            two.draining = True
+            assert two.places().placement.keys == {one.key}
+            two.draining = False
+            await beats(two, ours, 3 * INTERVAL_S)
+            ours.passes(SESSION_S - 3 * INTERVAL_S + 1)
+            assert not two.places().others, "it was not heard of for a session"
+            assert two.places().placement.keys == {two.key}
+
+    run(test())
+
+
 def test_objects_that_are_none_of_ours_or_make_no_sense_are_left_alone(tmp_path: Path) -> None:
     async def test() -> None:
         async with gateway(tmp_path, "one", Clock()) as one:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -43,6 +43,9 @@ LOOKS_PER_INTERVAL: Final = 4
 _ELSEWHERE_S: Final = 0.1
 _ELSEWHERE_MAX: Final = 10_000
 
+#: For so long what was said of places holds: between two looks only the passing of time changes it.
+_PLACES_S: Final = 0.05
+
 #: Gateways that are remembered to be gone: a listing less for each topic that one of them led.
 _GONE_MAX: Final = 100
 
@@ -61,6 +64,23 @@ class Load:
 
     in_bytes: int = 0
     out_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where topics may be.
+
+    Attributes:
+        others: The other gateways that topics may be placed on, by key.
+        placement: Over these and the gateway that asks, unless it drains.
+        beats, draining, at_s: What it was made of, and when.
+    """
+
+    others: Mapping[int, GatewayBeat]
+    placement: Placement
+    beats: Mapping[int, GatewayBeat]
+    draining: bool
+    at_s: float
 
 
 class Cluster:
@@ -97,7 +117,7 @@ class Cluster:
         self._rack = config.text("gateway.rack")
         self._interval_s = config.number("gateway.heartbeat.interval.ms") / 1000
         self._session_s = config.number("gateway.session.timeout.ms") / 1000
-        self._places = config.flag("placement.enabled")
+        self._placing = config.flag("placement.enabled")
         self._load = load
         self._on_health = on_health
         self._clock_ms = clock_ms
@@ -120,7 +140,7 @@ class Cluster:
         self._elsewhere: dict[str, tuple[int, float]] = {}
         #: Incarnations that lead topics, as their logs say, and have no object any more.
         self._gone: frozenset[int] = frozenset()
-        self._placement = Placement([])
+        self._places_now = Places({}, Placement([]), {}, False, -float("inf"))
         self._healthy = True
         self._failure: MainstemError | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="cluster")
@@ -237,28 +257,30 @@ class Cluster:
 
     def target(self, topic: str) -> GatewayBeat | None:
         """The other gateway that should lead the topic; None: this one, or none that is known."""
-        if not self._places and not self.draining:
+        if not self._placing and not self.draining:
             return None
-        others = self.others_placeable()
-        wanted = self.placement(others).target(topic)
-        return None if wanted is None else others.get(wanted)
+        places = self.places()
+        wanted = places.placement.target(topic)
+        return None if wanted is None else places.others.get(wanted)
 
-    def others_placeable(self) -> dict[int, GatewayBeat]:
-        """The other gateways that topics may be placed on, by key."""
-        return {
-            name.key: beat
-            for name in self._membership.others(self._elapsed_s())
-            if not name.draining
-            and (beat := self._heartbeats.beats.get(name.incarnation)) is not None
-        }
-
-    def placement(self, others: Iterable[int]) -> Placement:
-        """Where topics belong, of gateways with these keys and of this one, unless it drains."""
-        own = () if self.draining else (self.key,)
-        wanted = frozenset((*others, *own))
-        if self._placement.keys != wanted:
-            self._placement = Placement(wanted)
-        return self._placement
+    def places(self) -> Places:
+        """Where topics may be now."""
+        # Asked for each topic of a listing, and 1,000 gateways take a millisecond.
+        beats, now_s, known = self._heartbeats.beats, self._elapsed_s(), self._places_now
+        if (
+            beats is not known.beats
+            or self.draining is not known.draining
+            or now_s - known.at_s > _PLACES_S
+        ):
+            others = {
+                name.key: beats[name.incarnation]
+                for name in self._membership.others(now_s)
+                if not name.draining and name.incarnation in beats
+            }
+            keys = frozenset(others) if self.draining else frozenset((*others, self.key))
+            placement = known.placement if keys == known.placement.keys else Placement(keys)
+            self._places_now = Places(others, placement, beats, self.draining, now_s)
+        return self._places_now
 
     def gateways(self) -> list[GatewayBeat]:
         """The gateways that are alive, this one first."""
