@@ -19,10 +19,13 @@ from typing import Any, Final
 
 import pyspark
 import pytest
+from tests.s3_server import S3Server
 from tests.unit.jobs.topic_tables import Appends, all_records, appends, check_verified, file_count
 
 import mainstem.jobs.run_job
+from mainstem.config import StoreSettings
 from mainstem.delta_log import LocalStore, Topics
+from mainstem.delta_log.store import open_warehouse, parse_warehouse
 from mainstem.jobs.catalogue import JOBS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.end_to_end]
@@ -35,12 +38,20 @@ OLD_MS: Final = 1_700_000_000_000
 #: JVMs that live for seconds.
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-#: Runs one job after another in one application, as `run_job.py` does one.
+#: Runs one job after another in one application, as `run_job.py` does one; then our source reads a
+#: topic with the options of the same file.
 ALL_JOBS: Final = """
-import sys
+import json, sys, tomllib
 from mainstem.jobs.run_job import main
-arguments = ["--warehouse", sys.argv[1]]
-codes = [main([job, *arguments]) for job in sys.argv[2:]]
+from pyspark.sql import SparkSession
+warehouse, config, *jobs = sys.argv[1:]
+codes = [main([job, "--warehouse", warehouse, "--config", config]) for job in jobs]
+with open(config, "rb") as file:
+    options = {name: str(value) for name, value in tomllib.load(file).items()}
+frame = SparkSession.builder.getOrCreate().read.format("mainstem").options(
+    **options, **{"mainstem.warehouse": warehouse, "subscribe": "accounts"}
+).load()
+print(json.dumps({"values": sorted(bytes(row.value).decode() for row in frame.collect())}))
 sys.exit(any(codes))
 """
 
@@ -86,7 +97,11 @@ class Cluster:
 
 def environment() -> dict[str, str]:
     # No PYTHONPATH: executors find mainstem because it is installed where their Python is.
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONPATH" and not name.startswith("AWS_")
+    }
     return kept | {
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(SPARK_HOME),
@@ -173,8 +188,21 @@ def test_a_job_is_a_plain_application_whose_tasks_run_on_every_executor(
     store.close()
 
 
-def test_every_job_runs_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
-    store = LocalStore(tmp_path / "warehouse")
+def test_every_job_and_the_source_work_on_s3_where_the_driver_alone_was_told_how_to_reach_it(
+    cluster: Cluster, tmp_path: Path, s3_server: S3Server
+) -> None:
+    settings = {
+        "store.endpoint": s3_server.url,
+        "store.access.key.id": "test",
+        "store.secret.access.key": "test",
+        "store.region": "us-east-1",
+    }
+    config = tmp_path / "gateway.toml"
+    config.write_text("".join(f'"{name}" = "{value}"\n' for name, value in settings.items()))
+    place = parse_warehouse(
+        f"s3://{s3_server.make_bucket()}/lake", settings=StoreSettings.parse(settings)
+    )
+    store = open_warehouse(place, create=True)
     accounts = appends(Topics(store), "accounts", 1, cleanup_policy="compact")
     orders = appends(Topics(store), "orders", 1, retention_ms=1)
     for number in range(5):
@@ -184,7 +212,7 @@ def test_every_job_runs_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None
 
     program = tmp_path / "all_jobs.py"
     program.write_text(ALL_JOBS)
-    rows = cluster.submit(str(program), store.uri, *JOBS)
+    *rows, read = cluster.submit(str(program), store.uri, str(config), *JOBS)
 
     assert {row["job"] for row in rows} == JOBS.keys()
     assert {row["outcome"] for row in rows} <= {"ok", "nothing"}
@@ -199,6 +227,7 @@ def test_every_job_runs_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None
     assert {one.key: one.value for one in survivors} == {
         key: b"value-%d" % number for key, number in last.items()
     }
+    assert read == {"values": sorted((one.value or b"").decode() for one in survivors)}
     assert all_records(orders.opened.store) == {0: []}
     for name, one in (("accounts", accounts), ("orders", orders)):
         check_verified(one.opened.store, name)

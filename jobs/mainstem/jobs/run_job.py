@@ -3,8 +3,10 @@
     spark-submit --master spark://... .../mainstem/jobs/run_job.py compaction --warehouse URI
 
 Every node needs mainstem in the Python that `PYSPARK_PYTHON` names, and the warehouse at the same
-URI. Delta's jars are not needed: tasks read and write the data files by themselves. One JSON object
-a table goes to stdout; exit code 1: a table failed.
+URI. How an object storage service is reached (`store.*` in `--config FILE`, in the environment or
+with `-X`) the tasks are told; else each node finds it as the service's own tools do. Delta's jars
+are not needed: tasks read and write the data files by themselves. One JSON object a table goes to
+stdout; exit code 1: a table failed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mainstem.config import load_gateway_config
+from mainstem.delta_log.store import parse_warehouse
 from mainstem.errors import InvalidConfigError, MainstemError
 from mainstem.jobs.catalogue import JOBS, make_job
 from mainstem.jobs.job import OutcomeKind
@@ -31,8 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         job = make_job(given.job, dict(_pair(text) for text in given.options))
+        config = load_gateway_config(
+            given.config, flags=dict(_pair(text) for text in given.settings)
+        )
+        place = parse_warehouse(given.warehouse, settings=config.store_settings())
         if given.dry_run:
-            plans, errors = plan_job(given.warehouse, job, given.topics)
+            plans, errors = plan_job(place, job, given.topics)
             for plan in plans:
                 for line in plan.lines:
                     _print({"topic": plan.name, **line.to_json()})
@@ -40,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _print({"topic": topic, "error": error})
             return 1 if errors else 0
         rows = run_job(
-            given.warehouse,
+            place,
             job,
             given.topics,
             pool=lambda: SparkPool(lambda: _session(f"mainstem {given.job}")),
@@ -65,6 +73,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", dest="options", action="append", default=[], metavar="OPTION=VALUE", help="of the job"
     )
+    parser.add_argument(
+        "--config", metavar="FILE", help="the gateway's settings, of which store.* are used"
+    )
+    parser.add_argument(
+        "-X",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting; one that is secret can be seen in the list of processes",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
     return parser
 
@@ -72,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 def _pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator:
-        raise InvalidConfigError(f"{text!r} is not OPTION=VALUE", name=text)
+        raise InvalidConfigError(f"{text!r} is not NAME=VALUE", name=text)
     return name.strip(), value.strip()
 
 

@@ -159,8 +159,10 @@ def open_warehouse(uri: Place, *, create: bool = False, what: str = "warehouse")
     except NotFound as error:
         said = f"there is no {what} at {place.path}"
         if create:
-            said = f"the {what} {place.path} cannot be created"
-        raise StoreUnavailableError(f"{said}: {error}", path=place.path) from error
+            said = f"the {what} {place.path} cannot be created: {error}"
+        elif not isinstance(error.__cause__, FileNotFoundError):
+            said += f": {error}"
+        raise StoreUnavailableError(said, path=place.path) from error
 
 
 def _open_cloud(place: CloudPrefix, what: str, *, create: bool) -> CloudStore:
