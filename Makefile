@@ -23,6 +23,12 @@ GO_BIN := $(or $(GOBIN),$(or $(GOPATH),$(HOME)/go)/bin)
 GENERATOR := grpcio-tools==1.71.2
 # Spark's tests share one session: loadgroup keeps them in one process while the others run beside it.
 PARALLEL := -n $(WORKERS) --dist loadgroup
+# The tests' files are in memory where there is room for them: much of their time was waiting for the
+# disk. `make test-fault` waits for it.
+in_memory = free_kb=$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}'); \
+	if [ "$${free_kb:-0}" -gt 6000000 ]; then \
+	  TMPDIR=$$(mktemp -d /dev/shm/mainstem-test.XXXXXX) && export TMPDIR && trap 'rm -rf "$$TMPDIR"' EXIT INT TERM; \
+	fi;
 
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 java_major = $(shell "$(JAVA)" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1)
@@ -63,10 +69,10 @@ setup: $(STAMP) ## create .venv with everything in it
 
 ##@ Check
 test: java $(STAMP) ## run all tests
-	@$(PYTEST) $(PARALLEL) $(ARGS)
+	@$(in_memory) $(PYTEST) $(PARALLEL) $(ARGS)
 
 test-quick: $(STAMP) ## run the fast tests that need no Java: a minute or two, for daily work
-	@$(PYTEST) $(PARALLEL) -m "not spark and not slow and not fault and not end_to_end" $(ARGS)
+	@$(in_memory) $(PYTEST) $(PARALLEL) -m "not spark and not slow and not fault and not end_to_end" $(ARGS)
 
 test-fault: $(STAMP) ## run the tests that inject faults, at full length: 300 kills, 1,000,000 records
 	@MAINSTEM_TEST_FAULTS=full $(PYTEST) $(PARALLEL) -m fault $(ARGS)
