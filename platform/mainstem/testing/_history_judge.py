@@ -97,6 +97,7 @@ class _Judge:
         self._check_promised(seen, promised)
         self._check_offsets(seen, acknowledged)
         self._check_unsent(seen, acknowledged, refused, sent)
+        self._check_stayed()
         self._check_order(seen, "in the log")
         self._check_order(acknowledged.where(acknowledged.offsets >= 0), "as answered")
         known = np.unique(seen.offsets)
@@ -109,11 +110,13 @@ class _Judge:
     def _expand_sends(self, sends: Sequence[Send]) -> _Records:
         return self._expand((send.producer, send.number, send.offset, send.count) for send in sends)
 
-    def _seen(self) -> _Records:
-        """What all readers saw, each (record, offset) once, by offset."""
+    def _seen(self, *, whole: bool | None = None) -> _Records:
+        """What readers saw, each (record, offset) once, by offset: all of them, or either those who
+        gave the whole content or the others."""
         records = self._expand(
             (run.producer, run.number, run.offset, run.count)
             for read in self._reads
+            if whole is None or read.whole == whole
             for run in read.runs
         )
         return _distinct(records)
@@ -234,6 +237,21 @@ class _Judge:
                     f"{records.offsets[0]} {why}",
                     len(records),
                 )
+
+    def _check_stayed(self) -> None:
+        """A reader of the durable mark may have been given what is in no table yet."""
+        if not any(read.whole for read in self._reads):
+            return
+        given = self._seen(whole=False)
+        gone = given.where(~np.isin(given.offsets, self._seen(whole=True).offsets))
+        gone = gone.where(~self._removed(gone.offsets))
+        if len(gone):
+            self._found(
+                "vanished",
+                f"{self._record(gone.owners[0], gone.numbers[0])} was read at offset "
+                f"{gone.offsets[0]}, where the log has nothing",
+                len(gone),
+            )
 
     def _check_order(self, records: _Records, where: str) -> None:
         """By number, a producer's records have rising offsets; of copies the first counts."""

@@ -15,6 +15,7 @@ LOG_FINDING_KINDS: Final = {
     "non-monotonic poll": "a consumer was given an offset that it had passed",
     "non-monotonic send": "a producer's records are not in the order in which it sent them",
     "unseen": "an acknowledged record lies behind everything that was read",
+    "vanished": "at an offset at which a reader was given a record the log has none at the end",
 }
 
 #: What can be found about consumer groups.

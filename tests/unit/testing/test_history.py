@@ -94,6 +94,12 @@ CANARIES: dict[str, list[Operation]] = {
         whole((0, "alice", 1, 1), (1, "alice", 0, 1)),
     ],
     "unseen": [sent(0, 6, 0), poll((0, "alice", 0, 4))],
+    "vanished": [
+        sent(0, 2, 0),
+        poll((0, "alice", 0, 3)),
+        Send("alice", "t", 0, 2, 1, "unknown", idempotent=True),
+        whole((0, "alice", 0, 2)),
+    ],
 }
 
 
@@ -192,6 +198,12 @@ def test_what_a_policy_may_have_removed_is_neither_lost_nor_skipped_and_the_rest
     assert check_history([*history, *removed, Removed("t", 0, 4, 6)]).ok
     verdict = check_history([*history, removed[0], Removed("t", 0, 4, 6)])
     assert (verdict.counts["lost write"], verdict.counts["poll skip"]) == (0, 1)
+
+
+def test_an_acknowledged_record_that_only_an_early_reader_saw_has_vanished() -> None:
+    finding = only([sent(0, 3, 0), poll((0, "alice", 0, 3)), whole((0, "alice", 0, 2))])
+    assert "vanished" in finding
+    assert "record 2 of alice was read at offset 2" in finding
 
 
 def test_a_new_position_counts_even_if_its_first_poll_gave_nothing() -> None:

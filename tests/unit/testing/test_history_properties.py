@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ class Partition:
     sent: list[Sent] = field(default_factory=list)
     polls: list[tuple[str, int, int, bool]] = field(default_factory=list)
     whole: bool = True
+    vanished: set[int] = field(default_factory=set)
 
     def operations(self, partition: int) -> list[Operation]:
         found: list[Operation] = []
@@ -60,17 +61,18 @@ class Partition:
             found.append(send)
         merged = merge([send for send in found if isinstance(send, Send)])
         reads = [
-            Read(consumer, "t", partition, self.runs(start, end), sought)
+            Read(consumer, "t", partition, self.runs(range(start, end)), sought)
             for consumer, start, end, sought in self.polls
         ]
         if self.whole:
             end = max(self.log, default=-1) + 1
-            reads.append(Read("table", "t", partition, self.runs(0, end), whole=True))
+            left = [offset for offset in range(end) if offset not in self.vanished]
+            reads.append(Read("table", "t", partition, self.runs(left), whole=True))
         return [*merged, *reads]
 
-    def runs(self, start: int, end: int) -> tuple[Run, ...]:
+    def runs(self, offsets: Iterable[int]) -> tuple[Run, ...]:
         runs: list[Run] = []
-        for offset in range(start, end):
+        for offset in offsets:
             if offset not in self.log:
                 continue
             producer, number = self.log[offset]
@@ -221,6 +223,11 @@ def read_nothing(part: Partition, draw: Any) -> None:
     part.whole = False
 
 
+def forget_what_was_read(part: Partition, draw: Any) -> None:
+    read = sorted({at for _, start, end, _ in part.polls for at in range(start, end)})
+    part.vanished.add(draw(st.sampled_from(candidates(read))))
+
+
 def candidates(found: list[T]) -> list[T]:
     """What a mutation may choose from; without any, the history is of no use to it."""
     assume(found)
@@ -236,6 +243,7 @@ MUTATIONS: dict[str, Mutation] = {
     "non-monotonic poll": repeat_a_poll,
     "non-monotonic send": swap_two_records,
     "unseen": read_nothing,
+    "vanished": forget_what_was_read,
 }
 
 
