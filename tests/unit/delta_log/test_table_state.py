@@ -52,7 +52,9 @@ def test_the_newest_epochs_of_a_partition_say_up_to_where_an_older_log_goes() ->
     state.apply(0, [Protocol(), METADATA])
     ends = []
     for version, epoch in enumerate([2, 3, 5, 8, 13, 21], start=1):
-        actions = partition_epochs(state, {1: [(epoch - 1, version * 10), (epoch, version * 10)]})
+        # What came from a log was accepted in the epoch before, which is known already.
+        added = [(state.partition_epoch(1), version * 10), (epoch, version * 10)]
+        actions = partition_epochs(state, {1: added})
         state.apply(version, [*actions, Register("mainstem/leo/1", version * 10 + 10)])
         ends.append((state.partition_epoch(1), state.log_end_offset(1)))
         assert partition_epochs(state, {1: [(epoch, 99)]}) == [], "only where it is a new one"
@@ -69,6 +71,25 @@ def test_the_newest_epochs_of_a_partition_say_up_to_where_an_older_log_goes() ->
     assert [state.truncated_to(1, offset, 5) for offset in (39, 40, 41)] == [None, None, 40]
     assert [state.truncated_to(1, 1000, epoch) for epoch in (0, -1)] == [None, None]
     assert (state.truncated_to(0, 0, 5), state.truncated_to(0, 1, 5)) == (None, 0)
+
+
+def test_each_epoch_that_one_commit_brings_has_its_own_beginning() -> None:
+    """A leader was killed before it had committed anything: the next one commits what its log has
+    together with what it has accepted itself. Who read the former has lost nothing."""
+    state = TableState("t")
+    state.apply(0, [Protocol(), METADATA])
+    state.apply(1, [*partition_epochs(state, {0: [(2, 0)]}), Register("mainstem/leo/0", 10)])
+    added = [(3, 10), (5, 20), (5, 25), (8, 30)]
+    state.apply(2, [*partition_epochs(state, {0: added}), Register("mainstem/leo/0", 40)])
+    assert state.partition_epoch(0) == 8
+    ends = {epoch: state.truncated_to(0, 1000, epoch) for epoch in (1, 2, 3, 4, 5, 8)}
+    assert ends == {1: 0, 2: 10, 3: 20, 4: 20, 5: 30, 8: 40}
+    assert state.truncated_to(0, 20, 3) is None
+
+    many = [(epoch, epoch * 10) for epoch in range(9, 15)]
+    state.apply(3, [*partition_epochs(state, {0: many}), Register("mainstem/leo/0", 150)])
+    ends = {epoch: state.truncated_to(0, 1000, epoch) for epoch in (8, 10, 11, 13, 14)}
+    assert ends == {8: 110, 10: 110, 11: 120, 13: 140, 14: 150}, "the newest four"
 
 
 def test_a_version_that_does_not_follow_is_a_fault_of_the_caller() -> None:

@@ -174,6 +174,51 @@ def test_a_reader_ahead_of_the_high_watermark_goes_on_after_the_gateway_is_kille
     run(test())
 
 
+def test_an_empty_answer_leaves_a_reader_ahead_of_the_high_watermark_its_epoch(
+    tmp_path: Path,
+) -> None:
+    """What it has read is of a later epoch than anything in the table: with that of the table it
+    would be told that the log was put back from an older copy."""
+
+    async def test() -> None:
+        async with running(tmp_path / "w") as (_, client):
+            await client.create("t", **SLOWLY)
+            await client.produce(values_request(b"of an earlier epoch"))
+            earlier = (await _read(client, 0)).leader_epoch
+        async with running(tmp_path / "w") as (gateway, client):
+            appender = (await gateway._topics.lead("t")).leader
+            assert appender is not None
+            async with appender._commit_lock:
+                await client.produce(_acks_1(b"a"))
+                found = await _read(client, 1)
+                assert (found.high_watermark, offsets(found)) == (1, [1])
+                epoch = found.leader_epoch
+                assert epoch > earlier
+                for durable in (True, False):
+                    empty = await _read_after(client, 2, epoch, durable=durable)
+                    assert (offsets(empty), empty.high_watermark) == ([], 1)
+                    assert empty.leader_epoch == epoch
+                    unknown = await _read_after(client, 2, -1, durable=durable)
+                    assert unknown.leader_epoch == 0, "nothing says which log it has read"
+            await until(lambda: table(tmp_path / "w", "t").log_end_offset(0) == 2)
+            assert not (await _read_after(client, 2, epoch)).HasField("error")
+            assert (await _read_after(client, 2, earlier)).error.code == "LOG_TRUNCATED"
+
+    run(test())
+
+
+async def _read_after(
+    client: Client, offset: int, epoch: int, *, durable: bool = True
+) -> log_pb2.FetchedPartition:
+    request = log_pb2.FetchRequest(format=RECORDS)
+    if durable:
+        request.visibility = DURABLE
+    request.partitions.add(topic="t", partition=0, offset=offset, leader_epoch=epoch)
+    (found,) = (await client.log.Fetch(request)).partitions
+    assert isinstance(found, log_pb2.FetchedPartition)
+    return found
+
+
 def test_a_durable_reader_of_a_topic_that_nobody_leads_has_it_led_here(tmp_path: Path) -> None:
     """What its last leader acknowledged is in its log alone: here that of another gateway."""
 

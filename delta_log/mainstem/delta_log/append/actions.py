@@ -52,8 +52,9 @@ def forgotten_registers(producers: Iterable[tuple[int, int, bool]]) -> list[Regi
 def partition_epochs(
     state: TableState, epochs: Mapping[int, Sequence[tuple[int, int]]]
 ) -> list[Action]:
-    """In which leader epoch the last record of each partition was accepted, and where that epoch
-    began, for the partitions where it is a new one.
+    """In which leader epoch the last record of each partition was accepted, and where each epoch
+    began that is a new one there: a leader commits what the logs of leaders before it have together
+    with what it has accepted. Of many the newest count.
 
     Args:
         state: Before the records are added.
@@ -63,17 +64,21 @@ def partition_epochs(
     for partition, added in epochs.items():
         name = registers.partition_epoch(partition)
         before = state.register_value(name)
-        new = [one for one in added if one[0] > before]
-        if not new:
+        starts: dict[int, int] = {}
+        for epoch, start_offset in added:
+            if epoch > before:
+                starts.setdefault(epoch, start_offset)
+        if not starts:
             continue
-        epoch, start_offset = new[-1][0], new[0][1]
-        _, slot = min(
-            (state.register_value(registers.epoch_number(partition, slot)), slot)
-            for slot in range(registers.EPOCH_SLOTS)
+        found.append(Register(name, max(starts)))
+        oldest = sorted(
+            range(registers.EPOCH_SLOTS),
+            key=lambda slot: state.register_value(registers.epoch_number(partition, slot)),
         )
-        found += [
-            Register(name, epoch),
-            Register(registers.epoch_number(partition, slot), epoch),
-            Register(registers.epoch_start(partition, slot), start_offset),
-        ]
+        newest = sorted(starts)[-registers.EPOCH_SLOTS :]
+        for slot, epoch in zip(oldest, newest, strict=False):
+            found += [
+                Register(registers.epoch_number(partition, slot), epoch),
+                Register(registers.epoch_start(partition, slot), starts[epoch]),
+            ]
     return found

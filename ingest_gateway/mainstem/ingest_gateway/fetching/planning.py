@@ -163,7 +163,12 @@ class FetchPlanner:
             log_start_offset=start,
             high_watermark=end,
             durable_mark=mark if durable else 0,
-            leader_epoch=state.partition_epoch(partition),
+            # Who has read past the high watermark has an epoch of its own that is newer than that
+            # of the table, or none: with that of the table it would be told later that the log was
+            # put back from an older copy.
+            leader_epoch=(
+                state.partition_epoch(partition) if offset <= end else max(asked.leader_epoch, 0)
+            ),
             offset=offset,
             end_offset=end,
             tail_offset=end,
