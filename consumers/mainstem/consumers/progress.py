@@ -6,17 +6,27 @@ from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.delta_log import TableState
 
 
-def truncated_to(state: TableState, committed: StoredOffset, accepted_end: int = 0) -> int | None:
+def truncated_to(
+    state: TableState, committed: StoredOffset, accepted_end: int | None
+) -> int | None:
     """Where the group goes on in a log that was put back from an older copy since it committed;
-    None: the log has all that the group has read. See `TableState.truncated_to`.
+    None: the log has all that the group has read, as far as is known here. See
+    `TableState.truncated_to`.
 
     Args:
         accepted_end: Where the partition ends for its leader, which has accepted more than the
-            table has: a group that reads to the durable mark may be there already.
+            table has: a group that reads to the durable mark may be there already. None: it is led
+            elsewhere, or by nobody. Then what the group has read may be in a write-ahead log, until
+            a later leader has brought all of them into the table; fetches from the leader tell.
     """
-    if state.log_end_offset(committed.partition) < committed.offset <= accepted_end:
-        return None
     cut = state.truncated_to(committed.partition, committed.offset, committed.leader_epoch)
+    if cut is not None and committed.offset > state.log_end_offset(committed.partition):
+        if accepted_end is None:
+            certain = state.settled > committed.leader_epoch
+        else:
+            certain = committed.offset > accepted_end
+        if not certain:
+            return None
     return None if cut is None else max(cut, state.log_start_offset(committed.partition))
 
 
@@ -27,9 +37,9 @@ def next_offset(state: TableState, committed: StoredOffset) -> int:
     beyond the log's end of which nobody knows where it was read is in no log: a group with
     auto.offset.reset=earliest reads everything.
     """
-    cut = truncated_to(state, committed)
+    cut = state.truncated_to(committed.partition, committed.offset, committed.leader_epoch)
     if cut is not None:
-        return cut
+        return max(cut, state.log_start_offset(committed.partition))
     start_offset = state.log_start_offset(committed.partition)
     if committed.offset > state.log_end_offset(committed.partition):
         return start_offset

@@ -132,12 +132,11 @@ def judge(
 def gateways_before(state: TableState) -> list[str]:
     """The gateways whose logs may have something that belongs into the table: who led the topic
     since it was settled last. Pure."""
-    settled = state.register_value(registers.SETTLED)
     found = {registers.gateway_of(name) for name in state.registers} - {""}
     return sorted(
         gateway_id
         for gateway_id in found
-        if state.register_value(registers.led(gateway_id)) >= settled
+        if state.register_value(registers.led(gateway_id)) >= state.settled
     )
 
 

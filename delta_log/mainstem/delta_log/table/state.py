@@ -153,6 +153,12 @@ class TableState:
         its leader let go of it, or is not known."""
         return self.register_value(registers.LEADER)
 
+    @property
+    def settled(self) -> int:
+        """The leader epoch before which nobody has left anything in a write-ahead log; 0: nobody
+        has said so."""
+        return self.register_value(registers.SETTLED)
+
     def partition_epoch(self, partition: int) -> int:
         """The leader epoch in which the partition's last record was accepted; 0 before the
         first."""

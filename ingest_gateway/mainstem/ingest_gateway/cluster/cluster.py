@@ -249,12 +249,6 @@ class Cluster:
         target = self.target(topic)
         return self._address if target is None else target.address
 
-    def led_elsewhere(self, state: TableState) -> bool:
-        """Whether another gateway, which is alive, leads the topic of this state."""
-        return state.leader not in (0, self.incarnation) and self._membership.is_alive(
-            state.leader, self._elapsed_s()
-        )
-
     def target(self, topic: str) -> GatewayBeat | None:
         """The other gateway that should lead the topic; None: this one, or none that is known."""
         if not self._placing and not self.draining:

@@ -103,7 +103,14 @@ class GroupTopics:
                 offsets: Sequence[StoredOffset] = offsets,
             ) -> list[tuple[StoredOffset, int | None]]:
                 return [
-                    (one, truncated_to(state, one, self._accepted_end(state, leader, one)))
+                    (
+                        one,
+                        truncated_to(
+                            state,
+                            one,
+                            None if leader is None else leader.log_end_offset(one.partition),
+                        ),
+                    )
                     for one in offsets
                     if one.topic_id == state.topic_id
                 ]
@@ -112,11 +119,3 @@ class GroupTopics:
                 check_topic_name(name)
                 found += await self._topics.describe(name, view)
         return found
-
-    def _accepted_end(self, state: TableState, leader: Appender | None, one: StoredOffset) -> int:
-        """Where the partition of a committed offset ends for its leader, as is known here."""
-        if leader is not None:
-            return leader.log_end_offset(one.partition)
-        # Another gateway knows. It is alive, so what was read under it is no older copy's.
-        reads_on = self._topics.led_elsewhere(state) and one.leader_epoch >= state.epoch
-        return one.offset if reads_on else 0

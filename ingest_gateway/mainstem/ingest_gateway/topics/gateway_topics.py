@@ -110,10 +110,6 @@ class GatewayTopics:
         stalled for longer than its session may have lost it and not have tried a commit since."""
         return self.leading(name) is not None and self._cluster.holds(name)
 
-    def led_elsewhere(self, state: TableState) -> bool:
-        """Whether another gateway that is alive leads the topic of this state."""
-        return self._cluster.led_elsewhere(state)
-
     async def lead(self, name: str) -> GatewayTopic:
         """The topic, led by this gateway: taken over as needed.
 
