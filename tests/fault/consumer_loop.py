@@ -24,19 +24,16 @@ from tests.fault.consumer_members import (
     Slot,
     end,
 )
-from tests.fault.consumer_onlooker import Onlooker, behind, committed, outputs, stored
+from tests.fault.consumer_onlooker import SQLITE_GROUP, Onlooker, outputs, unread
 from tests.fault.consumer_process import FENCED
 from tests.fault.workload import Judgement, Producers, ProducerSpec, judge
 
-from mainstem.client import AdminClient, Consumer, TopicPartition
+from mainstem.client import AdminClient, TopicPartition
 from mainstem.testing import GatewayProcess, OffsetCommit, Ownership, Read, read_history
 
 TOPICS = {"orders": 4, "clicks": 2}
 
 PARTITIONS = [TopicPartition(topic, n) for topic, count in TOPICS.items() for n in range(count)]
-
-#: Members commit nothing to this group: the database has the offsets.
-SQLITE_GROUP = "exactly-once"
 
 PRODUCERS = (
     ProducerSpec("batches", "all", True, 30, pause_s=0.15),
@@ -158,7 +155,7 @@ def run_consumer_loop(directory: Path, seed: int, size: ConsumerLoop) -> Consume
             producers.check_running()
             producers.stop()
             patience_s = PATIENCE_S if size.reads_all else BROKEN_PATIENCE_S
-            left = _unread(members, groups, gateway.address, database, patience_s)
+            left = unread(members, groups, PARTITIONS, gateway.address, database, patience_s)
             if left and size.reads_all:
                 raise AssertionError(f"records were not read: {left}\n{members.stacks()}")
             for slot in members.all:
@@ -196,36 +193,6 @@ def _report(
             commits += 1
     delivered = {group: len(places) for group, places in different.items()}
     return ConsumerReport(seed, seconds, faults, given, delivered, owned, commits, judgement)
-
-
-def _unread(
-    members: Members, groups: Sequence[str], bootstrap: str, database: Path, patience_s: float
-) -> dict[str, dict[TopicPartition, int]]:
-    """Waits until every group has committed, or stored, all that there is.
-
-    Returns:
-        By group, what was left of each partition after that time.
-    """
-    ends_at = time.monotonic() + patience_s
-    with Consumer({"bootstrap.servers": bootstrap}) as asking:
-        ends = {tp: asking.get_watermark_offsets(tp)[1] for tp in PARTITIONS}
-    while True:
-        left = {
-            group: behind(
-                ends,
-                stored(database)
-                if group == SQLITE_GROUP
-                else committed(bootstrap, group, PARTITIONS),
-            )
-            for group in groups
-        }
-        if not any(left.values()):
-            return {}
-        for slot in members.all:
-            slot.check()
-        if time.monotonic() >= ends_at:
-            return left
-        time.sleep(0.2)
 
 
 class Faults:

@@ -29,12 +29,14 @@ class ConsumerSpec:
     Attributes:
         style: How it reads and commits; see `consumer_process.STYLES`.
         instance_id: Of a static member.
+        visibility: Its `fetch.visibility`.
     """
 
     name: str
     group: str
     style: str
     instance_id: str = ""
+    visibility: str = "committed"
 
 
 class Slot:
@@ -63,6 +65,7 @@ class Slot:
             "group": self.spec.group,
             "style": self.spec.style,
             "instance_id": self.spec.instance_id,
+            "visibility": self.spec.visibility,
             "history": str(self._directory / f"{name}.jsonl"),
         }
         log = self._directory / f"{name}.log"

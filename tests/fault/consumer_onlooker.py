@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from tests.fault.consumer_members import PATIENCE_S
+from tests.fault.consumer_members import PATIENCE_S, Members
 
 from mainstem.client import Consumer, TopicPartition
 from mainstem.delta_log import Topics, read_data_file
-from mainstem.delta_log.store import open_warehouse
+from mainstem.delta_log.store import Place, open_warehouse
 from mainstem.delta_log.topics import SYSTEM
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.testing import OffsetCommit, OffsetRow, Operation, Output, runs_of
 
 _TABLE = "consumer_offsets"
+
+#: Members commit nothing to this group: a database has the offsets.
+SQLITE_GROUP = "exactly-once"
 
 
 class Onlooker:
@@ -34,7 +37,7 @@ class Onlooker:
     """
 
     def __init__(
-        self, warehouse: Path, bootstrap: str, groups: Sequence[str], tps: Sequence[TopicPartition]
+        self, warehouse: Place, bootstrap: str, groups: Sequence[str], tps: Sequence[TopicPartition]
     ) -> None:
         self.seen: list[Operation] = []
         self._warehouse = warehouse
@@ -139,6 +142,39 @@ def behind(
 ) -> dict[TopicPartition, int]:
     """The offsets that are not at the end of their partition."""
     return {tp: offsets.get(tp, 0) for tp, end in ends.items() if end and offsets.get(tp) != end}
+
+
+def unread(
+    members: Members,
+    groups: Sequence[str],
+    tps: Sequence[TopicPartition],
+    bootstrap: str,
+    database: Path,
+    patience_s: float,
+) -> dict[str, dict[TopicPartition, int]]:
+    """Waits until every group has committed, or stored, all that there is.
+
+    Returns:
+        By group, what was left of each partition after that time.
+    """
+    ends_at = time.monotonic() + patience_s
+    with Consumer({"bootstrap.servers": bootstrap}) as asking:
+        ends = {tp: asking.get_watermark_offsets(tp)[1] for tp in tps}
+    while True:
+        left = {
+            group: behind(
+                ends,
+                stored(database) if group == SQLITE_GROUP else committed(bootstrap, group, tps),
+            )
+            for group in groups
+        }
+        if not any(left.values()):
+            return {}
+        for slot in members.all:
+            slot.check()
+        if time.monotonic() >= ends_at:
+            return left
+        time.sleep(0.2)
 
 
 def outputs(database: Path, group: str, tps: Sequence[TopicPartition]) -> Iterator[Output]:

@@ -54,6 +54,7 @@ class Member:
             "group.instance.id": settings["instance_id"],
             "client.id": self._name,
             "auto.offset.reset": "earliest",
+            "fetch.visibility": settings["visibility"],
             "enable.auto.commit": self.auto_commit,
             "auto.commit.interval.ms": 300,
             "session.timeout.ms": settings["session_timeout_ms"],

@@ -12,13 +12,9 @@ from pathlib import Path
 from textwrap import indent
 
 import pytest
-from tests.fault.consumer_loop import (
-    SQLITE_GROUP,
-    ConsumerLoop,
-    ConsumerReport,
-    run_consumer_loop,
-)
+from tests.fault.consumer_loop import ConsumerLoop, ConsumerReport, run_consumer_loop
 from tests.fault.consumer_members import ConsumerSpec
+from tests.fault.consumer_onlooker import SQLITE_GROUP
 from tests.length import FULL
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]

@@ -24,7 +24,7 @@ from mainstem.delta_log import (
     Topics,
     read_data_file,
 )
-from mainstem.delta_log.store import open_warehouse
+from mainstem.delta_log.store import Place, open_warehouse
 from mainstem.delta_log.verify import TopicReport, verify_named
 from mainstem.delta_log.wal import decode_entry, decode_segment
 from mainstem.limits import KIB, MIB
@@ -194,7 +194,7 @@ class Producers:
 class Follower:
     """Reads topics from their tables as they grow, in a thread, while the block lasts."""
 
-    def __init__(self, warehouse: Path, topics: Mapping[str, int]) -> None:
+    def __init__(self, warehouse: Place, topics: Mapping[str, int]) -> None:
         self.reads: list[Read] = []
         self._warehouse = warehouse
         self._topics = dict(topics)
@@ -244,7 +244,7 @@ class Follower:
 
 
 @contextlib.contextmanager
-def open_topics(warehouse: Path, topics: Iterable[str]) -> Iterator[dict[str, OpenTopic]]:
+def open_topics(warehouse: Place, topics: Iterable[str]) -> Iterator[dict[str, OpenTopic]]:
     """The topics, opened for reading."""
     store = open_warehouse(warehouse)
     opened: dict[str, OpenTopic] = {}
@@ -269,7 +269,7 @@ def read_runs(
     return tuple(runs)
 
 
-def read_all(warehouse: Path, topics: Mapping[str, int]) -> Iterator[Read]:
+def read_all(warehouse: Place, topics: Mapping[str, int]) -> Iterator[Read]:
     """The whole content of the log."""
     with open_topics(warehouse, topics) as opened:
         for topic, one in opened.items():
@@ -377,7 +377,10 @@ class Judgement:
 
 
 def judge(
-    warehouse: Path, topics: Mapping[str, int], histories: Iterable[Path], seen: Iterable[Operation]
+    warehouse: Place,
+    topics: Mapping[str, int],
+    histories: Iterable[Path],
+    seen: Iterable[Operation],
 ) -> Judgement:
     """Verifies the tables, reads them whole, and checks everything that anybody was told.
 
