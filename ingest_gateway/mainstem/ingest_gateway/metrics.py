@@ -231,7 +231,8 @@ class _Topics(Collector):
         )
         oldest = GaugeMetricFamily(
             "mainstem_oldest_uncommitted_seconds",
-            "Age of the oldest accepted request that is not in the table yet; 0: there is none.",
+            "For how long the oldest accepted request waits to be in the table; 0: there is none, "
+            "or its answer was given already and its commit may come later.",
             labels=["topic"],
         )
         for appender in self._appenders():

@@ -439,6 +439,31 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             maximum=60_000,
         ),
         ConfigKey(
+            "commit.unawaited.rate",
+            "int",
+            0,
+            "Small table commits a second, of all topics together, of records whose senders have "
+            "their answers already (acks=1, from the write-ahead log). While more are wanted, "
+            "these are in the table, for SQL and for consumers that read to the high watermark, "
+            "later; acks=all does not wait for them. 0: they are like other commits. Unless it is "
+            "set, 15 where the warehouse is in an object storage service, which has a price for "
+            "each.",
+            unit="commits/s",
+            minimum=0,
+            maximum=1_000_000,
+        ),
+        ConfigKey(
+            "commit.unawaited.interval.max.ms",
+            "int",
+            120_000,
+            "The longest that commit.unawaited.rate makes a topic's commit wait, and no longer "
+            "than 1,200 times its commit.interval.ms; then it goes nevertheless. None waits where "
+            "more than half of queued.max.bytes is in use.",
+            unit="ms",
+            minimum=0,
+            maximum=600_000,
+        ),
+        ConfigKey(
             "checkpoint.interval.commits",
             "int",
             CHECKPOINT_INTERVAL_COMMITS,

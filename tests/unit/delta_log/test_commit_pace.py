@@ -195,6 +195,65 @@ def test_a_topic_that_leaves_is_told_of_no_turn() -> None:
     asyncio.run(work())
 
 
+def _unawaited(told: list[str], rate: int = 400) -> CommitTurns:
+    """Commits that nobody waits for have one turn a second, and that one was had."""
+    turns = CommitTurns(
+        rate,
+        1_000,
+        2_500,
+        unawaited_rate=1,
+        unawaited_interval_max_ms=60_000,
+        monotonic=asyncio.get_running_loop().time,
+    )
+    assert turns.ask(100, lambda: told.append("first"), is_awaited=False).has_come
+    return turns
+
+
+def test_commits_that_nobody_waits_for_have_a_budget_of_their_own() -> None:
+    async def work() -> None:
+        told: list[str] = []
+        turns = _unawaited(told)
+        quiet = turns.ask(100, lambda: told.append("quiet"), is_awaited=False)
+        awaited = [turns.ask(100, lambda: None) for _ in range(50)]
+        assert all(turn.has_come for turn in awaited)
+        assert not quiet.has_come
+        async with asyncio.timeout(30):
+            while "quiet" not in told:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert turns.waiting_count == 0
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("rate", [0, 400])
+def test_a_commit_that_somebody_begins_to_wait_for_goes_with_the_others(rate: int) -> None:
+    async def work() -> None:
+        told: list[str] = []
+        turns = _unawaited(told, rate)
+        one, other = (turns.ask(100, lambda: told.append("it"), is_awaited=False) for _ in "ab")
+        one.hurry()
+        assert (one.has_come, other.has_come, told) == (True, False, ["first", "it"])
+        one.hurry()
+        one.begin()
+        one.end()
+        turns.hurry_all()
+        assert other.has_come
+        assert told == ["first", "it", "it"]
+        other.begin()
+        other.end()
+        assert turns.waiting_count == 0
+
+    asyncio.run(work())
+
+
+def test_a_topic_that_wants_early_commits_has_them_though_nobody_waits() -> None:
+    async def work() -> None:
+        turns = _unawaited([])
+        assert turns.ask(0, lambda: None, is_awaited=False).has_come
+
+    asyncio.run(work())
+
+
 def test_without_a_rate_every_turn_has_come() -> None:
     async def work() -> None:
         turns = CommitTurns(0, 1_000, 2_500)
@@ -205,7 +264,7 @@ def test_without_a_rate_every_turn_has_come() -> None:
 
 def _nobodys_turn() -> CommitTurns:
     """All commits that may be under way are, for as long as the test takes."""
-    turns = CommitTurns(400, 1, 60_000)
+    turns = CommitTurns(400, 1, 60_000, monotonic=lambda: 0.0)  # else it would count as hung
     turns.ask(60_000, lambda: None)
     return turns
 

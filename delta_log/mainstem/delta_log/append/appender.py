@@ -27,7 +27,7 @@ from mainstem.delta_log.append.producer_memory import FORGET_STEP_MAX, ProducerM
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
 from mainstem.delta_log.append.topic_wal import TopicWal
-from mainstem.delta_log.append.turns import CommitTurns
+from mainstem.delta_log.append.turns import CommitTurns, Turn
 from mainstem.delta_log.append.waiter import (
     Appended,
     AppendWaiter,
@@ -171,6 +171,7 @@ class Appender:
             epoch,
         )
         self._queue.producers.begin(self._now_ms())
+        self._budget = budget
         self._may_acknowledge = may_acknowledge
         self._on_durable = on_durable
         self._wal: TopicWal[AppendWaiter] | None = None
@@ -186,6 +187,10 @@ class Appender:
             )
             self._recover(self._wal, recovered)
         self._turns = turns or CommitTurns(0, 1, 0)
+        #: While the topic wants to commit.
+        self._asked: Turn | None = None
+        #: Whether somebody waits for the next commit, and not only for the write-ahead log.
+        self._is_awaited = True
         self._failure: MainstemError | None = None
         #: Who waits for the oldest request of the portion that is in commit.
         self._committing: AppendWaiter | None = None
@@ -318,10 +323,16 @@ class Appender:
 
     @property
     def oldest_waiting_s(self) -> float:
-        """Seconds since the oldest request was accepted that is not committed yet; 0: there is
-        none. From any thread."""
-        oldest = self._committing or self._queue.first
-        return 0.0 if oldest is None else max(self._monotonic() - oldest.accepted_at, 0.0)
+        """For how many seconds the oldest request has waited that is to be committed now; 0: there
+        is none, or nobody waits for it yet. From any thread."""
+        committing, first = self._committing, self._queue.first
+        if committing is not None:
+            since = max(committing.accepted_at, self._began_at)
+        elif first is not None and self._is_awaited:
+            since = first.accepted_at
+        else:
+            return 0.0
+        return max(self._monotonic() - since, 0.0)
 
     def log_end_offset(self, partition: int) -> int:
         """One past the last accepted offset."""
@@ -367,6 +378,8 @@ class Appender:
             ]
         waiter = AppendWaiter(asyncio.get_running_loop().create_future(), self._monotonic())
         accepted = self._queue.accept(slices, size_bytes, waiter, self._now_ms())
+        if self._budget.is_short:
+            self._turns.hurry_all()
         if accepted.repeated:
             self._metrics.duplicates(len(accepted.repeated))
         if accepted.pending is not None:
@@ -379,11 +392,26 @@ class Appender:
                     waiter.written = written if write_ahead else None
         if accepted.pending is not None and not accepted.repeated:
             if waiter.written is None:
+                self._await_commit()
                 return waiter.future
+            waiter.written.add_done_callback(self._written)
             return first_durable(waiter, accepted.pending.runs, self._may_acknowledge)
+        self._await_commit()
         return after_repeats(
             accepted.pending, accepted.repeated, self._may_acknowledge, write_ahead=write_ahead
         )
+
+    def _await_commit(self) -> None:
+        """Somebody waits for the next commit."""
+        self._is_awaited = True
+        if self._asked is not None:
+            self._asked.hurry()
+
+    def _written(self, written: asyncio.Future[None]) -> None:
+        """A request is in the write-ahead log; or not, or that is no answer any more: then its
+        sender waits for the commit."""
+        if written.cancelled() or written.exception() is not None or not self._may_acknowledge():
+            self._await_commit()
 
     async def change_metadata(
         self, operation: str, change: Callable[[TableState], Metadata]
@@ -518,6 +546,7 @@ class Appender:
                         return
                     self._began_at = self._monotonic()
                     portion = self._queue.take(COMMIT_BYTES_MAX)
+                    self._is_awaited = len(self._queue) > 0
                     version = await self._append(portion)
                     self._committed(portion, version)
                     portion = Portion()
@@ -547,10 +576,13 @@ class Appender:
         return 0.0 if self._closing else due_in_s
 
     async def _idle(self) -> None:
-        """Waits for a batch or a roll-up; from time to time has a look at what others have
-        committed."""
+        """Waits for a batch or a roll-up."""
+        await self._wait_and_look(self._swap_in_s())
+
+    async def _wait_and_look(self, wait_s: float = math.inf) -> None:
+        """Waits until something wakes the loop, for so long at most; from time to time has a look
+        at what others have committed."""
         self._wake.clear()
-        swap_in_s = self._swap_in_s()
         config = self.state.config
         catch_up_in_s = min(
             IDLE_CATCH_UP_INTERVAL_S, config.log_retention_ms / 1000 / _CATCH_UPS_PER_LOG
@@ -559,10 +591,10 @@ class Appender:
             catch_up_in_s = min(catch_up_in_s, COMPACTED_CATCH_UP_INTERVAL_S)
         try:
             # Not `wait_for`: it loses a cancellation that comes together with the wake-up.
-            async with asyncio.timeout(min(swap_in_s, catch_up_in_s)):
+            async with asyncio.timeout(min(wait_s, catch_up_in_s)):
                 await self._wake.wait()
         except TimeoutError:
-            if swap_in_s > catch_up_in_s:
+            if wait_s > catch_up_in_s:
                 with contextlib.suppress(StoreUnavailableError):
                     await self.catch_up()
 
@@ -571,7 +603,10 @@ class Appender:
         """The topic's turn to commit: when the commit interval has passed or enough bytes wait, and
         then when it comes, unless much waits that has to be written anyway."""
         await self._interval_passes()
-        turn = self._turns.ask(self.state.config.commit_interval_ms, self._wake.set)
+        turn = self._turns.ask(
+            self.state.config.commit_interval_ms, self._wake.set, is_awaited=self._is_awaited
+        )
+        self._asked = turn
         try:
             while not (
                 turn.has_come
@@ -579,11 +614,11 @@ class Appender:
                 or self._failure is not None
                 or self._queue.waiting_bytes >= LARGE_COMMIT_BYTES
             ):
-                self._wake.clear()
-                await self._wake.wait()
+                await self._wait_and_look()
             turn.begin()
             yield
         finally:
+            self._asked = None
             turn.end()
 
     async def _interval_passes(self) -> None:

@@ -37,18 +37,24 @@ _BURST_S: Final = 0.25
 #: is in front of the others, and with 0 it never waits.
 _INTERVALS_MAX: Final = 25
 
+#: And for so many where nobody waits for its commit.
+_UNAWAITED_INTERVALS_MAX: Final = 1_200
+
 #: Sums of fractions miss a whole number by less.
 _TINY: Final = 1e-6
 
 
-def wait_s_max(commit_interval_ms: int, interval_max_ms: int) -> float:
+def wait_s_max(commit_interval_ms: int, interval_max_ms: int, *, is_awaited: bool = True) -> float:
     """For how long a topic may stand in line.
 
     Args:
         commit_interval_ms: The topic's `commit.interval.ms`.
-        interval_max_ms: The gateway's `commit.interval.max.ms`.
+        interval_max_ms: The gateway's `commit.interval.max.ms`, or
+            `commit.unawaited.interval.max.ms`.
+        is_awaited: Whether somebody waits for an answer.
     """
-    return min(interval_max_ms, _INTERVALS_MAX * commit_interval_ms) / 1000
+    intervals = _INTERVALS_MAX if is_awaited else _UNAWAITED_INTERVALS_MAX
+    return min(interval_max_ms, intervals * commit_interval_ms) / 1000
 
 
 @dataclass(order=True, slots=True)
@@ -93,6 +99,10 @@ class CommitPace(Generic[Topic]):
         place = _Place(now + wait_s_max, next(self._numbers), topic)
         self._places[topic] = place
         heapq.heappush(self._line, place)
+
+    def waiting(self) -> list[Topic]:
+        """The topics that wait, the first to come first."""
+        return list(self._places)
 
     def leave(self, topic: Topic) -> None:
         """A topic does not wait any more, if it did."""

@@ -29,6 +29,11 @@ class ByteBudget:
         """Whether `size_bytes` more fit."""
         return self.used_bytes + size_bytes <= self.limit_bytes
 
+    @property
+    def is_short(self) -> bool:
+        """More than half of it is used: what waits is not to wait without need."""
+        return 2 * self.used_bytes > self.limit_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Pending(Generic[Token]):

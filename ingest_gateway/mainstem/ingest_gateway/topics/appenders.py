@@ -55,6 +55,8 @@ class Appenders:
             config.number("commit.rate"),
             config.number("commit.concurrency"),
             config.number("commit.interval.max.ms"),
+            unawaited_rate=config.number("commit.unawaited.rate"),
+            unawaited_interval_max_ms=config.number("commit.unawaited.interval.max.ms"),
         )
         self._producer_memory = ProducerMemory(config.number("producer.state.max.bytes"), metrics)
         metrics.queued_bytes.set_function(lambda: self._budget.used_bytes)
