@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.client.backoff import backoff_s
 from mainstem.client.gateways import FIRST_REFRESH_S, Gateways
-from mainstem.client.results import ProducerIdentity, TopicMetadata
+from mainstem.client.results import GatewayPlace, ProducerIdentity, TopicMetadata
 from mainstem.errors import (
     GatewayUnavailableError,
     InternalError,
@@ -32,12 +32,16 @@ class MetadataClient:
         clock: Monotonic seconds.
         may_create: What is asked for by name and does not exist is created if the gateway may. A
             producer's; a consumer creates nothing.
+
+    Attributes:
+        places: The gateways that are alive, as the last answer says. An older gateway names none.
     """
 
     def __init__(self, gateways: Gateways, clock: Callable[[], float], *, may_create: bool) -> None:
         self._gateways = gateways
         self._clock = clock
         self._may_create = may_create
+        self.places: tuple[GatewayPlace, ...] = ()
 
     def fetch(self, topics: Sequence[str], timeout_s: float) -> dict[str, TopicAnswer]:
         """What is known of `topics`; of all, if there are none.
@@ -52,6 +56,9 @@ class MetadataClient:
             timeout_s,
         )
         found = _read(answer, server)
+        self.places = tuple(
+            GatewayPlace(one.address, one.rack, one.draining) for one in answer.places
+        )
         leaders = [one.leader for one in found.values() if isinstance(one, TopicMetadata)]
         self._gateways.learn([*answer.gateways, *leaders])
         return found

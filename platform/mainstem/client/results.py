@@ -77,6 +77,20 @@ class TopicMetadata:
     leader: str
 
 
+class GatewayPlace(NamedTuple):
+    """A gateway that is alive, and where it is.
+
+    Attributes:
+        address: host:port.
+        rack: Its gateway.rack; empty: it has none.
+        draining: It is about to end: it is not to be turned to any more.
+    """
+
+    address: str
+    rack: str
+    draining: bool
+
+
 class ProducerIdentity(NamedTuple):
     """What InitProducer gave."""
 

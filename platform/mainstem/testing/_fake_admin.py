@@ -130,6 +130,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                     gateway_id="fake",
                     address=self._address(),
                     topics_led=len(self._topics),
+                    rack="rack-a",
                 )
             ],
         )

@@ -62,6 +62,8 @@ class FakeLogGateway:
         fetches: Every fetch request, in order.
         lists: Every query of offsets, in order.
         leader_epoch: Of all partitions.
+        places: The gateways that Metadata names, with where they are.
+        follower_lag_ms: What its answers say; None: nothing, as it leads.
         in_flight_max: The most fetches that were under way at once.
         on_fetch: See OnFetch.
         partition_error: Asked for each partition of a fetch; an error that it
@@ -75,6 +77,8 @@ class FakeLogGateway:
         self.fetches: list[log_pb2.FetchRequest] = []
         self.lists: list[log_pb2.OffsetQuery] = []
         self.leader_epoch = 1
+        self.places: list[log_pb2.GatewayPlace] = []
+        self.follower_lag_ms: int | None = None
         self.in_flight_max = 0
         self._in_flight = 0
         self.on_fetch: OnFetch | None = None
@@ -215,6 +219,8 @@ class FakeLogGateway:
         for asked in request.partitions:
             one = answer.partitions.add(topic=asked.topic, partition=asked.partition)
             one.next_offset = asked.offset
+            if self.follower_lag_ms is not None:
+                one.follower_lag_ms = self.follower_lag_ms
             try:
                 rows = self._rows(asked, one)
             except MainstemError as error:
@@ -299,7 +305,10 @@ class _LogService(log_pb2_grpc.LogServicer):
         return answer
 
     def Metadata(self, request: log_pb2.MetadataRequest, context: Any) -> log_pb2.MetadataResponse:
-        return self._gateway.topics.metadata(request.topics, self._gateway.address)
+        gateway = self._gateway
+        answer = gateway.topics.metadata(request.topics, gateway.address)
+        answer.places.extend(gateway.places)
+        return answer
 
 
 def _ipc(rows: list[StoredRecord]) -> bytes:

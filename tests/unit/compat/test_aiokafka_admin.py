@@ -32,6 +32,7 @@ def test_topics_are_created_grown_described_and_deleted(gateway: FakeGateway) ->
             cluster = await admin.describe_cluster()
             broker = cluster["brokers"][0]
             assert f"{broker['host']}:{broker['port']}" == gateway.address
+            assert broker["rack"] == "rack-a"
             with pytest.raises(UnsupportedFeatureError, match="AdminClient"):
                 await admin.describe_configs([])
 

@@ -114,7 +114,7 @@ def test_the_cluster_is_described(admin: AdminClient, gateway: FakeGateway) -> N
     found = admin.describe_cluster().result(10)
     assert found.controller is not None
     assert f"{found.controller.host}:{found.controller.port}" == gateway.address
-    assert [node.id for node in found.nodes] == [1]
+    assert [(node.id, node.rack) for node in found.nodes] == [(1, "rack-a")]
 
 
 @pytest.mark.parametrize(

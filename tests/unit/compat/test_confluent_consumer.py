@@ -289,6 +289,7 @@ def test_statistics_tell_positions_and_lag(log: FakeLogGateway, make: MakeConsum
     assert (found["type"], found["rxmsgs"]) == ("consumer", 1)
     partition = found["topics"]["one"]["partitions"]["0"]
     assert (partition["app_offset"], partition["hi_offset"], partition["consumer_lag"]) == (1, 3, 2)
+    assert partition["source"] == log.address
 
 
 def test_error_cb_is_told_while_no_gateway_can_be_reached(

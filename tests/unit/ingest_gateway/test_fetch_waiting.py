@@ -248,6 +248,8 @@ def test_an_offset_that_another_gateway_has_given_is_not_out_of_range_here(
                 assert not found.error.code
                 assert found.high_watermark == number + 1
             (found,) = await fetch(reader, ("t", 0, 21))
+            assert found.error.code == "NOT_LEADER", "what is beyond only the leader knows"
+            (found,) = await fetch(leader, ("t", 0, 21))
             assert found.error.code == "OFFSET_OUT_OF_RANGE"
 
     run(test())
@@ -307,7 +309,7 @@ def test_an_offset_of_a_newer_leader_is_looked_up_before_it_is_out_of_range(
             (found,) = await fetch(client, ("t", 0, 0), format=RECORDS)
             assert [record.value for record in found.records] == [b"0", b"1"]
             (found,) = await fetch(client, ("t", 0, 3))
-            assert found.error.code == "OFFSET_OUT_OF_RANGE"
+            assert found.error.code == "NOT_LEADER", "what is beyond the newer leader knows"
 
     run(test())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -11,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from mainstem.delta_log.format import DataFile
-from mainstem.delta_log.store import NotFound
+from mainstem.delta_log.store import NotFound, time_elapsed_s
 from mainstem.errors import LogDamagedError, MainstemError
 from mainstem.ingest_gateway.fetching.columns import batch_bytes, fitting, schema_of
 from mainstem.ingest_gateway.fetching.history import Cursor, History
@@ -41,6 +42,8 @@ class FetchPlan:
         tail_offset: `runs` have all records in [tail_offset, end_offset).
         bytes_max: Of this partition.
         reader: Has the topic's store.
+        known_at: What was committed before is known, by `time_elapsed_s`; None: the topic is led
+            here.
         error: Why there is nothing.
     """
 
@@ -58,6 +61,7 @@ class FetchPlan:
     tail_offset: int = 0
     runs: tuple[CachedRun, ...] = ()
     reader: GatewayTopic | None = None
+    known_at: float | None = None
     error: MainstemError | None = None
 
     def failed(self, error: MainstemError) -> FetchPlan:
@@ -68,6 +72,13 @@ class FetchPlan:
     def readable_end(self) -> int:
         """One past the last record that this reader may have now."""
         return max(self.high_watermark, self.durable_mark)
+
+    @property
+    def lag_ms(self) -> int | None:
+        """For how long the topic's table has not been looked at; None: it is led here."""
+        if self.known_at is None:
+            return None
+        return max(0, math.ceil((time_elapsed_s() - self.known_at) * 1000))
 
     @property
     def available_bytes(self) -> int:
@@ -155,6 +166,7 @@ def build_answer(
             leader_epoch=plan.leader_epoch,
             durable_mark=plan.durable_mark,
             next_offset=taken.next_offset,
+            follower_lag_ms=plan.lag_ms,
         )
         batches: Sequence[pa.RecordBatch] = ()
         if plan.error is not None:

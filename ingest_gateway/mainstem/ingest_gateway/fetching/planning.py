@@ -58,6 +58,8 @@ class FetchPlanner:
         topics = dict.fromkeys(asked.topic for asked in request.partitions)
         durable = request.visibility == log_pb2.VISIBILITY_DURABLE
         looked: Counter[str] = Counter()
+        #: By topic, why it is not led here although an offset asks for that.
+        refusals: dict[str, MainstemError] = {}
         while True:
             not_led = await self._lead(topics) if durable else {}
             errors = await self.up_to_date([topic for topic in topics if topic not in not_led])
@@ -79,13 +81,20 @@ class FetchPlanner:
                 and plan.offset >= plan.log_start_offset
                 and (looked[plan.topic] < _LOOKS_SURE or self._topics.looking(plan.topic))
             }
-            if not beyond:
-                return plans, versions
-            looked.update(beyond)
-            # What fails here is found out again above, or does not matter.
-            await asyncio.gather(
-                *(self._topics.look(topic) for topic in beyond), return_exceptions=True
-            )
+            if beyond:
+                looked.update(beyond)
+                # What fails here is found out again above, or does not matter.
+                await asyncio.gather(
+                    *(self._topics.look(topic) for topic in beyond), return_exceptions=True
+                )
+                continue
+            unled = dict.fromkeys(plan.topic for plan in plans if _is_for_leader(plan))
+            if unled.keys() <= refusals.keys():
+                return [
+                    plan.failed(refusals[plan.topic]) if _is_for_leader(plan) else plan
+                    for plan in plans
+                ], versions
+            refusals |= {topic: _not_led(topic) for topic in unled} | await self._lead(unled)
 
     def still(self, plans: Sequence[FetchPlan], versions: dict[str, int]) -> bool:
         """Whether the plans of topics, made in several steps of the loop, are all still right."""
@@ -97,9 +106,9 @@ class FetchPlanner:
         return {topic: -1 if found is None else found[0].version for topic, found in states.items()}
 
     async def _lead(self, topics: Iterable[str]) -> dict[str, MainstemError]:
-        """Leads topics, for a reader of what is not in the table yet: only their leader knows that,
-        and where nobody leads, it is in the write-ahead log of the last one. Returns why one of
-        them is not led here."""
+        """Leads topics, for a reader of what is not in the table yet, or who has read that: only
+        their leader knows it, and where nobody leads, it is in the write-ahead log of the last one.
+        Returns why one of them is not led here."""
         missing = [topic for topic in topics if not self._topics.is_leader(topic)]
         return await _failures(missing, self._topics.lead)
 
@@ -174,6 +183,7 @@ class FetchPlanner:
             tail_offset=end,
             bytes_max=min(asked.max_bytes, bytes_max) if asked.max_bytes > 0 else bytes_max,
             reader=reader,
+            known_at=None if led else reader.known_at,
         )
         accepted_end = 0 if leader is None else leader.log_end_offset(partition)
         refusal = offset_refusal(state, topic, partition, offset, asked.leader_epoch, accepted_end)
@@ -220,10 +230,17 @@ class FetchPlanner:
 
 def _not_led(topic: str) -> NotLeaderError:
     return NotLeaderError(
-        f"topic {topic!r} is not led here any more, and only its leader can be read with "
-        "fetch.visibility=durable; ask for the leader again",
+        f"topic {topic!r} is not led here any more, and only its leader knows what is beyond the "
+        "high watermark; ask for the leader again",
         topic=topic,
     )
+
+
+def _is_for_leader(plan: FetchPlan) -> bool:
+    """Whether only the topic's leader can tell that there is no such offset: it knows what is in
+    its write-ahead log, from where a reader of the durable mark has it. Kafka: KIP-392."""
+    beyond = isinstance(plan.error, OffsetOutOfRangeError) and plan.offset > plan.high_watermark
+    return beyond and plan.known_at is not None
 
 
 async def _failures(

@@ -25,8 +25,14 @@ class MetadataService:
     async def Metadata(
         self, request: log_pb2.MetadataRequest, context: Context
     ) -> log_pb2.MetadataResponse:
-        gateways = [beat.address for beat in self._cluster.gateways()]
-        response = log_pb2.MetadataResponse(gateways=gateways)
+        gateways = self._cluster.gateways()
+        response = log_pb2.MetadataResponse(
+            gateways=[beat.address for beat in gateways],
+            places=[
+                log_pb2.GatewayPlace(address=beat.address, rack=beat.rack, draining=beat.draining)
+                for beat in gateways
+            ],
+        )
         asked = list(dict.fromkeys(request.topics))
         found = await one_for_each(
             asked or await self._topics.names(),

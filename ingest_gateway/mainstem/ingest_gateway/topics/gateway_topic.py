@@ -63,6 +63,7 @@ class GatewayTopic:
         self._lost_at = 0.0
         self._looking: asyncio.Task[None] | None = None
         self._looked_at = 0.0
+        self._look_began_at = self._known_at = 0.0
         self._table: OpenTopic | None = None
 
     @property
@@ -127,6 +128,12 @@ class GatewayTopic:
         return None
 
     @property
+    def known_at(self) -> float:
+        """When the look began that found what is followed, by `time_elapsed_s`: what was committed
+        later is not in it."""
+        return self._known_at
+
+    @property
     def in_use(self) -> bool:
         """Whether somebody is about to change its state, or it is led or was."""
         return bool(self._users) or self._looking is not None or self._appender is not None
@@ -185,6 +192,7 @@ class GatewayTopic:
 
     def begin_look(self, look: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Begins to bring what is followed up to date; `look` ends with `end_look`."""
+        self._look_began_at = time_elapsed_s()
         self._looking = asyncio.get_running_loop().create_task(look)
         return self._looking
 
@@ -193,6 +201,7 @@ class GatewayTopic:
         self._looking = None
         if not failed:
             self._looked_at = time_elapsed_s()
+            self._known_at = self._look_began_at
 
     def unfollow(self) -> None:
         """Forgets what was followed, unless a look is under way."""

@@ -222,6 +222,10 @@ class AsyncConsumer:
         """`Consumer.position`."""
         return await self._call(self._consumer.position, list(partitions))
 
+    async def sources(self) -> dict[TopicPartition, str]:
+        """`Consumer.sources`."""
+        return await self._call(self._consumer.sources)
+
     async def seek(self, partition: TopicPartition) -> None:
         """`Consumer.seek`."""
         await self._call(self._consumer.seek, partition)

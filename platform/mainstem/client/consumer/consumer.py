@@ -325,6 +325,12 @@ class Consumer(StepwiseConsumer):
                 for tp in partitions
             ]
 
+    def sources(self) -> dict[TopicPartition, str]:
+        """host:port of the gateway that each assigned partition was fetched from last; empty: it
+        was not yet. With client.rack it need not be the leader."""
+        with self._alone():
+            return {tp: one.source for tp, one in self._partitions.assigned.items()}
+
     def seek(self, partition: TopicPartition) -> None:
         """Goes on at `partition.offset`, or at OFFSET_BEGINNING or OFFSET_END.
 

@@ -12,7 +12,13 @@ import grpc
 
 from mainstem.client.callbacks import unexpected
 from mainstem.client.channels import read_to_end
-from mainstem.client.consumer.fetching import FetchAnswers, Wanted, share_of_first, share_of_second
+from mainstem.client.consumer.fetching import (
+    FetchAnswers,
+    ToLeader,
+    Wanted,
+    share_of_first,
+    share_of_second,
+)
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
 from mainstem.client.consumer.settings import ConsumerSettings
 from mainstem.client.gateways import Gateways
@@ -71,7 +77,7 @@ class LeaderFetcher:
     Args:
         leads: Tells whether a partition is this leader's; called with the lock held.
         share_bytes: How much of the buffer is this leader's.
-        on_lost: A partition's leader is not known any more; called with the lock held.
+        on_lost, to_leader, on_served: See FetchAnswers.
     """
 
     def __init__(
@@ -83,6 +89,8 @@ class LeaderFetcher:
         leads: Callable[[str, Partition], bool],
         share_bytes: Callable[[], int],
         on_lost: Callable[[Sequence[Partition]], None],
+        to_leader: ToLeader,
+        on_served: Callable[[str, Partition], None],
     ) -> None:
         self.address = address
         self._partitions = partitions
@@ -90,7 +98,7 @@ class LeaderFetcher:
         self._settings = settings
         self._leads = leads
         self._share_bytes = share_bytes
-        self._answers = FetchAnswers(address, partitions, settings, on_lost)
+        self._answers = FetchAnswers(address, partitions, settings, on_lost, to_leader, on_served)
         self._stopped = False
         self._first: _Fetch | None = None
         self._second: _Fetch | None = None

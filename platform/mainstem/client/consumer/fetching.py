@@ -66,11 +66,19 @@ class Wanted(NamedTuple):
     offset: int
 
 
+#: Called with the lock held, with the address of a gateway, a partition that it could not serve as
+#: it should, and why: whether it does not lead the partition, so that its leader is asked.
+ToLeader = Callable[[str, Partition, str], bool]
+
+
 class FetchAnswers:
     """Puts what one gateway answers into the buffer.
 
     Args:
         on_lost: A partition's leader is not known any more; called with the lock held.
+        to_leader: See ToLeader. Of what a follower says against a partition nothing counts: it may
+            know less than the leader.
+        on_served: A partition was served as it should be; likewise.
     """
 
     def __init__(
@@ -79,11 +87,15 @@ class FetchAnswers:
         partitions: Partitions,
         settings: ConsumerSettings,
         on_lost: Callable[[Sequence[Partition]], None],
+        to_leader: ToLeader,
+        on_served: Callable[[str, Partition], None],
     ) -> None:
         self._address = address
         self._partitions = partitions
         self._settings = settings
         self._on_lost = on_lost
+        self._to_leader = to_leader
+        self._on_served = on_served
         self._failures = 0
 
     def take(self, answer: log_pb2.FetchResponse, wanted: Sequence[Wanted]) -> None:
@@ -107,7 +119,10 @@ class FetchAnswers:
                 if not current or one.paused or one.fetch_offset != offset:
                     continue  # of the last: another leader was faster
                 if error is not None:
-                    self._partition_failed(one, error, lost, jitter)
+                    if self._to_leader(self._address, one, str(error)):
+                        one.retry_at = 0.0
+                    else:
+                        self._partition_failed(one, error, lost, jitter)
                     continue
                 one.failures = 0
                 one.topic_id = one.topic_id or fetched.topic_id
@@ -115,7 +130,9 @@ class FetchAnswers:
                 one.high_watermark = fetched.high_watermark
                 one.durable_mark = fetched.durable_mark
                 one.log_start_offset = fetched.log_start_offset
+                one.source = self._address
                 self._put(one, batches, offset, fetched.next_offset)
+                self._watch_lag(one, fetched)
             if lost:
                 self._on_lost(lost)
 
@@ -127,12 +144,25 @@ class FetchAnswers:
         backoff_s = self._settings.backoff_s(self._failures, error)
         self._failures += 1
         with self._partitions.lock:
-            current = [one for one, generation, _ in wanted if one.generation == generation]
+            current = [
+                one
+                for one, generation, _ in wanted
+                if one.generation == generation
+                and not self._to_leader(self._address, one, str(error))
+            ]
             for one in current:
                 one.retry_at = time.monotonic() + backoff_s
                 if not retriable:
                     self._partitions.fail(one, error)
             self._on_lost(current)
+
+    def _watch_lag(self, one: Partition, fetched: log_pb2.FetchedPartition) -> None:
+        lag_ms, lag_ms_max = fetched.follower_lag_ms, self._settings.follower_lag_ms_max
+        if lag_ms <= lag_ms_max:
+            self._on_served(self._address, one)
+            return
+        why = f"it has not looked at the table for {lag_ms} ms; follower.max.lag.ms is {lag_ms_max}"
+        self._to_leader(self._address, one, why)
 
     def _put(self, one: Partition, batches: list[Any], offset: int, next_offset: int) -> None:
         last = len(batches) - 1

@@ -41,6 +41,7 @@ class Partition:
         added_later: It came to its topic after the subscription: it is read from its start.
         high_watermark, log_start_offset: As the last answer said.
         durable_mark: Likewise, with fetch.visibility=durable; else 0.
+        source: The gateway whose answer came last; empty: none has.
         failed: It cannot be read on; the error was raised, or waits to be.
         retry_at: Monotonic seconds before which it is left alone.
         failures: How often a request for it has failed in a row.
@@ -62,6 +63,7 @@ class Partition:
         "position",
         "queued",
         "retry_at",
+        "source",
         "start",
         "stored",
         "stored_metadata",
@@ -86,6 +88,7 @@ class Partition:
         self.committed = OFFSET_INVALID
         self.leader_epoch = 0
         self.added_later = False
+        self.source = ""
         self.failed: MainstemError | None = None
         self.retry_at = 0.0
         self.failures = 0

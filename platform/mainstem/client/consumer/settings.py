@@ -67,7 +67,20 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "client.rack",
             "str",
             "",
-            "Where this member runs, told to the group's coordinator. Kafka: client.rack.",
+            "Where this consumer runs. It reads each topic from a gateway whose gateway.rack is "
+            "the same, if there is one, else from the topic's leader. Empty: always from the "
+            "leader, as with fetch.visibility=durable, since what is not in the table yet only the "
+            "leader has. Kafka: client.rack (KIP-392).",
+        ),
+        _ms(
+            "follower.max.lag.ms",
+            10_000,
+            "With client.rack: a gateway that does not lead a topic, and has not looked at its "
+            "table for longer than this, is left for the topic's leader; so is one that fails or "
+            "does not answer. It is tried again after 5 seconds, and later each time, up to 5 "
+            "minutes. Usual are 100 ms and what the store takes to answer, more where a gateway "
+            "follows thousands of topics. Kafka has no such setting.",
+            minimum=1,
         ),
         ConfigKey(
             "auto.offset.reset",
@@ -253,6 +266,7 @@ class ConsumerSettings:
 
     Attributes:
         reset, reset_duration_ms: auto.offset.reset; the duration counts with by_duration only.
+        read_rack: client.rack, unless it reads what only leaders have: then empty.
         durable: fetch.visibility=durable.
         buffer_bytes: queued.max.messages.kbytes.
         topic_gone_max_ms: topic.metadata.propagation.max.ms.
@@ -263,6 +277,8 @@ class ConsumerSettings:
     group_instance_id: str
     client_id: str
     client_rack: str
+    read_rack: str
+    follower_lag_ms_max: int
     reset: ResetKind
     reset_duration_ms: int
     auto_commit: bool
@@ -340,12 +356,15 @@ class ConsumerSettings:
             if values["group.instance.id"] and not values["group.id"]:
                 raise ConfigError("group.instance.id is set without group.id; set both")
         faults.tell()
+        durable = values["fetch.visibility"] == "durable"
         return cls(
             bootstrap_servers=servers,
             group_id=str(values["group.id"]),
             group_instance_id=str(values["group.instance.id"]),
             client_id=client_id,
             client_rack=str(values["client.rack"]),
+            read_rack="" if durable else str(values["client.rack"]),
+            follower_lag_ms_max=int(values["follower.max.lag.ms"]),
             reset=reset,
             reset_duration_ms=duration_ms,
             auto_commit=bool(values["enable.auto.commit"]) and bool(values["group.id"]),
@@ -356,7 +375,7 @@ class ConsumerSettings:
             max_poll_records=int(values["max.poll.records"]),
             max_poll_interval_ms=int(values["max.poll.interval.ms"]),
             assignor="range" if strategy == "range" else "uniform",
-            durable=values["fetch.visibility"] == "durable",
+            durable=durable,
             fetch_min_bytes=int(values["fetch.min.bytes"]),
             fetch_max_bytes=int(values["fetch.max.bytes"]),
             fetch_max_wait_ms=int(values["fetch.max.wait.ms"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from mainstem.client.consumer.fetcher import LeaderFetcher
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
 from mainstem.client.consumer.records import TopicPartition
 from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.client.consumer.sources import PAUSE_S, Sources
 from mainstem.client.consumer.starts import CommittedOffsets, OffsetAnswer, StartFinder
 from mainstem.client.gateways import FIRST_REFRESH_S, Gateways
 from mainstem.client.metadata import MetadataClient
@@ -37,7 +39,7 @@ _LOOK_EVERY_S: Final = 1.0
 
 
 class ConsumerWorker:
-    """Keeps every assigned partition with a leader and a position.
+    """Keeps every assigned partition with a gateway to read it from, and a position.
 
     Args:
         committed: Asks the group; None: there is no group.
@@ -65,6 +67,10 @@ class ConsumerWorker:
         self._subscribed = subscribed
         self.metadata = MetadataClient(gateways, time.monotonic, may_create=False)
         self.topics: dict[str, TopicMetadata] = {}
+        # With the lock of the partitions held.
+        self._sources = Sources(settings.read_rack)
+        # When it was last said that a gateway is not read from, by address.
+        self._told_at: dict[str, float] = {}
         self._asked_at: dict[str, float] = {}
         # When a topic of which too little is known may be asked for again, and how often it was.
         self._ask_at: dict[str, float] = {}
@@ -216,6 +222,8 @@ class ConsumerWorker:
                 )
                 or self._asked_at.get(name, 0.0) < oldest
             }
+            again = self._sources.due(names, now)
+            due |= {name for name in again if self._ask_at.get(name, 0.0) <= now}
         if due:
             if any(self._asked_at.get(name, now) < oldest for name in due):
                 self._refresh_after_s = min(2 * self._refresh_after_s, self._metadata_age_s)
@@ -236,7 +244,8 @@ class ConsumerWorker:
         return self._backoff_s if waiting or pending else _LOOK_EVERY_S
 
     def _doubt_silent(self, now: float) -> None:
-        """A leader that does not answer may hang: asks others who leads its topics."""
+        """A gateway that does not answer may hang: asks others who leads its topics, or leaves it
+        for their leaders."""
         if now < self._silent_at + _LOOK_EVERY_S:
             return
         with self._partitions.lock:
@@ -246,6 +255,9 @@ class ConsumerWorker:
                 topics = {one.topic for one in self._partitions.assigned.values()}
                 led = topics & self.topics.keys()
                 self._stale.update(n for n in led if self.topics[n].leader in silent)
+                for one in self._partitions.assigned.values():
+                    if (source := self._source(one.topic)) in silent:
+                        self._to_leader(source, one, "it does not answer")
         for address in silent:
             self._gateways.doubt(address)
 
@@ -264,6 +276,8 @@ class ConsumerWorker:
             return
         answers = self.metadata.fetch(wanted, timeout_s)
         now = time.monotonic()
+        with self._partitions.lock:
+            self._sources.learned(self.metadata.places, now)
         for name in wanted:
             self._asked_at[name] = now
             answer = answers.get(name)
@@ -334,13 +348,10 @@ class ConsumerWorker:
         with self._partitions.lock:
             if self._partitions.closed:
                 return
-            leaders = {
-                topic.leader
-                for one in self._partitions.assigned.values()
-                if (topic := self.topics.get(one.topic)) is not None
-            }
-            new = leaders - self._fetchers.keys()
-            for address in self._fetchers.keys() - leaders if leaders else ():
+            sources = {self._source(one.topic) for one in self._partitions.assigned.values()}
+            sources.discard("")
+            new = sources - self._fetchers.keys()
+            for address in self._fetchers.keys() - sources if sources else ():
                 former = self._fetchers.pop(address)
                 former.stop()
                 self._former.append(former)
@@ -351,14 +362,52 @@ class ConsumerWorker:
                 self._partitions,
                 self._gateways,
                 self._settings,
-                self._leads,
+                self._reads_from,
                 self._share_bytes,
                 self._lost,
+                self._to_leader,
+                self._served,
             )
 
-    def _leads(self, address: str, one: Partition) -> bool:
+    def _source(self, name: str) -> str:
+        """The gateway that the topic is read from now; empty: not known. The lock is held."""
+        topic = self.topics.get(name)
+        return "" if topic is None else self._sources.of(name, topic.leader)
+
+    def _reads_from(self, address: str, one: Partition) -> bool:
+        return self._source(one.topic) == address
+
+    def _to_leader(self, address: str, one: Partition, why: str) -> bool:
+        """See `ToLeader`; the lock is held."""
         topic = self.topics.get(one.topic)
-        return topic is not None and topic.leader == address
+        if not self._settings.read_rack or (topic is not None and topic.leader == address):
+            return False
+        self._lost([one])
+        if topic is None:
+            return True
+        now = time.monotonic()
+        pause_s = self._sources.failed(one.topic, topic.leader, address, now)
+        if pause_s:
+            level = logging.WARNING
+            if now - self._told_at.get(address, -math.inf) < PAUSE_S:
+                level = logging.DEBUG  # of another topic it has been said
+            self._told_at[address] = now
+            _log.log(
+                level,
+                "topic %s is read from its leader %s for at least %.0f s, and not from %s in rack "
+                "%s: %s",
+                one.topic,
+                topic.leader,
+                pause_s,
+                address,
+                self._settings.read_rack,
+                why,
+            )
+            self._partitions.changed()
+        return True
+
+    def _served(self, address: str, one: Partition) -> None:
+        self._sources.served(one.topic, address, time.monotonic())
 
     def _share_bytes(self) -> int:
         return max(1, self._settings.buffer_bytes // max(1, len(self._fetchers)))

@@ -30,7 +30,7 @@ CONSUMER: Final = [
         "C",
         "group.id group.instance.id client.rack auto.offset.reset enable.auto.commit "
         "auto.commit.interval.ms enable.auto.offset.store session.timeout.ms "
-        "max.poll.records isolation.level fetch.visibility "
+        "max.poll.records isolation.level fetch.visibility follower.max.lag.ms "
         "request.timeout.ms default.api.timeout.ms topic.metadata.propagation.max.ms",
     ),
     *used(

@@ -164,13 +164,13 @@ class AIOKafkaAdminClient:
     async def describe_cluster(self) -> dict[str, Any]:
         """The gateways."""
         found = await self._call("describe_cluster", self._timeout_s)
-        addresses = [one.address.rpartition(":") for one in found.gateways]
+        brokers = sorted((*one.address.rpartition(":")[::2], one.rack) for one in found.gateways)
         return {
             "cluster_id": found.warehouse_uri,
             "controller_id": 1,
             "brokers": [
-                {"node_id": number, "host": host, "port": int(port), "rack": None}
-                for number, (host, _, port) in enumerate(sorted(addresses), 1)
+                {"node_id": number, "host": host, "port": int(port), "rack": rack or None}
+                for number, (host, port, rack) in enumerate(brokers, 1)
             ],
         }
 

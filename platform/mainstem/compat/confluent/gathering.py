@@ -107,6 +107,7 @@ class Gathering:
 
     def _collect(self) -> dict[str, object]:
         topics: dict[str, dict[str, Any]] = {}
+        sources = self._consumer.sources()
         for tp in self._consumer.position(self._consumer.assignment()):
             low, high = self._consumer.get_watermark_offsets(tp, cached=True)
             topic = topics.setdefault(tp.topic, {"topic": tp.topic, "partitions": {}})
@@ -117,6 +118,7 @@ class Gathering:
                 "lo_offset": low,
                 "hi_offset": high,
                 "consumer_lag": lag,
+                "source": sources.get(tp, ""),
             }
         return {"rxmsgs": self._consumed_count, "topics": topics}
 

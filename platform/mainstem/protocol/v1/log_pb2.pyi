@@ -205,7 +205,7 @@ class FetchResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic", "partition", "topic_id", "log_start_offset", "high_watermark", "next_offset", "arrow", "records", "error", "leader_epoch", "durable_mark")
+    __slots__ = ("topic", "partition", "topic_id", "log_start_offset", "high_watermark", "next_offset", "arrow", "records", "error", "leader_epoch", "durable_mark", "follower_lag_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
@@ -217,6 +217,7 @@ class FetchedPartition(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DURABLE_MARK_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWER_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     topic_id: str
@@ -228,7 +229,8 @@ class FetchedPartition(_message.Message):
     error: Error
     leader_epoch: int
     durable_mark: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_id: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., next_offset: _Optional[int] = ..., arrow: _Optional[bytes] = ..., records: _Optional[_Iterable[_Union[FetchedRecord, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., durable_mark: _Optional[int] = ...) -> None: ...
+    follower_lag_ms: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_id: _Optional[str] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., next_offset: _Optional[int] = ..., arrow: _Optional[bytes] = ..., records: _Optional[_Iterable[_Union[FetchedRecord, _Mapping]]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., durable_mark: _Optional[int] = ..., follower_lag_ms: _Optional[int] = ...) -> None: ...
 
 class FetchedRecord(_message.Message):
     __slots__ = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
@@ -307,12 +309,24 @@ class MetadataRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., allow_auto_topic_creation: bool = ...) -> None: ...
 
 class MetadataResponse(_message.Message):
-    __slots__ = ("gateways", "topics")
+    __slots__ = ("gateways", "topics", "places")
     GATEWAYS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
     gateways: _containers.RepeatedScalarFieldContainer[str]
     topics: _containers.RepeatedCompositeFieldContainer[TopicMetadata]
-    def __init__(self, gateways: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ...) -> None: ...
+    places: _containers.RepeatedCompositeFieldContainer[GatewayPlace]
+    def __init__(self, gateways: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ..., places: _Optional[_Iterable[_Union[GatewayPlace, _Mapping]]] = ...) -> None: ...
+
+class GatewayPlace(_message.Message):
+    __slots__ = ("address", "rack", "draining")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    rack: str
+    draining: bool
+    def __init__(self, address: _Optional[str] = ..., rack: _Optional[str] = ..., draining: bool = ...) -> None: ...
 
 class TopicMetadata(_message.Message):
     __slots__ = ("topic", "topic_id", "partition_count", "leader", "error")

@@ -39,7 +39,8 @@ class AdminClient(TopicCalls, ConfigCalls, GroupCalls):
         def describe() -> DescribeClusterResult:
             found = self._admin.describe_cluster(timeout_s)
             numbers = broker_numbers(one.address for one in found.gateways)
-            nodes = [Node(number, *split_address(at)) for at, number in numbers.items()]
+            racks = {one.address: one.rack or None for one in found.gateways}
+            nodes = [Node(number, *split_address(at), racks[at]) for at, number in numbers.items()]
             return DescribeClusterResult(nodes[0] if nodes else None, nodes, found.warehouse_uri)
 
         return self._start(describe)
