@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from tests.faulty_http import Faults, faulty_proxy
-from tests.s3_server import S3Server
+from tests.s3_server import S3Server, free_port
 
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
-from mainstem.testing import GatewayProcess
+from mainstem.testing import GatewayProcess, GatewayProcessError
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -151,3 +153,50 @@ def _read_some(gateway: GatewayProcess) -> int:
         while found < 23:
             found += len(consumer.consume(23 - found, 60))
         return found
+
+
+def test_what_was_read_is_read_again_from_the_gateways_own_disk_whatever_becomes_of_that(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _use(monkeypatch, s3_server)
+    warehouse = f"s3://{s3_server.make_bucket()}/lake"
+    cache = tmp_path / "cache"
+    metrics = f"127.0.0.1:{free_port()}"
+    settings = {
+        "wal.directory": tmp_path / "wal",
+        "fetch.cache.directory": cache,
+        "fetch.cache.bytes": 0,
+    }
+
+    def counted(line: str) -> float:
+        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=30) as answer:
+            text: str = answer.read().decode()
+        found = re.search(
+            rf"^mainstem_fetch_cache_disk_{re.escape(line)} (.*)$", text, re.MULTILINE
+        )
+        return float(found[1]) if found else 0.0
+
+    with GatewayProcess(warehouse, settings=settings | {"metrics.listeners": metrics}) as gateway:
+        with AdminClient({"bootstrap.servers": gateway.address}) as admin:
+            admin.create_topic("orders", PARTITIONS, {"rollup.files": 0})
+        _send(gateway, 0, 20)
+        assert _read_all(gateway, 20) == list(range(20))
+        gateway.restart()
+        assert counted("bytes") > 0, "it outlives the gateway"
+        assert _read_all(gateway, 20) == list(range(20))
+        hits = counted('lookups_total{outcome="hit"}')
+        assert hits >= 2 * PARTITIONS, "each partition has two data files"
+        another = GatewayProcess(warehouse, settings=settings)
+        with (
+            pytest.raises(GatewayProcessError, match=r"fetch\.cache\.directory of its own"),
+            another,
+        ):
+            pytest.fail("two gateways share a directory")
+        gateway.terminate()
+        for path in cache.glob("??/*"):
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 1
+            path.write_bytes(content)
+        gateway.restart()
+        assert _read_all(gateway, 20) == list(range(20))
+        assert counted('failures_total{reason="DAMAGED"}') >= 2 * PARTITIONS

@@ -1,11 +1,16 @@
-"""What a gateway does otherwise where its store is far away: more calls are under way at a time."""
+"""What a gateway does otherwise where its store is far away: more calls are under way at a time,
+and what was read may be kept on a disk of its own."""
 
 from __future__ import annotations
 
 from typing import Final
 
+import structlog
+
 from mainstem.config import ConfigValue, GatewayConfig
-from mainstem.delta_log.store import Warehouse
+from mainstem.delta_log.store import CloudPrefix, DiskCache, Place, Warehouse
+
+log = structlog.get_logger()
 
 #: On a disk a call keeps it or the processor busy, and more than a few at a time only wait for each
 #: other. A service answers each after 60 to 200 ms, however many there are: with 16 threads, 100
@@ -23,3 +28,18 @@ FAR_DEFAULTS: Final[dict[str, ConfigValue]] = {
 def config_for(config: GatewayConfig, store: Warehouse) -> GatewayConfig:
     """The settings, with other defaults where the store is far away. What was set stays."""
     return config.with_defaults(FAR_DEFAULTS) if store.is_far else config
+
+
+def cache_for(config: GatewayConfig, place: Place) -> DiskCache | None:
+    """The cache of `fetch.cache.directory`; None: there is none, or the store is near.
+
+    Raises:
+        DiskCacheInUse: Another gateway has the directory.
+    """
+    directory = config.text("fetch.cache.directory")
+    if not directory:
+        return None
+    if not isinstance(place, CloudPrefix):
+        log.info("fetch.cache.directory is not used: the warehouse is on a disk", value=directory)
+        return None
+    return DiskCache(directory, config.number("fetch.cache.disk.bytes"))

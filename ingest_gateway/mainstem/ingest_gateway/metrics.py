@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mainstem.delta_log import Appender
-from mainstem.delta_log.store import Warehouse
+from mainstem.delta_log.store import DiskCache, Warehouse
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import MainstemError
 from mainstem.metrics import process_registry
@@ -109,6 +109,10 @@ class GatewayMetrics:
         """Shows the store's failures and its free space, asked for in other threads."""
         self.registry.register(_Store(store))
 
+    def watch_cache(self, cache: DiskCache) -> None:
+        """Shows what the cache on a local disk gives and has, asked for in other threads."""
+        self.registry.register(_Cache(cache))
+
     def watch_wal(self, wal: Wal) -> None:
         """Shows the size and the failures of the write-ahead log, asked for in other threads."""
         self.wal_bytes.set_function(lambda: wal.size_bytes)
@@ -199,6 +203,37 @@ class _Store(Collector):
             if free_bytes is not None:
                 free.add_metric([], free_bytes)
         yield free
+
+
+class _Cache(Collector):
+    """What the cache on a local disk has done."""
+
+    def __init__(self, cache: DiskCache) -> None:
+        self._cache = cache
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        counts = self._cache.counts
+        yield GaugeMetricFamily(
+            "mainstem_fetch_cache_disk_bytes",
+            "Bytes in fetch.cache.directory.",
+            value=counts.used_bytes,
+        )
+        lookups = CounterMetricFamily(
+            "mainstem_fetch_cache_disk_lookups",
+            "Parts of data files that were looked for in fetch.cache.directory.",
+            labels=["outcome"],
+        )
+        lookups.add_metric(["hit"], counts.hits)
+        lookups.add_metric(["miss"], counts.misses)
+        yield lookups
+        failures = CounterMetricFamily(
+            "mainstem_fetch_cache_disk_failures",
+            "Failures of the disk of fetch.cache.directory; reads went to the store.",
+            labels=["reason"],
+        )
+        for reason, count in counts.failures.items():
+            failures.add_metric([reason], count)
+        yield failures
 
 
 class _Topics(Collector):

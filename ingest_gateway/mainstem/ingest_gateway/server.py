@@ -23,7 +23,7 @@ from mainstem.ingest_gateway.balancing import Balancing
 from mainstem.ingest_gateway.cluster import Cluster, Load
 from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.ingest_gateway.connections import Connections
-from mainstem.ingest_gateway.far_store import config_for
+from mainstem.ingest_gateway.far_store import cache_for, config_for
 from mainstem.ingest_gateway.fetching import Arrivals
 from mainstem.ingest_gateway.groups import GroupCoordination, GroupMetrics, watch_groups
 from mainstem.ingest_gateway.http_pages import gateway_pages
@@ -106,10 +106,7 @@ class Gateway:
         self._config = config
         self._draining = asyncio.Event()
         self._metrics = GatewayMetrics()
-        self._store = store or open_warehouse(
-            parse_warehouse(config.text("warehouse"), settings=config.store_settings()),
-            create=True,
-        )
+        self._store = store or self._open_store()
         self._metrics.watch_store(self._store)
         config = self._config = config_for(config, self._store)
         self._pool = StoreThreads(config.number("append.threads"), "append")
@@ -135,6 +132,18 @@ class Gateway:
         self.address = ""
         #: host:port of the HTTP endpoint; empty without one.
         self.metrics_address = ""
+
+    def _open_store(self) -> Warehouse:
+        config = self._config
+        place = parse_warehouse(config.text("warehouse"), settings=config.store_settings())
+        with contextlib.ExitStack() as undo:
+            cache = cache_for(config, place)
+            if cache is not None:
+                undo.callback(cache.close)
+                self._metrics.watch_cache(cache)
+            store = open_warehouse(place, create=True, cache=cache)
+            undo.pop_all()
+        return store
 
     async def start(self) -> str:
         """Checks the store, binds and serves; returns the host:port that is listened on.

@@ -75,7 +75,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "gateway.rack",
             "str",
             "",
-            "Where this gateway is, for descriptions. Kafka: broker.rack.",
+            "Where this gateway is: an availability zone, a rack, a site. A consumer with the same "
+            "client.rack reads from it what another gateway leads. Kafka: broker.rack.",
         ),
         ConfigKey(
             "gateway.heartbeat.interval.ms",
@@ -349,6 +350,23 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "at the end of the log are served; 0: everything is read from the data files.",
             unit="bytes",
             minimum=0,
+        ),
+        ConfigKey(
+            "fetch.cache.directory",
+            "str",
+            "",
+            "Where the warehouse is in an object storage service: a directory on a local disk for "
+            "parts of data files that were read, so that they are not read from the service again. "
+            "Each gateway has its own, which outlives it. It has records as they are: protect it "
+            "as the warehouse. Whatever is wrong with it costs the cache only. Empty: none.",
+        ),
+        ConfigKey(
+            "fetch.cache.disk.bytes",
+            "int",
+            10 * 1024 * MIB,
+            "What fetch.cache.directory may hold; what was not used for longest goes.",
+            unit="bytes",
+            minimum=16 * MIB,
         ),
         ConfigKey(
             "fetch.queue.bytes",

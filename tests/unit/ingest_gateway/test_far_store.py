@@ -11,8 +11,9 @@ from tests.unit.ingest_gateway.harness import WAIT_S, run, running
 
 from mainstem.client import AsyncProducer
 from mainstem.config import load_gateway_config
-from mainstem.delta_log.store import LocalStore, MemoryStore
-from mainstem.ingest_gateway.far_store import FAR_DEFAULTS, config_for
+from mainstem.delta_log.store import LocalStore, MemoryStore, parse_warehouse
+from mainstem.errors import InvalidConfigError
+from mainstem.ingest_gateway.far_store import FAR_DEFAULTS, cache_for, config_for
 
 #: More than the threads for a disk, and those that stand in for calls that hang.
 TOPICS = 100
@@ -66,3 +67,19 @@ def test_what_somebody_has_set_stays_and_a_disk_has_its_own_defaults(tmp_path: P
     near = LocalStore(tmp_path)
     assert config_for(config, near) is config
     near.close()
+
+
+def test_only_a_store_that_is_far_away_gets_a_cache_on_a_disk(tmp_path: Path) -> None:
+    far, near = parse_warehouse("s3://bucket/lake"), parse_warehouse(tmp_path)
+    flags = {"fetch.cache.directory": str(tmp_path / "cache"), "fetch.cache.disk.bytes": "16MiB"}
+    config = load_gateway_config(environment={}, flags=flags)
+    assert cache_for(load_gateway_config(environment={}), far) is None
+    assert cache_for(config, near) is None
+    assert not (tmp_path / "cache").exists()
+    cache = cache_for(config, far)
+    assert cache is not None
+    try:
+        with pytest.raises(InvalidConfigError, match="used by another gateway"):
+            cache_for(config, far)
+    finally:
+        cache.close()

@@ -21,6 +21,7 @@ from mainstem.delta_log.store.clocks import (
 from mainstem.delta_log.store.cloud import CloudStore
 from mainstem.delta_log.store.cloud_access import cloud_access
 from mainstem.delta_log.store.disk import Disk, make_directory
+from mainstem.delta_log.store.disk_cache import DiskCache, DiskCacheInUse
 from mainstem.delta_log.store.folder import StoreFolder
 from mainstem.delta_log.store.local import LocalStore
 from mainstem.delta_log.store.memory import MemoryStore
@@ -53,6 +54,8 @@ __all__ = [
     "CloudPrefix",
     "CloudStore",
     "Disk",
+    "DiskCache",
+    "DiskCacheInUse",
     "LocalDirectory",
     "LocalStore",
     "LogClock",

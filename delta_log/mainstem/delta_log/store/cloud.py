@@ -22,10 +22,12 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from mainstem.config import StoreSettings
+from mainstem.delta_log.store.cached_parts import CachedParts
 from mainstem.delta_log.store.cloud_access import CloudAccess, cloud_access
 from mainstem.delta_log.store.cloud_errors import CloudFailure, Meaning, cloud_failure
 from mainstem.delta_log.store.cloud_file import CloudFile
 from mainstem.delta_log.store.cloud_reader import CloudReader, ObjectEnd
+from mainstem.delta_log.store.disk_cache import DiskCache
 from mainstem.delta_log.store.object_store import (
     AlreadyExists,
     NotFound,
@@ -61,6 +63,7 @@ class CloudStore:
             where the provider's own tools have it: environment variables (`AWS_ACCESS_KEY_ID`,
             `AWS_REGION`, `AWS_ENDPOINT_URL`, `GOOGLE_APPLICATION_CREDENTIALS`,
             `AZURE_STORAGE_ACCOUNT_NAME`, ...), a profile in `~/.aws`, or the role of the machine.
+        cache: Keeps parts of data files; closed with the store.
 
     Raises:
         InvalidConfigError: There is no such profile, or the settings are for another service.
@@ -72,13 +75,16 @@ class CloudStore:
         url: str,
         options: Mapping[str, str] | None = None,
         settings: StoreSettings | None = None,
+        cache: DiskCache | None = None,
     ) -> None:
         self._uri = url.rstrip("/")
         self._access = cloud_access(self._uri, settings or StoreSettings(), options)
         self._lock = threading.Lock()
         self._failures: Counter[str] = Counter()
         self._obstore = _obstore(self._uri)
-        self._reader = CloudReader(self._read_end)
+        self._cache = cache
+        self._parts = CachedParts(cache, self._uri)
+        self._reader = CloudReader(lambda path: self._parts.end(path, lambda: self._read_end(path)))
         #: One that tries again, and one that does not; None: closed.
         self._clients: tuple[Any, Any] | None = (
             _client(self._obstore, self._uri, self._access, _RETRIES_MAX),
@@ -134,7 +140,7 @@ class CloudStore:
             CloudFile(
                 size,
                 tail,
-                lambda start, length: self._read_open(path, start, length),
+                lambda start, length: self._read_open(path, start, length, size - len(tail)),
                 self._reader,
             ),
             mode="r",
@@ -215,6 +221,8 @@ class CloudStore:
     def close(self) -> None:
         self._clients = None
         self._reader.close()
+        if self._cache is not None:
+            self._cache.close()
 
     def fill_reserve(self) -> None:
         pass  # it does not fill up
@@ -258,10 +266,14 @@ class CloudStore:
             self._obstore.get_range(client, path, start=size - length, length=length)
         )
 
-    def _read_open(self, path: str, start: int, length: int) -> bytes:
-        """A range of an object that was there. Raises OSError, as files do."""
+    def _read_open(self, path: str, start: int, length: int, tail_start: int) -> bytes:
+        """A range, before the tail, of an object that was there. Raises OSError, as files do."""
+
+        def read(at: int, count: int) -> bytes:
+            return self.read_range(path, at, count)
+
         try:
-            return self.read_range(path, start, length)
+            return self._parts.range(path, start, length, read, tail_start)
         except NotFound as error:
             raise OSError(errno.ENOENT, str(error)) from None
         except StoreUnavailableError as error:

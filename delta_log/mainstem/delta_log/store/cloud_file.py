@@ -15,6 +15,11 @@ from mainstem.limits import MIB
 #: A request takes tens of milliseconds whatever it asks for, in which a service sends megabytes.
 READ_AHEAD_BYTES: Final = 4 * MIB
 
+#: Requests end at a multiple of this, so that those for the same file ask for the same parts.
+BLOCK_BYTES: Final = MIB
+
+assert READ_AHEAD_BYTES % BLOCK_BYTES == 0
+
 #: So many requests are under way for a file that is read from front to back.
 _AHEAD_MAX: Final = 3
 
@@ -98,10 +103,10 @@ class CloudFile(RandomAccessFile):
     def _fetched(self, start: int, end: int) -> bytes | memoryview:
         """The bytes in [start, end) and some behind, from what is coming if it has them."""
         kept_end = self._start + len(self._kept)
-        if self._coming and self._coming[0][0] == kept_end and self._start <= start <= kept_end:
+        if self._start <= start < kept_end or (self._coming and start == kept_end):
             parts: list[bytes | memoryview] = [self._kept[start - self._start :]]
             reached = kept_end
-            while self._coming and reached < end:
+            while self._coming and self._coming[0][0] == reached < end:
                 _, length, future = self._coming.popleft()
                 assert self._ahead is not None
                 self._ahead.taken(length)
@@ -121,7 +126,9 @@ class CloudFile(RandomAccessFile):
         return self._read_range(start, self._length(start, end))
 
     def _length(self, start: int, end: int) -> int:
-        return min(max(end - start, READ_AHEAD_BYTES), self._tail_start - start)
+        reached = min(max(end, start + READ_AHEAD_BYTES), self._tail_start)
+        rounded = reached // BLOCK_BYTES * BLOCK_BYTES
+        return (rounded if rounded >= end and reached < self._tail_start else reached) - start
 
     def _read_on(self, position: int) -> None:
         """Asks for what comes behind what is coming."""

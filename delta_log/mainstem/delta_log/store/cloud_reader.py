@@ -57,7 +57,7 @@ class CloudReader:
         """Begins to read the ends of objects that will be opened soon, the first ones first."""
         with self._lock:
             for path in paths:
-                if path in self._ends or path in self._pending or not _is_kept(path):
+                if path in self._ends or path in self._pending or not is_data_file(path):
                     continue
                 if len(self._pending) >= _WAITING_MAX:
                     return
@@ -72,7 +72,7 @@ class CloudReader:
 
         Raises: As `read_end`.
         """
-        if not _is_kept(path):
+        if not is_data_file(path):
             return self._read_end(path)
         with self._lock:
             kept = self._ends.get(path)
@@ -155,6 +155,6 @@ class CloudReader:
                 self._ends_bytes -= len(dropped)
 
 
-def _is_kept(path: str) -> bool:
+def is_data_file(path: str) -> bool:
     """Whether its name is given once: that of a data file is, those of a log's files are not."""
     return path.endswith(".parquet") and "_delta_log/" not in path

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from mainstem.config import StoreSettings
 from mainstem.delta_log.store.cloud import CloudStore
+from mainstem.delta_log.store.disk_cache import DiskCache
 from mainstem.delta_log.store.local import LocalStore
 from mainstem.delta_log.store.object_store import NotFound, Warehouse
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
@@ -139,13 +140,21 @@ def _local_directory(text: str, scheme: re.Match[str] | None, setting: str) -> L
     return LocalDirectory("/" + os.path.normpath(path).lstrip("/"))
 
 
-def open_warehouse(uri: Place, *, create: bool = False, what: str = "warehouse") -> Warehouse:
+def open_warehouse(
+    uri: Place,
+    *,
+    create: bool = False,
+    what: str = "warehouse",
+    cache: DiskCache | None = None,
+) -> Warehouse:
     """The store of the warehouse at `uri`: for gateways, jobs, the command line and Spark alike.
 
     Args:
         uri: As for `parse_warehouse`.
         create: Make the warehouse when it is not there; a reader does not.
         what: What it is, for messages.
+        cache: For parts of data files, where the warehouse is in an object storage service; closed
+            with the store.
 
     Raises:
         InvalidConfigError: As `parse_warehouse`. Nothing was made.
@@ -153,7 +162,7 @@ def open_warehouse(uri: Place, *, create: bool = False, what: str = "warehouse")
     """
     place = parse_warehouse(uri, what)
     if isinstance(place, CloudPrefix):
-        return _open_cloud(place, what, create=create)
+        return _open_cloud(place, what, create=create, cache=cache)
     try:
         return LocalStore(place.path, create=create)
     except NotFound as error:
@@ -165,9 +174,11 @@ def open_warehouse(uri: Place, *, create: bool = False, what: str = "warehouse")
         raise StoreUnavailableError(said, path=place.path) from error
 
 
-def _open_cloud(place: CloudPrefix, what: str, *, create: bool) -> CloudStore:
+def _open_cloud(
+    place: CloudPrefix, what: str, *, create: bool, cache: DiskCache | None
+) -> CloudStore:
     url = place.uri
-    store = CloudStore(url, settings=place.settings)
+    store = CloudStore(url, settings=place.settings, cache=cache)
     try:
         # There are no directories: a warehouse is there when something is in it.
         if not create and not store.list_directories("") and not store.list_files(""):
