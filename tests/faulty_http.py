@@ -6,12 +6,13 @@ import contextlib
 import http.client
 import math
 import random
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 _ERROR_BODY: Final = b"<Error><Code>%s</Code><Message>on purpose</Message></Error>"
@@ -30,6 +31,7 @@ class Faults:
             those that have a header, in lower case: `if-none-match`.
         latency_s: How long a request of a method takes at least.
         latency_spread: How much that varies: the standard deviation of its logarithm.
+        cut_off: Nothing gets through, and no answer comes back: connections just end.
     """
 
     def __init__(self, rate: float = 0.0, rng: random.Random | None = None) -> None:
@@ -41,6 +43,7 @@ class Faults:
         self.refusals: dict[str, int] = {}
         self.latency_s: dict[str, float] = {}
         self.latency_spread = 0.0
+        self.cut_off = False
         self._rng = rng or random.Random(0)
         self._lock = threading.Lock()
 
@@ -83,6 +86,9 @@ def faulty_proxy(target: str, faults: Faults) -> Iterator[str]:
                 faults.listings[query.get("prefix", [""])[0]] += 1
             fault = faults.next(self.command)
             time.sleep(faults.delay_s(self.command))
+            if faults.cut_off:
+                self.close_connection = True
+                return
             if refusal := faults.refusal(self.command, self.headers):
                 self._answer(refusal, _ERROR_BODY % b"Refused")
                 return
@@ -99,7 +105,7 @@ def faulty_proxy(target: str, faults: Faults) -> Iterator[str]:
                 there.request(self.command, self.path, body, headers)
                 answer = there.getresponse()
                 data = answer.read()
-            if fault == "answer lost":
+            if fault == "answer lost" or faults.cut_off:
                 self.close_connection = True
                 return
             if fault:
@@ -126,7 +132,12 @@ def faulty_proxy(target: str, faults: Faults) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *about: Any) -> None:
+            if not isinstance(sys.exception(), ConnectionError):  # a client that was killed
+                super().handle_error(*about)
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.fault.workload import PRODUCERS, Follower, Judgement, Producers, ProducerSpec, judge
 
 from mainstem.client import AdminClient
+from mainstem.delta_log.store import Place
 from mainstem.testing import GatewayProcess
 
 #: Topics with their partitions.
@@ -61,17 +62,21 @@ def run_kill_loop(
     seed: int,
     size: KillLoop,
     gateway_class: Callable[..., GatewayProcess] = GatewayProcess,
+    *,
+    place: Place | None = None,
+    settings: Mapping[str, object] = GATEWAY_SETTINGS,
 ) -> KillReport:
     """Runs the loop in `directory`, which must be empty.
 
     Args:
+        place: The warehouse, if it is not in the directory.
         seed: Of the moments of the kills and of what the producers send. What the machine makes of
             them is not repeatable.
     """
     dice = random.Random(seed)
     began_at = time.monotonic()
-    warehouse = directory / "warehouse"
-    with gateway_class(warehouse, settings=GATEWAY_SETTINGS) as gateway:
+    warehouse = place or directory / "warehouse"
+    with gateway_class(warehouse, settings=settings) as gateway:
         with AdminClient({"bootstrap.servers": gateway.address}) as admin:
             for topic, partitions in TOPICS.items():
                 config = {

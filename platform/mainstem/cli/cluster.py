@@ -185,7 +185,7 @@ def health(settings: Settings, bootstrap_servers: str) -> None:
     "topics",
     multiple=True,
     metavar="TOPIC",
-    help="Only this topic; may be repeated.  [default: all]",
+    help="Only this topic; may be repeated.  [default: all, and the platform's own tables]",
 )
 @warehouse_option
 @pass_settings
@@ -193,9 +193,13 @@ def health(settings: Settings, bootstrap_servers: str) -> None:
 def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> None:
     """Prove that every record and every commit is what the log promises.
 
-    Reads all records and commit files of the tables, changes nothing, and needs no gateway; one may
-    write meanwhile. A row for each topic and check: OK, or the first finding as `CODE: what; what
-    to do`. With -v all findings that were kept are printed, on stderr.
+    Reads all records and commit files of the tables, changes nothing, and needs no gateway; any
+    number of them may write meanwhile. A row for each topic and check: OK, or the first finding as
+    `CODE: what; what to do`. With -v all findings that were kept are printed, on stderr.
+
+    Without -T the platform's own tables come last: system/consumer_offsets, with what groups have
+    committed, is checked as a topic is, and the others for log, files and statistics. What
+    gateways have in their write-ahead logs and in no table yet is not looked at.
 
     \b
     log         the newest version and its checkpoints can be read, and carry mainstemLog
@@ -213,16 +217,23 @@ def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> 
       mainstem cluster verify --warehouse ./warehouse --format json
     """
     from mainstem.delta_log import Topics
-    from mainstem.delta_log.verify import verify_named
+    from mainstem.delta_log.topics import SYSTEM
+    from mainstem.delta_log.verify import verify_named, verify_system_table
 
     rows: list[list[object]] = []
     failed = False
     with opened_warehouse(settings, warehouse) as store:
         for name in () if topics else Topics(store).other_directories():
             say(f"note: topics/{name} is not a topic: it has no log that can be read")
-        for topic in topics or Topics(store).names():
+        tables = [(topic, verify_named, topic) for topic in topics or Topics(store).names()]
+        if not topics:
+            tables += [
+                (f"{SYSTEM}/{name}", verify_system_table, name)
+                for name in Topics(store, folder=SYSTEM).names()
+            ]
+        for topic, verify_table, name in tables:
             try:
-                report = verify_named(store, topic)
+                report = verify_table(store, name)
             except MainstemError as error:
                 failed = True
                 rows.append([topic, "log", 0, 1, *status_of(settings, error)])

@@ -31,9 +31,18 @@ from mainstem.delta_log.format import (
     registers,
 )
 from mainstem.delta_log.store import StoreFolder
+from mainstem.delta_log.system import ProducerIdsTable
 from mainstem.delta_log.table import open_delta_table
+from mainstem.delta_log.topics import SYSTEM
 from mainstem.delta_log.upkeep import write_checkpoint
-from mainstem.delta_log.verify import ADVICE, CHECKS, FINDINGS_MAX, TopicReport, verify_topic
+from mainstem.delta_log.verify import (
+    ADVICE,
+    CHECKS,
+    FINDINGS_MAX,
+    ROW_CHECKS,
+    TopicReport,
+    verify_topic,
+)
 from mainstem.errors import UnknownTopicError
 from mainstem.records import records_to_wire_batch
 
@@ -731,6 +740,36 @@ def test_the_command_prints_a_row_for_each_topic_and_check_and_exits_0(
         "status": "OK",
         "message": "",
     }
+
+
+def test_the_command_looks_at_the_tables_of_the_platform_too(table: Table, tmp_path: Path) -> None:
+    warehouse = LocalStore(tmp_path / "warehouse")
+    Topics(warehouse, folder=SYSTEM).create("consumer_offsets", 1)
+    for _ in range(3):
+        ProducerIdsTable(warehouse).take(5)
+    arguments = ("--format", "json", "cluster", "verify", "--warehouse", f"{tmp_path}/warehouse")
+    answer = run(*arguments)
+    assert answer.exit_code == 0, answer.output
+    rows = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert [(row["topic"], row["check"]) for row in rows] == [
+        *(("t", check) for check in CHECKS),
+        *(("system/consumer_offsets", check) for check in CHECKS),
+        *(("system/producer_ids", check) for check in ROW_CHECKS),
+    ]
+    assert len(run(*arguments, "-T", "t").stdout.splitlines()) == len(CHECKS), "that one alone"
+
+    folder = StoreFolder(warehouse, "system/producer_ids")
+    (file,) = load_table(folder)
+    data = bytearray(folder.read(file.path))
+    data[-20] ^= 1
+    (tmp_path / "warehouse/system/producer_ids" / file.path).write_bytes(data)
+    answer = run(*arguments)
+    assert answer.exit_code == 1
+    bad = [row for line in answer.stdout.splitlines() if (row := json.loads(line))["findings"]]
+    assert [(row["topic"], row["status"]) for row in bad] == [
+        ("system/producer_ids", "FILE_DAMAGED")
+    ]
+    warehouse.close()
 
 
 def test_the_command_names_a_finding_and_exits_1(table: Table, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from mainstem.delta_log.verify.topic import (
     ADVICE,
     CHECKS,
     FINDINGS_MAX,
+    ROW_CHECKS,
     CheckResult,
     TopicReport,
     verify_named,
+    verify_system_table,
     verify_topic,
 )
 
@@ -14,8 +16,10 @@ __all__ = [
     "ADVICE",
     "CHECKS",
     "FINDINGS_MAX",
+    "ROW_CHECKS",
     "CheckResult",
     "TopicReport",
     "verify_named",
+    "verify_system_table",
     "verify_topic",
 ]

@@ -10,7 +10,7 @@ import contextlib
 import json
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -29,7 +29,7 @@ from mainstem.delta_log.format import (
 )
 from mainstem.delta_log.store import NotFound, ObjectStore, StoreFolder
 from mainstem.delta_log.table import TableState, load_table
-from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log.topics import SYSTEM, TOPICS
 from mainstem.delta_log.upkeep import damaged_checkpoints, pointer_fault
 from mainstem.delta_log.verify.commits import CommitWalk
 from mainstem.delta_log.verify.sequences import SequenceCheck
@@ -44,6 +44,12 @@ from mainstem.records import check_topic_name
 
 #: Every check, in the order in which they are reported.
 CHECKS: Final = ("log", "files", "offsets", "registers", "statistics", "sequences", "commits")
+
+#: Those of a table of rows that replace each other, where no offset has to stay.
+ROW_CHECKS: Final = ("log", "files", "statistics")
+
+#: What groups have committed.
+_OFFSETS: Final = "consumer_offsets"
 
 #: Findings of one check that are kept with their text; all are counted.
 FINDINGS_MAX: Final = 20
@@ -169,6 +175,23 @@ def verify_named(warehouse: ObjectStore, topic: str) -> TopicReport:
     """
     check_topic_name(topic)
     return verify_topic(StoreFolder(warehouse, f"{TOPICS}/{topic}"), topic)
+
+
+def verify_system_table(warehouse: ObjectStore, name: str) -> TopicReport:
+    """`verify_topic` for a table of the platform's own, below `system/`.
+
+    The table of committed offsets is a log as a topic's is. The others are rows that replace each
+    other, of which `ROW_CHECKS` are made.
+
+    Raises:
+        InvalidTopicError, UnknownTopicError, StoreUnavailableError: Nothing can be said.
+    """
+    check_topic_name(name)
+    table = f"{SYSTEM}/{name}"
+    report = verify_topic(StoreFolder(warehouse, table), table)
+    if name == _OFFSETS:
+        return report
+    return replace(report, results=tuple(one for one in report.results if one.check in ROW_CHECKS))
 
 
 class _Verification:
