@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -23,7 +24,7 @@ from mainstem.errors import MainstemError
 
 if TYPE_CHECKING:
     from mainstem.client import ClusterDescription
-    from mainstem.delta_log.verify import CheckResult
+    from mainstem.delta_log.verify import CheckResult, TopicReport
 
 
 @click.group(cls=ExampleGroup)
@@ -225,15 +226,14 @@ def verify(settings: Settings, topics: Sequence[str], warehouse: str | None) -> 
     with opened_warehouse(settings, warehouse) as store:
         for name in () if topics else Topics(store).other_directories():
             say(f"note: topics/{name} is not a topic: it has no log that can be read")
-        tables = [(topic, verify_named, topic) for topic in topics or Topics(store).names()]
-        if not topics:
-            tables += [
-                (f"{SYSTEM}/{name}", verify_system_table, name)
-                for name in Topics(store, folder=SYSTEM).names()
-            ]
-        for topic, verify_table, name in tables:
+        reports: dict[str, Callable[[], TopicReport]] = {
+            topic: partial(verify_named, store, topic) for topic in topics or Topics(store).names()
+        }
+        for name in () if topics else Topics(store, folder=SYSTEM).names():
+            reports[f"{SYSTEM}/{name}"] = partial(verify_system_table, store, name)
+        for topic, verified in reports.items():
             try:
-                report = verify_table(store, name)
+                report = verified()
             except MainstemError as error:
                 failed = True
                 rows.append([topic, "log", 0, 1, *status_of(settings, error)])
