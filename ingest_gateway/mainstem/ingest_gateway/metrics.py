@@ -98,8 +98,23 @@ class GatewayMetrics:
             "Topics whose next table commit waits for its turn: see commit.rate.",
             registry=self.registry,
         )
+        self._gateways = Gauge(
+            "mainstem_gateways",
+            "Gateways of the warehouse that are there, as this one sees them; itself among them.",
+            ["state"],
+            registry=self.registry,
+        )
+        self._topics_led = Gauge(
+            "mainstem_topics_led", "Topics that are led here.", registry=self.registry
+        )
         build = Gauge("mainstem_build_info", "Always 1.", ["version"], registry=self.registry)
         build.labels(version("mainstem")).set(1)
+
+    def cluster(self, *, live_count: int, draining_count: int, topics_led: int) -> None:
+        """Notes which gateways there are, and how many topics this one leads."""
+        self._gateways.labels("live").set(live_count)
+        self._gateways.labels("draining").set(draining_count)
+        self._topics_led.set(topics_led)
 
     def watch_topics(self, appenders: Appenders) -> None:
         """Shows offsets and sizes of the topics that are led, asked for in other threads."""

@@ -414,3 +414,38 @@ def test_a_heartbeat_is_one_write_however_many_topics_are_led(tmp_path: Path) ->
             assert len(beat.encode()) < 300
 
     run(test())
+
+
+def test_metrics_say_which_gateways_there_are_and_how_many_topics_are_led_here(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        clock = Clock()
+        async with gateway(tmp_path, "one", clock) as one:
+            assert _counts(one) == (1, 0, 0)
+            async with gateway(tmp_path, "two", clock) as two:
+                one.led("t")
+                one.led("u")
+                await beats(one, clock, INTERVAL_S)
+                assert _counts(one) == (2, 0, 2)
+                assert _counts(two) == (2, 0, 0)
+                await two.begin_draining()
+                await beats(one, clock, INTERVAL_S)
+                assert (_counts(one), _counts(two)) == ((1, 1, 2), (1, 1, 0))
+            await beats(one, clock, INTERVAL_S)
+            assert _counts(one) == (1, 0, 2)
+
+    run(test())
+
+
+def _counts(cluster: Cluster) -> tuple[int, int, int]:
+    """Live and draining gateways, and topics led."""
+    value = cluster._metrics.registry.get_sample_value
+    live, draining = (
+        value("mainstem_gateways", {"state": state}) for state in ("live", "draining")
+    )
+    led = value("mainstem_topics_led")
+    assert live is not None
+    assert draining is not None
+    assert led is not None
+    return int(live), int(draining), int(led)

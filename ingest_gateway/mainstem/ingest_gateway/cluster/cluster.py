@@ -333,6 +333,7 @@ class Cluster:
         if not self._heartbeats.own_is_there:
             # Somebody took us for gone, and with us what we lead.
             self._doubtful |= self._held
+        self._count()
 
     async def _watch(self) -> None:
         """Waits until the next heartbeat is due; looks at the others meanwhile."""
@@ -352,6 +353,7 @@ class Cluster:
             except Exception as error:
                 log.exception("heartbeat failed")
                 self._failure = InternalError(f"the heartbeat failed: {error!r}")
+            self._count()
             # On a full disk reads and what frees space work: whoever asks for health may stay.
             healthy = self._elapsed_s() - self._renewed_at < self._session_s or isinstance(
                 self._failure, StoreFull
@@ -359,6 +361,15 @@ class Cluster:
             if healthy != self._healthy:
                 self._healthy = healthy
                 self._on_health(healthy)
+
+    def _count(self) -> None:
+        others = self._membership.others(self._elapsed_s())
+        draining_count = sum(name.draining for name in others) + self.draining
+        self._metrics.cluster(
+            live_count=len(others) + 1 - draining_count,
+            draining_count=draining_count,
+            topics_led=len(self._held - {COORDINATION}),
+        )
 
     def _heartbeat_failed(self, error: MainstemError) -> None:
         self._failure = error
