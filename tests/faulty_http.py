@@ -133,9 +133,9 @@ def faulty_proxy(target: str, faults: Faults) -> Iterator[str]:
             pass
 
     class Server(ThreadingHTTPServer):
-        def handle_error(self, *about: Any) -> None:
+        def handle_error(self, request: Any, client_address: Any) -> None:
             if not isinstance(sys.exception(), ConnectionError):  # a client that was killed
-                super().handle_error(*about)
+                super().handle_error(request, client_address)
 
     server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))

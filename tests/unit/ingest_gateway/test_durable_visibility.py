@@ -14,6 +14,8 @@ from tests.unit.ingest_gateway.harness import Client, run, running, table, until
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.client.admin import groups as admin_groups
+from mainstem.delta_log import LocalStore, Topics
+from mainstem.delta_log.append.leadership import claim_epoch
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc, log_pb2
 
@@ -274,6 +276,33 @@ def test_only_the_leader_answers_a_reader_of_the_durable_mark(tmp_path: Path) ->
             assert found.error.retriable
             assert found.error.facts["leader"] == first.address
             assert offsets(await _read(other, 0, durable=False)) == [0]
+
+    run(test())
+
+
+def test_a_leader_that_stalled_and_that_nobody_sends_to_gives_its_durable_readers_what_there_is(
+    tmp_path: Path,
+) -> None:
+    """In the stall another gateway may have taken the topic: the topic's log tells whether it has.
+    Without a producer no commit finds that out."""
+
+    async def test() -> None:
+        async with running(tmp_path / "w") as (gateway, client):
+            await client.create("t")
+            await client.produce(values_request(b"0"))
+            cluster = gateway._topics._cluster
+            cluster._doubtful.add("t")
+            assert not cluster.holds("t")
+            found = await _read(client, 0)
+            assert not found.HasField("error"), found.error
+            assert offsets(found) == [0]
+            assert cluster.holds("t")
+
+            cluster._doubtful.add("t")
+            elsewhere = Topics(LocalStore(tmp_path / "w")).open("t")
+            claim_epoch(elsewhere)
+            assert (await _read(client, 0)).error.code == "NOT_LEADER"
+            assert not gateway._topics.is_leader("t")
 
     run(test())
 

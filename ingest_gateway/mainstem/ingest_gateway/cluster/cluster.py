@@ -136,6 +136,7 @@ class Cluster:
         self._held: set[str] = set()
         #: Led before and after a time in which others could have taken them.
         self._doubtful: set[str] = set()
+        self._doubted_at = -float("inf")
         #: By topic, who led it when its log was looked at last, and when that was.
         self._elsewhere: dict[str, tuple[int, float]] = {}
         #: Incarnations that lead topics, as their logs say, and have no object any more.
@@ -235,6 +236,11 @@ class Cluster:
         """Notes a commit to the topic, which only its leader can make."""
         self._doubtful.discard(topic)
 
+    def found_led(self, topic: str, looked_at_s: float) -> None:
+        """Notes that a look at the topic's log, which began then, found no other leader."""
+        if looked_at_s >= self._doubted_at:
+            self._doubtful.discard(topic)
+
     # -- the others --------------------------------------------------------------------------------
 
     def leader(self, topic: str, state: TableState) -> str:
@@ -313,7 +319,7 @@ class Cluster:
             self._loaded_at, self._loaded = made_at, self._load()
             await self._run(self._heartbeats.write, beat)
             if made_at - self._beat_made_at >= self._session_s:
-                self._doubtful |= self._held
+                self._doubt()
             self._beat_made_at = made_at
             await self._look()
         self._renewed_at = self._elapsed_s()
@@ -332,8 +338,12 @@ class Cluster:
         await self._run(self._heartbeats.look)
         if not self._heartbeats.own_is_there:
             # Somebody took us for gone, and with us what we lead.
-            self._doubtful |= self._held
+            self._doubt()
         self._count()
+
+    def _doubt(self) -> None:
+        self._doubtful |= self._held
+        self._doubted_at = self._elapsed_s()
 
     async def _watch(self) -> None:
         """Waits until the next heartbeat is due; looks at the others meanwhile."""

@@ -15,7 +15,7 @@ import structlog
 from mainstem.config import GatewayConfig, TopicConfig
 from mainstem.delta_log import Appender, TableState, Topics
 from mainstem.delta_log.format import Action, Metadata
-from mainstem.delta_log.store import Warehouse
+from mainstem.delta_log.store import Warehouse, time_elapsed_s
 from mainstem.delta_log.table import LogOvertakenError
 from mainstem.delta_log.wal import Wal
 from mainstem.errors import (
@@ -147,6 +147,8 @@ class GatewayTopics:
     async def _lead(self, name: str) -> GatewayTopic:
         async with self._memory.holding(name) as topic:
             self._operations.check_running()
+            if topic.leader is not None and not self._cluster.holds(name):
+                await self.catch_up(name)  # a commit would tell, and while nobody sends is none
             if topic.leader is not None:
                 return topic
             if topic.appender is not None:
@@ -233,10 +235,14 @@ class GatewayTopics:
         topic = self.leading(name)
         if topic is None or topic.leader is None:
             return
+        began_at = time_elapsed_s()
         with contextlib.suppress(MainstemError, TimeoutError):
             # A commit may be under way to a store that fails.
             async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
                 await topic.leader.catch_up()
+        leader = topic.leader
+        if leader is not None and leader.state_age_s <= time_elapsed_s() - began_at:
+            self._cluster.found_led(name, began_at)
 
     async def _describe(self, name: str, view: Callable[[TableState, Appender | None], T]) -> T:
         async with self._memory.holding(name) as topic:
