@@ -233,15 +233,15 @@ class GatewayTopics:
         """Has the topic's leader, if it is here, take what others have committed. Whatever fails is
         found out by the next caller that uses the topic."""
         topic = self.leading(name)
-        if topic is None or topic.leader is None:
+        leader = None if topic is None else topic.leader
+        if leader is None:
             return
         began_at = time_elapsed_s()
         with contextlib.suppress(MainstemError, TimeoutError):
             # A commit may be under way to a store that fails.
             async with asyncio.timeout(CATCH_UP_TIMEOUT_S):
-                await topic.leader.catch_up()
-        leader = topic.leader
-        if leader is not None and leader.state_age_s <= time_elapsed_s() - began_at:
+                await leader.catch_up()
+        if leader.failure is None and leader.state_age_s <= time_elapsed_s() - began_at:
             self._cluster.found_led(name, began_at)
 
     async def _describe(self, name: str, view: Callable[[TableState, Appender | None], T]) -> T:
