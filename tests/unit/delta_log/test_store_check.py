@@ -247,6 +247,24 @@ def test_a_gateway_refuses_a_service_that_does_not_see_the_condition(
     assert not store.list_files("")
 
 
+def test_a_gateway_does_not_refuse_a_service_for_answers_that_are_lost(
+    lying: tuple[CloudStore, Faults], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, faults = lying
+    lost = ["answer lost", "500 after", "answer lost"]
+
+    def next_fault(method: str) -> str:
+        return lost.pop() if method == "PUT" and lost else ""
+
+    monkeypatch.setattr(faults, "next", next_fault)
+    store.self_check()
+    assert not lost
+    assert not store.list_files("")
+    lost += ["answer lost"] * 100
+    with pytest.raises(StoreUnavailableError, match="may have been done"):
+        store.self_check()
+
+
 @pytest.mark.parametrize("status", [400, 501])
 def test_a_gateway_refuses_a_service_that_does_not_know_the_condition(
     lying: tuple[CloudStore, Faults], status: int

@@ -50,6 +50,9 @@ _TAIL_BYTES: Final = 256 * KIB
 _PARTS_FROM_BYTES: Final = 64 * MIB
 _PART_BYTES: Final = 16 * MIB
 
+#: How often the start of a gateway tries conditional puts whose answers are lost.
+_CHECKS_MAX: Final = 4
+
 
 class CloudStore:
     """The objects of a bucket whose names begin with a prefix.
@@ -228,19 +231,24 @@ class CloudStore:
         pass  # it does not fill up
 
     def self_check(self) -> None:
-        name = f".check-{uuid.uuid4().hex}"
-        try:
-            check_put_if_absent(
-                self,
-                name,
-                "a put on condition that there is no such object (If-None-Match: * on S3)",
-                "use a service with conditional puts",
-            )
-        except PutOutcomeUnknown as error:
-            raise StoreUnavailableError(str(error), path=self._uri) from error
-        finally:
-            with contextlib.suppress(StoreUnavailableError):
-                self.delete(name)
+        for left in reversed(range(_CHECKS_MAX)):
+            name = f".check-{uuid.uuid4().hex}"
+            try:
+                check_put_if_absent(
+                    self,
+                    name,
+                    "a put on condition that there is no such object (If-None-Match: * on S3)",
+                    "use a service with conditional puts",
+                )
+            except PutOutcomeUnknown as error:
+                # A lost answer says nothing of the service, and comes now and then.
+                if not left:
+                    raise StoreUnavailableError(str(error), path=self._uri) from error
+            else:
+                return
+            finally:
+                with contextlib.suppress(StoreUnavailableError):
+                    self.delete(name)
 
     # -- helpers ---------------------------------------------------------------------------------
 
