@@ -22,12 +22,17 @@ FAR_DEFAULTS: Final[dict[str, ConfigValue]] = {
     # Two puts each, and some more for checkpoints: 40 puts a second with the log's own, however
     # many topics trickle; 500 $ a month of S3 Standard.
     "commit.unawaited.rate": 15,
+    # Four puts a second at most, for all that gets records with acks=1.
+    "wal.interval.ms": 250,
 }
 
 
 def config_for(config: GatewayConfig, store: Warehouse) -> GatewayConfig:
     """The settings, with other defaults where the store is far away. What was set stays."""
-    return config.with_defaults(FAR_DEFAULTS) if store.is_far else config
+    if not store.is_far:
+        return config
+    near = {"wal.interval.ms"} if config.text("wal.directory") else set()
+    return config.with_defaults({k: v for k, v in FAR_DEFAULTS.items() if k not in near})
 
 
 def cache_for(config: GatewayConfig, place: Place) -> DiskCache | None:

@@ -11,7 +11,17 @@ from mainstem.config import GatewayConfig
 from mainstem.delta_log import ObjectStore, Topics
 from mainstem.delta_log.store import Warehouse, parse_local_directory
 from mainstem.delta_log.system import WAREHOUSE_FILE, make_warehouse_id, read_warehouse_id
-from mainstem.delta_log.wal import LocalWalFiles, OtherLogs, Wal, WalInUse
+from mainstem.delta_log.wal import (
+    LocalWalFiles,
+    LocalWals,
+    ObjectWalFiles,
+    ObjectWals,
+    OtherLogs,
+    Wal,
+    WalFiles,
+    WalInUse,
+    WalPlace,
+)
 from mainstem.errors import InvalidConfigError, MainstemError, StoreUnavailableError
 
 #: Gateways without a gateway.id on one warehouse. An operator who runs more gives them names.
@@ -24,31 +34,49 @@ class GatewayIdentity:
     Attributes:
         wal: The log.
         others: Those of other gateways: beside it, and in the warehouse.
-        is_shared: The log is in the warehouse, where who takes a topic over looks for it.
+        is_shared: The log is in the warehouse, where who takes a topic over looks for it, and with
+            it survives the machine, where the warehouse does.
 
     Args:
         store: The warehouse, where the logs are by default.
 
     Raises:
         WalInUse: A gateway with this gateway.id runs.
-        StoreUnavailableError: The directory cannot be used, or its log has records of another
-            warehouse than `store`.
+        InvalidConfigError: `gateway.id` cannot be a name, or is missing where it is needed.
+        StoreUnavailableError: The log cannot be used, or it has records of another warehouse than
+            `store`.
         LogDamagedError: The log is damaged; the message names file and position.
     """
 
     def __init__(self, config: GatewayConfig, store: Warehouse) -> None:
-        durable = config.text("durability") == "fsync"
-        parent = _wal_directory(config, store)
-        self.gateway_id, self._files = _take(parent, config.text("gateway.id"), durable)
+        wanted = config.text("gateway.id")
+        _check_name(wanted)
+        in_warehouse = store.wal_directory
+        elsewhere = config.text("wal.directory")
+        places: list[WalPlace]
+        if not elsewhere and in_warehouse is None:
+            self.gateway_id, self._files = wanted, _objects(store, wanted)
+            places = [ObjectWals(store)]
+            self.is_shared = True
+        else:
+            parent = in_warehouse
+            if elsewhere or parent is None:
+                parent = Path(parse_local_directory(elsewhere, "wal.directory").path)
+            durable = config.text("durability") == "fsync"
+            self.gateway_id, self._files = _take(parent, wanted, durable)
+            self.is_shared = in_warehouse is not None and in_warehouse.resolve() == parent.resolve()
+            places = [LocalWals(parent)]
+            if in_warehouse is None:
+                places.append(ObjectWals(store))
+            elif not self.is_shared:
+                places.append(LocalWals(in_warehouse))
         try:
-            self.wal = Wal(self._files, self.gateway_id)
+            interval_s = config.number("wal.interval.ms") / 1_000
+            self.wal = Wal(self._files, self.gateway_id, interval_s=interval_s)
             _match(self.wal, store)
         except BaseException:
             self._files.close()
             raise
-        in_warehouse = store.wal_directory
-        self.is_shared = in_warehouse is not None and in_warehouse.resolve() == parent.resolve()
-        places = [parent] if in_warehouse is None or self.is_shared else [in_warehouse, parent]
         self.others = OtherLogs(places, self.gateway_id, self.wal.warehouse_id)
 
     async def close(self) -> None:
@@ -58,27 +86,29 @@ class GatewayIdentity:
         self._files.close()
 
 
-def _wal_directory(config: GatewayConfig, store: Warehouse) -> Path:
-    place = config.text("wal.directory")
-    if place:
-        return Path(parse_local_directory(place, "wal.directory").path)
-    if store.wal_directory is None:
+def _check_name(gateway_id: str) -> None:
+    if "/" in gateway_id or gateway_id.startswith(".") or not gateway_id.isprintable():
         raise InvalidConfigError(
-            f"the warehouse {store.uri} has no place for a write-ahead log; set wal.directory to a "
-            "directory of this machine",
-            name="wal.directory",
+            f"gateway.id is {gateway_id!r}; it names a directory: no '/', no '.' at the front, "
+            "no control characters",
+            name="gateway.id",
         )
-    return store.wal_directory
 
 
-def _take(parent: Path, wanted: str, durable: bool) -> tuple[str, LocalWalFiles]:
+def _objects(store: Warehouse, gateway_id: str) -> WalFiles:
+    """The log in the warehouse's own store, where nobody can tell which names are free."""
+    if not gateway_id:
+        raise InvalidConfigError(
+            f"gateway.id is not set; a gateway on {store.uri} has its write-ahead log there, and "
+            "needs a name that no other gateway has, and that it has again after a restart. Or set "
+            "wal.directory to a directory of this machine",
+            name="gateway.id",
+        )
+    return ObjectWalFiles(store, gateway_id)
+
+
+def _take(parent: Path, wanted: str, durable: bool) -> tuple[str, WalFiles]:
     if wanted:
-        if "/" in wanted or wanted.startswith(".") or not wanted.isprintable():
-            raise InvalidConfigError(
-                f"gateway.id is {wanted!r}; it names a directory: no '/', no '.' at the front, "
-                "no control characters",
-                name="gateway.id",
-            )
         return wanted, LocalWalFiles(parent / wanted, durable=durable)
     for number in range(_UNNAMED_MAX):
         name = f"gateway-{number}"

@@ -37,7 +37,7 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "warehouse",
             "Where the tables are: a directory, made if it is not there. A local path, taken "
             "literally, or a file: URI. Or s3://bucket/prefix, gs://bucket/prefix or "
-            "az://container/prefix, with a wal.directory.",
+            "az://container/prefix, with a gateway.id.",
         ),
         *STORE_KEYS.values(),
         ConfigKey(
@@ -69,7 +69,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "",
             "Name of this gateway: of its write-ahead log, in logs and descriptions. "
             "Two that run have different ones. Empty: the first of gateway-0, gateway-1, ... "
-            "whose write-ahead log is free.",
+            "whose write-ahead log is free. In an object storage service nobody can tell which is: "
+            "there it has to be set, and stays the same over restarts.",
         ),
         ConfigKey(
             "gateway.rack",
@@ -130,8 +131,20 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "str",
             "",
             "Where write-ahead logs are, one directory for each gateway.id; on a disk that "
-            "survives a restart of the machine. Empty: `wal` in the warehouse, which then has to "
-            "be a directory.",
+            "survives a restart of the machine. Empty: `wal` in the warehouse, where other "
+            "gateways find what acks=1 promised.",
+        ),
+        ConfigKey(
+            "wal.interval.ms",
+            "int",
+            0,
+            "The write-ahead log is written to once in this time at most, with all that came "
+            "meanwhile, unless that is 8 MiB: acks=1 is answered so much later, and in an object "
+            "storage service so many puts are paid for. Unless it is set, 250 where the log is "
+            "in one.",
+            unit="ms",
+            minimum=0,
+            maximum=10_000,
         ),
         ConfigKey(
             "durability",

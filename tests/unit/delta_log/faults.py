@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +89,10 @@ class FaultyStore:
     def delete(self, path: str) -> None:
         with self._around("delete", path):
             self.inner.delete(path)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        with self._around("delete_all", " ".join(paths)):
+            self.inner.delete_all(paths)
 
     def sweep(self, directory: str, not_after_ms: int) -> int:
         with self._around("sweep", directory):

@@ -440,7 +440,7 @@ def test_when_the_log_is_full_acks_1_waits_for_the_commit_and_order_is_kept(
     away = Switch("put", unavailable())
 
     async def work(appender: Appender, wal: Wal) -> None:
-        wal._queue_bytes = 3_000
+        wal._queue._bytes_max = 3_000
         away.on = True
         large = appender.submit([Slice(0, batch(1, 200))], 1, write_ahead=True)
         full = appender.submit([Slice(0, batch(2))], 1, write_ahead=True)

@@ -1,4 +1,5 @@
-"""Another gateway takes a topic over: it seals the log of the one before, and has all of it."""
+"""Another gateway takes a topic over: it seals the log of the one before, and has all of it. On a
+disk and in an object store."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.delta_log.appending import batch, create, faulty, lead, run, values
 from tests.unit.delta_log.faults import unavailable
+from tests.unit.delta_log.wal_places import DirectoryLogs, Logs, ObjectLogs
 
 from mainstem.delta_log import Appender, CommittedRecords, Slice, Topics
 from mainstem.delta_log.append import gateways_before
@@ -22,7 +24,7 @@ from mainstem.errors import FencedError, LogDamagedError, MainstemError
 
 @dataclass
 class Gateway:
-    """One of several on a warehouse, each with the directory of its log.
+    """One of several on a warehouse, each with its log.
 
     Attributes:
         store_away: Its commits fail, until it is set to False.
@@ -31,15 +33,15 @@ class Gateway:
 
     gateway_id: str
     topics: Topics
-    directory: Path
+    logs: Logs
     store_away: bool = False
     shown: list[tuple[int, int, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.files = LocalWalFiles(self.directory / self.gateway_id)
+        self.files = self.logs.open(self.gateway_id)
         self.wal = Wal(self.files, self.gateway_id)
         self.wal.belong_to("warehouse")
-        self.others = OtherLogs([self.directory], self.gateway_id, "warehouse")
+        self.others = OtherLogs([self.logs.place], self.gateway_id, "warehouse")
 
     async def lead(self) -> Appender:
         opened = faulty(self.topics.open("t"), self._fail)
@@ -84,14 +86,14 @@ class Gateway:
 @dataclass
 class Cluster:
     topics: Topics
-    directory: Path
+    logs: Logs
 
     @asynccontextmanager
     async def gateways(self, *ids: str) -> AsyncIterator[list[Gateway]]:
         from concurrent.futures import ThreadPoolExecutor
 
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))
-        found = [Gateway(one, self.topics, self.directory) for one in ids]
+        found = [Gateway(one, self.topics, self.logs) for one in ids]
         try:
             yield found
         finally:
@@ -99,11 +101,14 @@ class Cluster:
                 await one.die()
 
 
-@pytest.fixture
-def cluster(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+@pytest.fixture(params=["directory", "objects"])
+def cluster(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Cluster:
     monkeypatch.setattr(wal_log, "RETRY_S", 0.001)
     create(topics)
-    return Cluster(topics, tmp_path / "wal")
+    logs = DirectoryLogs(tmp_path / "wal") if request.param == "directory" else ObjectLogs()
+    return Cluster(topics, logs)
 
 
 def test_a_gateway_that_takes_over_has_all_that_the_one_before_acknowledged_at_its_offsets(
@@ -242,14 +247,23 @@ def test_a_damaged_log_of_another_keeps_the_topic_from_being_led_and_says_where(
             a.store_away = True
             assert await a.send(0) == -1
             assert await a.send(1) == -1
-            (segment,) = (cluster.directory / "a").glob("*.wal")
-            data = bytearray(segment.read_bytes())
-            data[40] ^= 1
-            segment.write_bytes(data)
+            name = a.wal.segment_names[0]
+            if isinstance(cluster.logs, DirectoryLogs):
+                segment = cluster.logs.directory / "a" / name
+                segment.write_bytes(_damaged(segment.read_bytes()))
+            else:
+                assert isinstance(cluster.logs, ObjectLogs)
+                path = f"wal/a/{name}"
+                cluster.logs.store.put(path, _damaged(cluster.logs.store.read(path)))
             with pytest.raises(LogDamagedError, match=r"a/.*\.wal is damaged at byte"):
                 await b.lead()
 
     run(work)
+
+
+def _damaged(data: bytes) -> bytes:
+    at = data.index(b"MSW1") + 40
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def test_a_seal_is_found_at_the_next_check_and_is_not_one_any_more_when_its_owner_goes_on(

@@ -14,7 +14,7 @@ import errno
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NoReturn
 from urllib.parse import quote
@@ -217,6 +217,18 @@ class CloudStore:
         with contextlib.suppress(NotFound), self._calling("delete", path) as client:
             self._reader.forget(path)
             self._obstore.delete(client, path)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        if not paths:
+            return
+        try:
+            with self._calling("delete", f"{paths[0]} and {len(paths) - 1} more") as client:
+                for path in paths:
+                    self._reader.forget(path)
+                self._obstore.delete(client, list(paths))
+        except NotFound:  # from a service that deletes one by one
+            for path in paths:
+                self.delete(path)
 
     def sweep(self, directory: str, not_after_ms: int) -> int:
         return 0  # an interrupted put leaves no object

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -63,6 +63,9 @@ class StoreFolder:
 
     def delete(self, path: str) -> None:
         self._store.delete(self._place(path))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        self._store.delete_all([self._place(path) for path in paths])
 
     def sweep(self, directory: str, not_after_ms: int) -> int:
         return self._store.sweep(self._place(directory), not_after_ms)

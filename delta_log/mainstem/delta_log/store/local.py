@@ -17,7 +17,7 @@ import stat
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -261,6 +261,10 @@ class LocalStore:
             pass
         except OSError as error:
             raise self._failed("delete", path, error) from error
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     @_uses_root
     def sweep(self, directory: str, not_after_ms: int) -> int:

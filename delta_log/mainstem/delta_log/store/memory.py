@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -118,6 +118,10 @@ class MemoryStore:
             except NotFound:
                 return
             directory.files.pop(name, None)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def sweep(self, directory: str, not_after_ms: int) -> int:
         with self._using():

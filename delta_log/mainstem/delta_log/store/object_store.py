@@ -6,7 +6,7 @@ file system.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -126,6 +126,11 @@ class ObjectStore(Protocol):
 
     def delete(self, path: str) -> None:
         """Removes a file. One that is not there is no error."""
+        ...
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Removes files, a thousand or so with one request where the store can. Those that are not
+        there are no error. Some of them may be gone when it raises."""
         ...
 
     def sweep(self, directory: str, not_after_ms: int) -> int:

@@ -12,9 +12,11 @@ import stat
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from mainstem.delta_log.store import Disk, make_directory, read_at
+from mainstem.delta_log.wal.place import WalInUse, WalLost, WalSealed, WalSegments
+from mainstem.delta_log.wal.segments import Segments, WalFile, is_segment
 from mainstem.errors import StoreUnavailableError
 
 _LOCK: Final = ".lock"
@@ -29,86 +31,8 @@ _OWNER_BYTES_MAX: Final = 1_000
 #: What our interrupted writes leave. What other people keep in the directory is theirs.
 _TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp|.+\.orphans\.tmp")
 
-_SEGMENT: Final = re.compile(r"[0-9]{20}\.wal")
-
-#: In a name: those of entries are smaller by far, and a longer one would not sort.
-_NUMBER_MAX: Final = 2**63
-
 #: A link is followed by nobody, and something like a pipe holds nobody up.
 _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK
-
-
-class WalFile(Protocol):
-    """A segment that is being written."""
-
-    def append(self, data: bytes) -> None:
-        """Writes at the end. Not yet durable. A part of it may be there when this fails."""
-        ...
-
-    def sync(self) -> None:
-        """Makes what was appended durable. After a failure nobody knows what the disk has."""
-        ...
-
-    def cut(self, size_bytes: int) -> None:
-        """Cuts the file to its first `size_bytes`, durably. May be tried again."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class WalFiles(Protocol):
-    """The directory of one write-ahead log. Every call blocks; failures are OSError."""
-
-    @property
-    def uri(self) -> str:
-        """Where it is, for messages."""
-        ...
-
-    def names(self) -> list[str]:
-        """The names of its files, sorted; other people's among them."""
-        ...
-
-    def read(self, name: str) -> bytes: ...
-
-    def create(self, name: str) -> WalFile:
-        """A new file, whose name is durable when this returns. After a failure the name is not used
-        again."""
-        ...
-
-    def write_whole(self, name: str, data: bytes) -> None:
-        """Gives the name to a file that has all its content, or leaves all as it was. Durable when
-        this returns; may be tried again."""
-        ...
-
-    def cut(self, name: str, size_bytes: int) -> None:
-        """Cuts a file to its first `size_bytes`, durably."""
-        ...
-
-    def delete(self, name: str) -> None:
-        """Removes a file. It may be there again after a loss of power."""
-        ...
-
-    def check_owned(self) -> None:
-        """Raises WalLost if the directory is not this log's any more, WalSealed if its owner may go
-        on with it."""
-        ...
-
-    def own_again(self) -> None:
-        """Makes a log that was sealed this one's again. Raises WalLost where it cannot be."""
-        ...
-
-
-class WalInUse(StoreUnavailableError):
-    """Another process has the write-ahead log."""
-
-
-class WalLost(Exception):
-    """The directory was taken by another process, or it was moved or removed."""
-
-
-class WalSealed(WalLost):
-    """Another gateway has sealed the log, to take over topics whose requests it has. What was
-    checked before is in it for good; its owner may go on with it (`own_again`)."""
 
 
 class _LogDirectory:
@@ -203,7 +127,7 @@ class _LogDirectory:
 
 
 class LocalWalFiles(_LogDirectory):
-    """A local directory, made if need be, for one process at a time.
+    """The log of this gateway in a local directory, made if need be, for one process at a time.
 
     A lock keeps other processes out. Where it does not, as on some network file systems, the last
     one to come has written its name into the lock file: the others find that in `check_owned`. So
@@ -244,7 +168,16 @@ class LocalWalFiles(_LogDirectory):
                 directory=self._directory,
             ) from error
 
+    @property
+    def is_own(self) -> bool:
+        return True
+
+    def segments(self, segment_bytes: int) -> WalSegments:
+        return Segments(self, segment_bytes)
+
     def check_owned(self) -> None:
+        """Raises WalLost if the directory is not this log's any more, WalSealed if its owner may go
+        on with it."""
         found = self._owner_now()
         if found.startswith(_SEAL):
             raise WalSealed(f"another gateway has sealed it{_owner_text(found)}")
@@ -288,6 +221,13 @@ class SealedWalFiles(_LogDirectory):
             raise
 
     @property
+    def is_own(self) -> bool:
+        return False
+
+    def segments(self, segment_bytes: int) -> WalSegments:
+        return Segments(self, segment_bytes)
+
+    @property
     def is_sealed(self) -> bool:
         """Whether nobody has written anything that counts since."""
         try:
@@ -295,17 +235,18 @@ class SealedWalFiles(_LogDirectory):
         except (OSError, WalLost):
             return False
 
-    def delete_segments(self, names: Sequence[str]) -> None:
-        """Deletes segments, unless the owner runs on this machine or has gone on with the log. The
-        caller knows that all that they have is in tables, or kept as orphans."""
+    def delete_segments(self, names: Sequence[str]) -> bool:
+        """Not where the owner runs on this machine, or has gone on with the log."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return
+            return False
         try:
-            if self.is_sealed:
-                for name in names:
-                    self.delete(name)
+            if not self.is_sealed:
+                return False
+            for name in names:
+                self.delete(name)
+            return True
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
@@ -316,9 +257,31 @@ class SealedWalFiles(_LogDirectory):
         raise WalLost("it is another gateway's")
 
 
-def is_segment(name: str) -> bool:
-    """Whether a file of that name is ours, and not one that somebody else keeps beside them."""
-    return _SEGMENT.fullmatch(name) is not None and int(name[:20]) < _NUMBER_MAX
+class LocalWals:
+    """A directory with one for each gateway."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory)
+
+    def seal(self, gateway_id: str, sealer_id: str) -> SealedWalFiles | None:
+        try:
+            return SealedWalFiles(self._directory / gateway_id, sealer_id)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def with_segments(self, but: set[str]) -> list[str]:
+        try:
+            names = os.listdir(self._directory)
+        except FileNotFoundError:
+            return []
+        found: list[str] = []
+        for name in names:
+            if name in but or name.startswith("."):
+                continue
+            with contextlib.suppress(OSError):  # another one has removed it, or it is a file
+                if any(map(is_segment, os.listdir(self._directory / name))):
+                    found.append(name)
+        return found
 
 
 def _new_owner() -> bytes:

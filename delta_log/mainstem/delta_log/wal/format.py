@@ -130,14 +130,15 @@ def encode_frame(entries: Sequence[tuple[int, bytes]]) -> bytes:
     return b"".join((_HEADER.pack(_MAGIC, len(body), google_crc32c.value(body)), body, padding))
 
 
-def decode_segment(data: bytes, file: str, *, is_last: bool) -> Iterator[Frame]:
-    """The frames of a segment. With `is_last` it ends before a frame that a crash has torn.
+def decode_segment(data: bytes, file: str, *, is_last: bool, start: int = 0) -> Iterator[Frame]:
+    """The frames of a segment, from `start` on. With `is_last` it ends before a frame that a crash
+    has torn.
 
     Raises:
         LogDamagedError: A frame is damaged that no crash can have torn; names the file and the
             position.
     """
-    at = 0
+    at = start
     while at < len(data):
         frame, problem = _frame_at(data, at)
         if frame is None:

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from mainstem.delta_log.wal.files import WalFiles
+from mainstem.delta_log.wal.place import WalFiles
 from mainstem.errors import LogDamagedError
 
 IDENTITY_FILE: Final = "log.json"
@@ -26,11 +26,14 @@ class WalIdentity:
 
 
 def read_identity(files: WalFiles) -> WalIdentity:
-    """Raises LogDamagedError where the file makes no sense, OSError where it cannot be read."""
-    if IDENTITY_FILE not in files.names():
+    """Raises LogDamagedError where the file makes no sense; OSError or StoreUnavailableError where
+    it cannot be read."""
+    try:
+        data = files.read(IDENTITY_FILE)
+    except FileNotFoundError:
         return WalIdentity()
     try:
-        return WalIdentity(**json.loads(files.read(IDENTITY_FILE)))
+        return WalIdentity(**json.loads(data))
     except (ValueError, TypeError) as error:
         raise LogDamagedError(
             f"{files.uri}/{IDENTITY_FILE} does not say whose write-ahead log it is: {error!r}; "
@@ -40,5 +43,5 @@ def read_identity(files: WalFiles) -> WalIdentity:
 
 
 def write_identity(files: WalFiles, identity: WalIdentity) -> None:
-    """Durable when this returns. Raises OSError."""
+    """Durable when this returns. Raises OSError, StoreUnavailableError."""
     files.write_whole(IDENTITY_FILE, json.dumps(asdict(identity)).encode())

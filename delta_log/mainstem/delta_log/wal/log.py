@@ -4,12 +4,14 @@ One log for all topics of a gateway. Requests are numbered as they are accepted,
 the log or not; a register of each topic says up to which number its requests are in the table.
 Segments whose entries are all in tables are deleted.
 
-Runs on one event loop; files are written in a thread of its own, many entries for one sync.
+Runs on one event loop; it is written to in a thread of its own, many entries for one sync, or one
+object of an object storage service.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import math
@@ -23,7 +25,6 @@ from itertools import takewhile
 from typing import Final, TypeVar
 
 from mainstem.delta_log.format import registers
-from mainstem.delta_log.wal.files import SealedWalFiles, WalFiles, WalLost, WalSealed
 from mainstem.delta_log.wal.format import (
     WalRequest,
     decode_entry,
@@ -33,8 +34,9 @@ from mainstem.delta_log.wal.format import (
 )
 from mainstem.delta_log.wal.identity import WalIdentity, read_identity, write_identity
 from mainstem.delta_log.wal.orphans import OrphanFiles, Part
-from mainstem.delta_log.wal.segments import Segments
-from mainstem.errors import BackPressureError, LogDamagedError, StoreUnavailableError
+from mainstem.delta_log.wal.place import WalFiles, WalLost, WalSealed
+from mainstem.delta_log.wal.queue import Queued, WriteQueue
+from mainstem.errors import LogDamagedError, StoreUnavailableError
 from mainstem.limits import MIB
 
 log = logging.getLogger(__name__)
@@ -45,14 +47,6 @@ T = TypeVar("T")
 #: so long at most. Requests wait for their table commits meanwhile.
 RETRY_S: Final = 0.1
 RETRY_S_MAX: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    topic: tuple[str, str]
-    number: int
-    entry: bytes
-    done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +64,11 @@ class Wal:
     Blocks while it reads what is there.
 
     Args:
-        files: Its own; or those of another gateway's log, which is sealed: nothing can be appended.
+        files: Where it is: its own; or another gateway's, sealed: nothing can be appended.
         gateway_id: Names the register in the topics.
-        segment_bytes: A segment that has reached this many bytes is followed by a new one.
+        interval_s: The log is written to once in so many seconds at most, unless what waits fills
+            a frame: in an object storage service each time has its price. 0: at once.
+        segment_bytes: A file that has reached this many bytes is followed by a new one.
         queue_bytes: Entries that may wait for their sync.
         clock_us: Wall clock, microseconds.
 
@@ -93,6 +89,7 @@ class Wal:
         files: WalFiles,
         gateway_id: str,
         *,
+        interval_s: float = 0.0,
         segment_bytes: int = 64 * MIB,
         queue_bytes: int = 64 * MIB,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
@@ -100,24 +97,23 @@ class Wal:
     ) -> None:
         self._files = files
         self._gateway_id = gateway_id
-        self._queue_bytes = queue_bytes
         self._monotonic = monotonic
-        is_sealed = isinstance(files, SealedWalFiles)
-        self._segments = Segments(files, segment_bytes, sealed=is_sealed)
+        self._segments = files.segments(segment_bytes)
         self._orphans = OrphanFiles(files)
         self._topic_numbers: dict[tuple[str, str], deque[int]] = {}
         self._turns: dict[tuple[str, str], int] = {}
         self._unfolded: set[int] = set()
-        self._queue: deque[_Queued] = deque()
-        self._queued_bytes = 0
-        #: What is being written.
-        self._group: list[_Queued] = []
+        self._queue = WriteQueue(queue_bytes)
+        self._interval_s = interval_s
+        self._written_at = -math.inf
+        #: What waits is written before its time.
+        self._hurry = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self._fault: _Fault | None = None
         self._identity = WalIdentity()
         #: Nothing is taken any more.
         self._ended: StoreUnavailableError | None = None
-        if is_sealed:
+        if not files.is_own:
             self._ended = self._unavailable("is another gateway's")
         self._owning_again: asyncio.Task[None] | None = None
         self.failures: Counter[str] = Counter()
@@ -196,8 +192,9 @@ class Wal:
         # The clock may have been behind when the directory was lost.
         self._next_number = max(self._next_number, after_number + 1)
         # Only what is there now: other topics' requests may come without end.
-        waiting = [one.done for one in (*self._group, *self._queue) if one.topic == key]
+        waiting = self._queue.of(key)
         if waiting:
+            self._hurry.set()
             await asyncio.wait(waiting)
         self.fold(topic, topic_id, after_number)
         wanted = set(self._topic_numbers.get(key, ()))
@@ -259,19 +256,13 @@ class Wal:
         if self._fault is not None and self._monotonic() < self._fault.retry_at:
             raise self._fault.error.with_traceback(None)
         entry = encode_entry(request)
-        if self._queued_bytes and self._queued_bytes + len(entry) > self._queue_bytes:
-            raise BackPressureError(
-                f"{self._queued_bytes} bytes wait to be written to the write-ahead log, at most "
-                f"{self._queue_bytes} may; send the batch again in 50 ms",
-                retry_delay_ms=50,
-                queued_bytes=self._queued_bytes,
-                limit_bytes=self._queue_bytes,
-            )
+        self._queue.check_room(len(entry))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(_retrieve)
         key = (request.topic, request.topic_id)
-        self._queue.append(_Queued(key, number, entry, done))
-        self._queued_bytes += len(entry)
+        self._queue.add(Queued(key, number, entry, done))
+        if self._queue.fills_a_frame:
+            self._hurry.set()
         self._note(key, number)
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write_queue())
@@ -309,9 +300,10 @@ class Wal:
             )
         if self._owning_again is not None:
             self._owning_again.cancel()
+        self._hurry.set()
         while self._writing is not None:
             await asyncio.wait([self._writing])
-        self._segments.close()
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._segments.close)
         self._pool.shutdown(wait=True)
         self._reading.shutdown(wait=True)
 
@@ -321,8 +313,16 @@ class Wal:
         loop = asyncio.get_running_loop()
         try:
             while self._queue:
-                group = self._group = list(self._queue)
-                self._queue.clear()
+                await self._until_due()
+                for one in self._queue.drop_all_but(self._unfolded):
+                    if not one.done.done():
+                        one.done.set_result(None)  # its table commit was sooner
+                if not self._queue:
+                    break
+                self._written_at = self._monotonic()
+                group = self._queue.take_group()
+                if self._queue.fills_a_frame:
+                    self._hurry.set()
                 try:
                     frame = encode_frame([(one.number, one.entry) for one in group])
                     segment = await loop.run_in_executor(
@@ -334,9 +334,8 @@ class Wal:
                     self._failed(error)
                     return
                 segment.unfolded |= {one.number for one in group} & self._unfolded
-                self._queued_bytes -= sum(len(one.entry) for one in group)
                 self._segments.drop_folded()
-                self._group = []
+                self._queue.written()
                 if self._fault is not None:
                     self._fault = None
                     log.info("the write-ahead log %s works again", self._files.uri)
@@ -345,6 +344,14 @@ class Wal:
                         one.done.set_result(None)
         finally:
             self._writing = None
+
+    async def _until_due(self) -> None:
+        left_s = min(self._written_at + self._interval_s - self._monotonic(), self._interval_s)
+        if left_s > 0 and self._ended is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._hurry.wait()
+        self._hurry.clear()
 
     def _failed(self, error: BaseException) -> None:
         """Nothing of what is written or queued counts as being in the log: it waits for its table
@@ -371,11 +378,7 @@ class Wal:
             pause_s = RETRY_S if self._fault is None else 2 * self._fault.pause_s
             pause_s = min(pause_s, RETRY_S_MAX)
             self._fault = _Fault(failure, pause_s, self._monotonic() + pause_s)
-        lost = [*self._group, *self._queue]
-        self._group = []
-        self._queue.clear()
-        self._queued_bytes = 0
-        for one in lost:
+        for one in self._queue.give_up():
             if not self._segments.holds(one.number):  # else it was there before
                 self._forget(*one.topic, {one.number})
             if not one.done.done():
@@ -393,7 +396,7 @@ class Wal:
                 self._fault = None
                 self._failed(error)
                 return
-            except OSError as error:
+            except (OSError, StoreUnavailableError) as error:
                 log.warning("the write-ahead log %s stays sealed: %s", self._files.uri, error)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
             else:
@@ -476,6 +479,8 @@ class Wal:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, StoreUnavailableError):
+        return str(error.facts.get("errno") or type(error).__name__)
     number = error.errno if isinstance(error, OSError) else None
     return type(error).__name__ if number is None else errno.errorcode.get(number, str(number))
 

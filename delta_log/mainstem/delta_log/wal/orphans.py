@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from mainstem.delta_log.wal.files import WalFiles
 from mainstem.delta_log.wal.format import (
     WalRequest,
     decode_entry,
@@ -18,6 +17,7 @@ from mainstem.delta_log.wal.format import (
     encode_entry,
     encode_frame,
 )
+from mainstem.delta_log.wal.place import WalFiles
 
 #: A name that has more behind it counts as well: an operator may have marked a file as dealt with.
 _SUFFIX: Final = ".orphans"

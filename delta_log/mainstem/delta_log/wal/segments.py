@@ -10,41 +10,82 @@ then, and the log goes on in a new segment.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import Final, Protocol
 
-from mainstem.delta_log.wal.files import WalFile, WalFiles, is_segment
 from mainstem.delta_log.wal.format import decode_segment
+from mainstem.delta_log.wal.place import Segment, SegmentList
+
+_SEGMENT: Final = re.compile(r"[0-9]{20}\.wal")
+
+#: In a name: those of entries are smaller by far, and a longer one would not sort.
+_NUMBER_MAX: Final = 2**63
 
 
-@dataclass(slots=True, eq=False)
-class Segment:
-    """A file of the log.
+class WalFile(Protocol):
+    """A segment that is being written."""
 
-    Attributes:
-        size_bytes: Of its frames, all of which are durable.
-        unfolded: The numbers of its entries that no table has yet.
-    """
+    def append(self, data: bytes) -> None:
+        """Writes at the end. Not yet durable. A part of it may be there when this fails."""
+        ...
 
-    name: str
-    size_bytes: int = 0
-    unfolded: set[int] = field(default_factory=set)
+    def sync(self) -> None:
+        """Makes what was appended durable. After a failure nobody knows what the disk has."""
+        ...
+
+    def cut(self, size_bytes: int) -> None:
+        """Cuts the file to its first `size_bytes`, durably. May be tried again."""
+        ...
+
+    def close(self) -> None: ...
 
 
-class Segments:
-    """All segments of one log. `scan` first. Calls block, and come one at a time.
+class SegmentDirectory(Protocol):
+    """The directory of a log. Every call blocks; failures are OSError."""
+
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def is_own(self) -> bool: ...
+
+    def names(self) -> list[str]: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def create(self, name: str) -> WalFile:
+        """A new file, whose name is durable when this returns. After a failure the name is not used
+        again."""
+        ...
+
+    def cut(self, name: str, size_bytes: int) -> None:
+        """Cuts a file to its first `size_bytes`, durably."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Removes a file. It may be there again after a loss of power."""
+        ...
+
+    def check_owned(self) -> None:
+        """Raises WalLost if the directory is not this log's any more."""
+        ...
+
+
+class Segments(SegmentList):
+    """The segments in a directory; see `WalSegments`.
 
     Args:
+        files: Where it is not our own, its owner may be alive: nothing is changed, and its torn end
+            is left to it.
         segment_bytes: A segment that has reached this many bytes is followed by a new one.
-        sealed: They are another gateway's, which may be alive: nothing is changed, and its torn
-            end is left to it.
     """
 
-    def __init__(self, files: WalFiles, segment_bytes: int, *, sealed: bool = False) -> None:
+    def __init__(self, files: SegmentDirectory, segment_bytes: int) -> None:
+        super().__init__()
         self._files = files
-        self._sealed = sealed
+        self._sealed = not files.is_own
         self._segment_bytes = segment_bytes
-        self._segments: list[Segment] = []
         #: In names: each is higher than all before.
         self._newest = 0
         #: Of the last segment, while this log writes to it.
@@ -118,15 +159,6 @@ class Segments:
         segment.size_bytes += len(frame)
         return segment
 
-    def fold(self, numbers: set[int]) -> None:
-        """Notes that no entry of these numbers is needed any more."""
-        for segment in self._segments:
-            segment.unfolded -= numbers
-
-    def holds(self, number: int) -> bool:
-        """Whether a segment has an entry of this number that no table has."""
-        return any(number in segment.unfolded for segment in self._segments)
-
     def drop_folded(self) -> None:
         """Deletes the segments whose entries are all in tables, but for the one in use.
 
@@ -146,15 +178,6 @@ class Segments:
                 kept.append(segment)  # the next time may have more luck
         self._segments = kept
 
-    def holding(self, numbers: set[int]) -> list[tuple[str, int]]:
-        """The segments with entries of these numbers that no table has: names, and how far they are
-        durable."""
-        return [
-            (segment.name, segment.size_bytes)
-            for segment in self._segments
-            if not numbers.isdisjoint(segment.unfolded)
-        ]
-
     def read(self, places: list[tuple[str, int]]) -> Iterator[tuple[int, bytes]]:
         """The entries of segments as `holding` named them. May run beside everything else.
 
@@ -169,15 +192,6 @@ class Segments:
     def path(self, name: str) -> str:
         """Where a file is, for messages."""
         return f"{self._files.uri}/{name}"
-
-    @property
-    def names(self) -> list[str]:
-        return [segment.name for segment in self._segments]
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.size_bytes for segment in self._segments)
 
     def close(self) -> None:
         """Ends writing, and deletes what no table waits for."""
@@ -196,3 +210,8 @@ class Segments:
         file, self._file = self._file, None
         with contextlib.suppress(OSError):  # it is closed whatever that says, and all is synced
             file.close()
+
+
+def is_segment(name: str) -> bool:
+    """Whether a file of that name is ours, and not one that somebody else keeps beside them."""
+    return _SEGMENT.fullmatch(name) is not None and int(name[:20]) < _NUMBER_MAX

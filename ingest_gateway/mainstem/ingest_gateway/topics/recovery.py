@@ -81,7 +81,7 @@ class WalRecovery:
             return
         for other in logs:
             await self._recover_log(other)
-        await self._others.drop_folded()
+        await self._others.drop_folded(but=alive)
 
     async def _recover_log(self, wal: Wal) -> None:
         for topic, topic_id in wal.topics():
