@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from tests.faulty_http import Faults, faulty_proxy
 from tests.s3_server import S3Server, free_port
 
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
+from mainstem.delta_log import Topics
+from mainstem.delta_log.store import open_warehouse
 from mainstem.testing import GatewayProcess, GatewayProcessError
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -95,6 +98,55 @@ def test_a_topic_in_s3_is_written_read_and_verified_and_survives_a_killed_gatewa
         with AdminClient({"bootstrap.servers": gateway.address}) as admin:
             admin.delete_topic("orders")
             assert not admin.list_topics()
+
+
+def test_what_acks_1_promised_survives_the_machine_whoever_takes_the_topic_over(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No gateway has a disk of its own. What is not in the table yet is only in the log."""
+    _use(monkeypatch, s3_server)
+    warehouse = f"s3://{s3_server.make_bucket()}/lake/streams"
+    quick: dict[str, object] = {
+        "gateway.heartbeat.interval.ms": 1_000,
+        "gateway.session.timeout.ms": 3_000,
+    }
+    with ExitStack() as stack:
+        one = stack.enter_context(
+            GatewayProcess(warehouse, settings={**quick, "gateway.id": "one"})
+        )
+        with AdminClient({"bootstrap.servers": one.address}) as admin:
+            admin.create_topic("orders", PARTITIONS, {"commit.interval.ms": 60_000})
+        _send_acks_1(one, 0, 10)
+        os.kill(one.pid, signal.SIGKILL)
+        assert _committed_count(warehouse) < 10
+        two = stack.enter_context(
+            GatewayProcess(warehouse, settings={**quick, "gateway.id": "two"})
+        )
+        _send_acks_1(two, 10, 30)  # at offsets that follow
+        os.kill(two.pid, signal.SIGKILL)
+        assert _committed_count(warehouse) < 40
+        two.restart()  # its own successor takes it over in the same way
+        assert _read_all(two, 40) == list(range(40))
+        _verify(warehouse)
+
+
+def _send_acks_1(gateway: GatewayProcess, first: int, count: int) -> None:
+    """The first one alone: it is committed at once, and those that follow are not."""
+    with Producer({"bootstrap.servers": gateway.address, "acks": 1, "linger.ms": 0}) as producer:
+        for numbers in (range(first, first + 1), range(first + 1, first + count)):
+            sent = [
+                producer.send("orders", b"%d" % number, partition=number % PARTITIONS)
+                for number in numbers
+            ]
+            for number, future in zip(numbers, sent, strict=True):
+                assert future.result(60).offset == number // PARTITIONS
+
+
+def _committed_count(warehouse: str) -> int:
+    """How many records are in the table."""
+    with closing(open_warehouse(warehouse)) as store:
+        state = Topics(store).open("orders").state
+        return sum(state.log_end_offset(partition) for partition in range(PARTITIONS))
 
 
 def test_answers_that_are_lost_and_errors_of_the_service_lose_and_double_nothing(

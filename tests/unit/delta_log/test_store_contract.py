@@ -234,6 +234,18 @@ def test_deleting_what_is_not_there_does_nothing(store: Warehouse) -> None:
     assert store.read("log/0") == b"x"
 
 
+def test_many_files_are_deleted_together_and_those_that_are_not_there_are_no_error(
+    store: Warehouse,
+) -> None:
+    names = [f"wal/a/{number:020d}.wal" for number in range(30)]
+    for name in names[5:]:
+        store.put_if_absent(name, b"x")
+    store.delete_all(names[:-1])
+    store.delete_all([])
+    store.delete_all(["none/a", "none/b"])
+    assert [info.name for info in store.list_files("wal/a")] == [f"{29:020d}.wal"]
+
+
 def test_a_deleted_file_is_neither_read_nor_listed(store: Warehouse) -> None:
     for number in range(3):
         store.put(f"log/{number}", b"x")
