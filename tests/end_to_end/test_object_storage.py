@@ -122,7 +122,8 @@ def test_what_acks_1_promised_survives_the_machine_whoever_takes_the_topic_over(
         two = stack.enter_context(
             GatewayProcess(warehouse, settings={**quick, "gateway.id": "two"})
         )
-        _send_acks_1(two, 10, 30)  # at offsets that follow
+        assert _read_all(two, 10) == list(range(10))
+        _send_acks_1(two, 10, 30)
         os.kill(two.pid, signal.SIGKILL)
         assert _committed_count(warehouse) < 40
         two.restart()  # its own successor takes it over in the same way
