@@ -49,7 +49,7 @@ class GatewayProcess:
 
     Args:
         warehouse: A directory, made if it is not there; or a URI such as `s3://bucket/prefix`, with
-            which the settings name a `wal.directory`.
+            which the settings name a `gateway.id`.
         settings: Settings of the gateway by name, for example `{"message.max.bytes": 4096}`.
             Variables `MAINSTEM_*` of this process do not count.
         listen: host:port; port 0 takes a free one, and a restart takes the same again.

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -128,8 +127,7 @@ def demo(settings: Settings, warehouse: str) -> None:
                 gateway_settings: dict[str, object] = {}
                 if isinstance(place, CloudPrefix):
                     gateway_settings |= place.settings.given()
-                    wal = stack.enter_context(tempfile.TemporaryDirectory(prefix="mainstem-wal-"))
-                    gateway_settings["wal.directory"] = wal
+                    gateway_settings["gateway.id"] = "demo"
                 gateway = stack.enter_context(GatewayProcess(place.uri, settings=gateway_settings))
             with report.step("start Spark"):
                 spark = stack.enter_context(FlightsDemo(place))
