@@ -15,9 +15,16 @@ from tests.unit.delta_log.faults import unavailable
 from tests.unit.delta_log.wal_places import DirectoryLogs, Logs, ObjectLogs
 
 from mainstem.delta_log import Appender, CommittedRecords, Slice, Topics
-from mainstem.delta_log.append import gateways_before
-from mainstem.delta_log.format import registers
-from mainstem.delta_log.wal import LocalWalFiles, OtherLogs, SealedWalFiles, Wal, WalSealed
+from mainstem.delta_log.append import gateways_before, hand_over
+from mainstem.delta_log.format import Batch, registers
+from mainstem.delta_log.wal import (
+    LocalWalFiles,
+    OtherLogs,
+    SealedWalFiles,
+    Wal,
+    WalRequest,
+    WalSealed,
+)
 from mainstem.delta_log.wal import log as wal_log
 from mainstem.errors import FencedError, LogDamagedError, MainstemError
 
@@ -259,6 +266,36 @@ def test_a_damaged_log_of_another_keeps_the_topic_from_being_led_and_says_where(
                 await b.lead()
 
     run(work)
+
+
+def test_a_topic_that_was_handed_over_with_all_in_its_table_leaves_the_log_of_its_leader_alone(
+    cluster: Cluster, topics: Topics
+) -> None:
+    """Other topics use it. One of which something is left has it sealed as ever."""
+
+    async def work() -> None:
+        async with cluster.gateways("a", "b") as (a, b):
+            appender = await a.lead()
+            await a.send(0)
+            await a.settled()
+            await appender.close(10)
+            assert appender.is_settled
+            assert hand_over(topics.open("t"), appender.epoch, 7, is_settled=True)
+            assert gateways_before(topics.open("t").state) == []
+            await b.lead()
+            assert gateways_before(topics.open("t").state) == ["b"]
+            number = a.wal.take_number()
+            await a.wal.append(number, WalRequest("u", "u-id", 1, *_one_batch(), 10))
+            b.store_away = True
+            assert await b.send(1) == -1
+            await b.appender.close(0)
+            assert not b.appender.is_settled
+
+    run(work)
+
+
+def _one_batch() -> tuple[tuple[Slice, ...], tuple[Batch, ...]]:
+    return (Slice(0, batch(9), None, False),), (Batch(0, 9, 1),)
 
 
 def _damaged(data: bytes) -> bytes:

@@ -318,6 +318,12 @@ class Appender:
         return self._failure
 
     @property
+    def is_settled(self) -> bool:
+        """Whether no write-ahead log has anything that the table lacks. Stays so once this is
+        closed."""
+        return self._wal is not None and self._wal.is_settled
+
+    @property
     def queued_bytes(self) -> int:
         return self._queue.used_bytes
 

@@ -115,11 +115,13 @@ def claim_epoch(
     return claim_lead(opened, build, sleep).state.epoch
 
 
-def hand_over(opened: OpenTopic, epoch: int, leader: int) -> bool:
+def hand_over(opened: OpenTopic, epoch: int, leader: int, *, is_settled: bool = False) -> bool:
     """Lets go of a topic that was led under `epoch`, and whose appender is closed. Blocks.
 
     Args:
         leader: The incarnation of the gateway that is to lead it from now on; 0: any.
+        is_settled: See `Appender`: the next leader need not seal the log of this one, which other
+            topics use.
 
     Returns:
         Whether that is what the log says. It is not where another gateway leads already.
@@ -132,9 +134,12 @@ def hand_over(opened: OpenTopic, epoch: int, leader: int) -> bool:
     def build(state: TableState) -> TableCommit | None:
         if state.epoch != epoch or state.leader == leader:
             return None
+        said = [Register(registers.LEADER, leader)]
+        if is_settled:
+            said.append(Register(registers.SETTLED, epoch + 1))
         return TableCommit.of(
             "HAND OVER",
-            [Register(registers.LEADER, leader)],
+            said,
             timestamp_ms=wall_clock_ms(),
             survives_appends=True,
         )

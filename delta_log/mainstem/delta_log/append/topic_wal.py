@@ -162,6 +162,17 @@ class TopicWal(Generic[Token]):
         if shown:
             self._on_durable(shown)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no log, of this gateway or of one that led the topic before, has anything that
+        the table lacks."""
+        return bool(self._epoch) and not (
+            self._recovered
+            or self._unlogged
+            or self._logged
+            or self._wal.entry_count(self._topic, self._topic_id)
+        )
+
     def end(self) -> None:
         """Shows nothing any more: the topic is not led here."""
         self._on_durable = None

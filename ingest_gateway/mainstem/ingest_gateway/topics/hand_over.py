@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 
 import structlog
 
@@ -56,7 +57,10 @@ class TopicHandOver:
             try:
                 table = await self._operations.run(self._tables.open, name)
                 moved = await self._operations.run(
-                    hand_over, table, leader.epoch, target.incarnation
+                    partial(hand_over, is_settled=leader.is_settled),
+                    table,
+                    leader.epoch,
+                    target.incarnation,
                 )
             except MainstemError as error:
                 # It is led again by whichever gateway is asked, this one at first.
