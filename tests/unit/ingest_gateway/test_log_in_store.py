@@ -23,14 +23,14 @@ from mainstem.protocol.v1 import log_pb2
 class _Store(MemoryStore):
     """Stays when a gateway that used it is gone."""
 
-    is_far = False
-
     def close(self) -> None:
         pass
 
 
 class _FarStore(_Store):
-    is_far = True
+    @property
+    def is_far(self) -> bool:
+        return True
 
 
 def _kill(gateway: Gateway) -> None:
