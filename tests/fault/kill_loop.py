@@ -21,7 +21,7 @@ TOPICS = {"orders": 4, "clicks": 1, "audit": 2}
 LOG_RETENTION: Mapping[str, str] = {"audit": "interval 3 seconds"}
 
 #: Checkpoints come often enough for kills to fall into them.
-GATEWAY_SETTINGS: Mapping[str, object] = {"checkpoint.interval.commits": 40}
+GATEWAY_SETTINGS: dict[str, object] = {"checkpoint.interval.commits": 40}
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,28 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from textwrap import indent
 
 import pytest
-from tests.fault.kill_loop import TOPICS, KillLoop, KillReport, run_kill_loop
+from tests.fault.cluster_loop import S3_FAULT_RATE, S3_LATENCY_S, S3_SPREAD
+from tests.fault.kill_loop import (
+    GATEWAY_SETTINGS,
+    TOPICS,
+    KillLoop,
+    KillReport,
+    run_kill_loop,
+)
 from tests.fault.workload import PRODUCERS
 from tests.fault.wrong_clocks import commit_time_range_s, give_wrong_clocks
+from tests.faulty_http import Faults, faulty_proxy
 from tests.length import FULL
+from tests.s3_server import S3Server
+
+from mainstem.testing import GatewayProcess
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
@@ -47,6 +60,36 @@ def test_no_kill_loses_or_doubles_anything_where_the_clocks_jump_by_minutes(
     report(result)
     assert result.judgement.ok, str(result)
     assert all(commit_time_range_s(tmp_path / "warehouse", topic) > 300 for topic in TOPICS)
+
+
+@pytest.mark.timeout(900)
+def test_no_kill_loses_or_doubles_anything_in_a_bucket_that_is_slow_and_fails(
+    tmp_path: Path,
+    versitygw: S3Server,
+    seed: int,
+    report: Callable[[object], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in versitygw.options.items():
+        monkeypatch.setenv(name, value)
+    faults = Faults(S3_FAULT_RATE, random.Random(seed))
+    faults.latency_s, faults.latency_spread = S3_LATENCY_S, S3_SPREAD
+    with faulty_proxy(versitygw.url, faults) as url:
+        settings = {"store.endpoint": url, "wal.directory": tmp_path / "wal"}
+        place = f"s3://{versitygw.make_bucket()}/lake"
+        size = KillLoop(10, 2_000, life_s=(1.0, 6.0))
+        result = run_kill_loop(
+            tmp_path,
+            seed,
+            size,
+            partial(GatewayProcess, start_timeout_s=120.0),
+            place=place,
+            settings=GATEWAY_SETTINGS | settings,
+        )
+    report(f"{result}\nfaults                {dict(faults.happened)}")
+    assert result.judgement.ok, str(result)
+    assert result.judgement.verdict.acknowledged_count.keys() == {"0", "1", "all"}
+    assert faults.happened
 
 
 #: Makes it likely that a kill falls between a commit and its answer.
