@@ -16,9 +16,6 @@ from pathlib import Path
 from tests.fault.consumer_members import PATIENCE_S, ConsumerSpec, Members
 from tests.fault.consumer_onlooker import Onlooker, unread
 from tests.fault.workload import Follower, Judgement, Producers, ProducerSpec, judge
-from tests.faulty_http import Faults as HttpFaults
-from tests.faulty_http import faulty_proxy
-from tests.s3_server import S3Server
 
 from mainstem.client import AdminClient, TopicPartition
 from mainstem.delta_log.store import Place
@@ -68,14 +65,6 @@ SETTINGS: Mapping[str, object] = {
     "placement.delay.ms": 500,
     "checkpoint.interval.commits": 50,
 }
-
-#: Of S3 Standard, about: at the median, by method, with the spread that makes twice as much of it
-#: at the 99th percentile; and how many requests fail.
-S3_LATENCY_S = {"PUT": 0.1, "GET": 0.06, "HEAD": 0.06, "POST": 0.1, "DELETE": 0.06}
-S3_SPREAD = 0.287
-S3_FAULT_RATE = 0.02
-
-S3_HEARTBEAT_MS, S3_SESSION_MS = 500, 3_000
 
 
 @dataclass(frozen=True)
@@ -176,44 +165,6 @@ def on_a_disk(directory: Path) -> Iterator[Cluster]:
                 away.rename(links[number])
 
         yield Cluster(warehouse, gateways, cut_off, SESSION_MS)
-
-
-@contextlib.contextmanager
-def on_s3(directory: Path, server: S3Server) -> Iterator[Cluster]:
-    """Gateways on a bucket, each behind a proxy of its own that is slow, gives errors and loses
-    answers, and lets nothing through where it is cut off. The environment has to say how the server
-    itself is reached."""
-    warehouse = f"s3://{server.make_bucket()}/lake"
-    with contextlib.ExitStack() as stack:
-        gateways: list[GatewayProcess] = []
-        proxies: list[HttpFaults] = []
-        for number in range(GATEWAY_COUNT):
-            faults = HttpFaults(S3_FAULT_RATE, random.Random(number))
-            faults.latency_s, faults.latency_spread = S3_LATENCY_S, S3_SPREAD
-            proxies.append(faults)
-            settings = {
-                **SETTINGS,
-                "gateway.id": f"g{number}",
-                "gateway.heartbeat.interval.ms": S3_HEARTBEAT_MS,
-                "gateway.session.timeout.ms": S3_SESSION_MS,
-                "store.endpoint": stack.enter_context(faulty_proxy(server.url, faults)),
-                "wal.directory": directory / f"wal-{number}",
-            }
-            gateways.append(
-                stack.enter_context(
-                    GatewayProcess(warehouse, settings=settings, start_timeout_s=PATIENCE_S)
-                )
-            )
-
-        @contextlib.contextmanager
-        def cut_off(number: int) -> Iterator[None]:
-            proxies[number].cut_off = True
-            try:
-                yield
-            finally:
-                proxies[number].cut_off = False
-
-        yield Cluster(warehouse, gateways, cut_off, S3_SESSION_MS)
 
 
 class Faults:
