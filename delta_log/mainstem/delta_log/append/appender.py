@@ -545,7 +545,7 @@ class Appender:
                     elif self._closing:
                         return
                     else:
-                        await self._idle()
+                        await self._wait_and_look(self._swap_in_s())
                     continue
                 async with self._turn(), self._commit_lock:
                     if self._failure is not None:
@@ -580,10 +580,6 @@ class Appender:
         if due_in_s is None:
             return math.inf
         return 0.0 if self._closing else due_in_s
-
-    async def _idle(self) -> None:
-        """Waits for a batch or a roll-up."""
-        await self._wait_and_look(self._swap_in_s())
 
     async def _wait_and_look(self, wait_s: float = math.inf) -> None:
         """Waits until something wakes the loop, for so long at most; from time to time has a look

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -327,6 +328,8 @@ class ObjectSegments(SegmentList):
         #: What may be there under the next number.
         self._unresolved: bytes | None = None
         self._cache: dict[str, bytes] = {}
+        self._cache_bytes = 0
+        self._cache_lock = threading.Lock()
         self._monotonic = monotonic
         #: Of no use any more, and not deleted; the first one since when.
         self._gone: list[str] = []
@@ -407,7 +410,8 @@ class ObjectSegments(SegmentList):
             if not self._gone:
                 self._gone_at = self._monotonic()
             self._gone.append(segment.name)
-            self._cache.pop(segment.name, None)
+            with self._cache_lock:
+                self._cache_bytes -= len(self._cache.pop(segment.name, b""))
         self._segments = kept
 
     def _delete_gone(self) -> None:
@@ -444,9 +448,10 @@ class ObjectSegments(SegmentList):
             yield from frame.entries
 
     def _keep(self, name: str, data: bytes) -> None:
-        kept_bytes = sum(map(len, list(self._cache.values())))
-        if kept_bytes + len(data) <= _CACHE_BYTES_MAX:
-            self._cache[name] = data
+        with self._cache_lock:
+            if name not in self._cache and self._cache_bytes + len(data) <= _CACHE_BYTES_MAX:
+                self._cache[name] = data
+                self._cache_bytes += len(data)
 
     def _path(self, name: str) -> str:
         return f"{self._objects.uri}/{name}"

@@ -111,11 +111,10 @@ def read_payload(
         RecordTooLargeError, RequestTooLargeError: A record or the whole is too large.
         UnknownPartitionError: A partition that the topic does not have.
     """
-    is_arrow = request.WhichOneof("payload") == "arrow"
-    stream = request.arrow.ipc_stream if is_arrow and ipc_stream is None else ipc_stream or b""
+    stream = request.arrow.ipc_stream if ipc_stream is None else ipc_stream
     if inline:
         _check_inline(request, len(stream))
-    if is_arrow:
+    if request.WhichOneof("payload") == "arrow":
         batches = _read_ipc(stream, rules, now_ms, inline=inline)
         # Columns that are not compressed refer to the stream, and keep all of it.
         buffer_bytes = max(len(stream), _buffer_bytes(batches))
