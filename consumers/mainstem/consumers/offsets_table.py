@@ -22,11 +22,11 @@ from mainstem.delta_log.files import RollUpMemory, read_data_file
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import LogClock, ObjectStore
 from mainstem.delta_log.table import OpenTopic, TableState
-from mainstem.delta_log.topics import SYSTEM, Topics
+from mainstem.delta_log.topics import OFFSETS_TABLE, SYSTEM, Topics
 from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
 from mainstem.limits import KIB, MIB
 
-NAME: Final = "consumer_offsets"
+NAME: Final = OFFSETS_TABLE
 
 #: An offset commit should be answered in some 20 ms; what comes meanwhile shares a table commit.
 #: Some hundreds of rows are a file that is worth rolling up; what a rewriting copies is more.

@@ -16,7 +16,7 @@ from typing import ClassVar, Final, Generic, Self, TypeVar
 from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import OpenTopic, TableState
-from mainstem.delta_log.topics import TOPICS
+from mainstem.delta_log.topics import OFFSETS_TABLE, TOPICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ NOTHING: Final = JobOutcome(OutcomeKind.NOTHING)
 #: Every table of the platform itself: jobs that look after files and logs are for all of them.
 SYSTEM_TABLES: Final = (
     "cluster",
-    "consumer_offsets",
+    OFFSETS_TABLE,
     "job_history",
     "job_scheduler",
     "producer_ids",

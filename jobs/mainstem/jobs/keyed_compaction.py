@@ -26,7 +26,7 @@ from mainstem.delta_log.table import (
     is_expired,
     replace_files,
 )
-from mainstem.delta_log.topics import SYSTEM
+from mainstem.delta_log.topics import OFFSETS_TABLE, SYSTEM
 from mainstem.jobs.job import (
     NEVER_MS,
     Counts,
@@ -67,7 +67,7 @@ class KeyedCompaction(Job[CleaningTask, CleaningResult]):
     """
 
     name: ClassVar[str] = "keyed-compaction"
-    system_tables: ClassVar[tuple[str, ...]] = ("consumer_offsets",)
+    system_tables: ClassVar[tuple[str, ...]] = (OFFSETS_TABLE,)
     tasks_stand_alone: ClassVar[bool] = True
     OPTIONS: ClassVar[tuple[ConfigKey, ...]] = (
         TOPIC_KEYS["compaction.min.age.ms"],

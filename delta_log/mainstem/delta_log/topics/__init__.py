@@ -1,6 +1,7 @@
 """The topics of a warehouse: how they are created, opened, listed, changed and deleted."""
 
 from mainstem.delta_log.topics.topics import (
+    OFFSETS_TABLE,
     SYSTEM,
     TOPICS,
     Topics,
@@ -9,6 +10,7 @@ from mainstem.delta_log.topics.topics import (
 )
 
 __all__ = [
+    "OFFSETS_TABLE",
     "SYSTEM",
     "TOPICS",
     "Topics",

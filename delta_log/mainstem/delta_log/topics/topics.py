@@ -50,6 +50,9 @@ log = logging.getLogger(__name__)
 TOPICS = "topics"
 SYSTEM = "system"
 
+#: Of the tables there, that of what groups have committed: a log, as a topic's is.
+OFFSETS_TABLE: Final = "consumer_offsets"
+
 #: Attempts of a create: against a store that gives no answer, and against others that delete the
 #: topic.
 _ATTEMPTS_MAX = 5

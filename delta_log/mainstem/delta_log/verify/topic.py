@@ -29,7 +29,7 @@ from mainstem.delta_log.format import (
 )
 from mainstem.delta_log.store import NotFound, ObjectStore, StoreFolder
 from mainstem.delta_log.table import TableState, load_table
-from mainstem.delta_log.topics import SYSTEM, TOPICS
+from mainstem.delta_log.topics import OFFSETS_TABLE, SYSTEM, TOPICS
 from mainstem.delta_log.upkeep import damaged_checkpoints, pointer_fault
 from mainstem.delta_log.verify.commits import CommitWalk
 from mainstem.delta_log.verify.sequences import SequenceCheck
@@ -47,9 +47,6 @@ CHECKS: Final = ("log", "files", "offsets", "registers", "statistics", "sequence
 
 #: Those of a table of rows that replace each other, where no offset has to stay.
 ROW_CHECKS: Final = ("log", "files", "statistics")
-
-#: What groups have committed.
-_OFFSETS: Final = "consumer_offsets"
 
 #: Findings of one check that are kept with their text; all are counted.
 FINDINGS_MAX: Final = 20
@@ -189,7 +186,7 @@ def verify_system_table(warehouse: ObjectStore, name: str) -> TopicReport:
     check_topic_name(name)
     table = f"{SYSTEM}/{name}"
     report = verify_topic(StoreFolder(warehouse, table), table)
-    if name == _OFFSETS:
+    if name == OFFSETS_TABLE:
         return report
     return replace(report, results=tuple(one for one in report.results if one.check in ROW_CHECKS))
 
