@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.fault.consumer_members import PATIENCE_S, ConsumerSpec, Members
 from tests.fault.consumer_onlooker import Onlooker, unread
-from tests.fault.workload import Follower, Judgement, Producers, ProducerSpec, judge
+from tests.fault.workload import Follower, Judgement, Producers, ProducerSpec, judge, tally
 
 from mainstem.client import AdminClient, TopicPartition
 from mainstem.delta_log.store import Place
@@ -102,14 +102,12 @@ class ClusterReport:
     judgement: Judgement
 
     def __str__(self) -> str:
-        faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
-        given = ", ".join(f"{group} {count:,}" for group, count in sorted(self.given.items()))
         return (
             f"{GATEWAY_COUNT} gateways, {len(TOPICS)} topics, {self.seconds:.0f} s, "
             f"seed {self.seed}\n"
-            f"faults                {faults}\n"
+            f"faults                {tally(self.faults)}\n"
             f"topics handed over    {self.handed_over_count:,}\n"
-            f"given to groups       {given}\n"
+            f"given to groups       {tally(self.given)}\n"
             f"{self.judgement}"
         )
 

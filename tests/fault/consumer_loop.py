@@ -26,7 +26,7 @@ from tests.fault.consumer_members import (
 )
 from tests.fault.consumer_onlooker import SQLITE_GROUP, Onlooker, outputs, unread
 from tests.fault.consumer_process import FENCED
-from tests.fault.workload import Judgement, Producers, ProducerSpec, judge
+from tests.fault.workload import Judgement, Producers, ProducerSpec, judge, tally
 
 from mainstem.client import AdminClient, TopicPartition
 from mainstem.testing import GatewayProcess, OffsetCommit, Ownership, Read, read_history
@@ -111,10 +111,9 @@ class ConsumerReport:
     judgement: Judgement
 
     def __str__(self) -> str:
-        faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
         lines = [
             f"consumers for {self.seconds:.0f} s, seed {self.seed}",
-            f"faults                {faults}",
+            f"faults                {tally(self.faults)}",
             f"commits acknowledged  {self.commits:,} offsets",
         ]
         for group, count in sorted(self.given.items()):

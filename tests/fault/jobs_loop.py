@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.fault.workload import tally
 
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
 from mainstem.delta_log import LocalStore, Topics
@@ -108,9 +109,12 @@ class Report:
     findings: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        runs = ", ".join(f"{name} {count}" for name, count in sorted(self.runs.items()))
         return "\n".join(
-            [f"{self.appended} records appended; read {self.read}", f"runs: {runs}", *self.findings]
+            [
+                f"{self.appended} records appended; read {self.read}",
+                f"runs: {tally(self.runs)}",
+                *self.findings,
+            ]
         )
 
 

@@ -25,6 +25,7 @@ from tests.fault.workload import (
     ProducerSpec,
     judge,
     open_topics,
+    tally,
 )
 
 from mainstem.client import AdminClient
@@ -83,13 +84,11 @@ class RaceReport:
     judgement: Judgement
 
     def __str__(self) -> str:
-        takeovers = ", ".join(f"{topic} {epoch}" for topic, epoch in self.epochs.items())
-        work = ", ".join(f"{what} {count}" for what, count in sorted(self.maintenance.items()))
         return (
             f"two gateways for {self.seconds:.0f} s, {self.leaders_lost_count} leaders "
             f"{'killed' if self.killed else 'frozen'}, seed {self.seed}\n"
-            f"leaders               {takeovers}\n"
-            f"maintenance           {work}\n"
+            f"leaders               {tally(self.epochs)}\n"
+            f"maintenance           {tally(self.maintenance)}\n"
             f"{self.judgement}"
         )
 

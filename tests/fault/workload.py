@@ -369,11 +369,16 @@ class Judgement:
     def _others(self) -> str:
         shown = {"lost write", "unseen", "duplicate", "non-monotonic send"}
         others = {k: n for k, n in self.verdict.counts.items() if n and k not in shown}
-        return ", ".join(f"{kind} {count:,}" for kind, count in others.items()) or "none"
+        return tally(others) or "none"
 
     def _verified(self) -> str:
         found = sum(result.finding_count for topic in self.topics for result in topic.results)
         return f"{found:,} findings" if found else f"OK, {len(self.topics)} topics"
+
+
+def tally(counts: Mapping[str, int]) -> str:
+    """How often each came, by name."""
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
 
 def judge(

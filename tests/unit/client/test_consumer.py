@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.unit.client.waiting import DEADLINE_S, wait_until
 
 from mainstem.client import (
     OFFSET_BEGINNING,
@@ -30,8 +31,6 @@ from mainstem.errors import (
 )
 from mainstem.protocol.v1 import log_pb2
 from mainstem.testing._fake_fetch import FakeLogGateway
-
-DEADLINE_S = 20.0
 
 MakeConsumer = Callable[..., Consumer]
 
@@ -60,13 +59,6 @@ def make(gateway: FakeLogGateway) -> Iterator[MakeConsumer]:
 
 def values(records: list[ConsumerRecord]) -> list[bytes | None]:
     return [record.value for record in records]
-
-
-def wait_until(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 ONE = TopicPartition("one", 0)

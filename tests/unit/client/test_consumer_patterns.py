@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.unit.client.waiting import DEADLINE_S, wait_until
 
 from mainstem.client import (
     Consumer,
@@ -26,8 +26,6 @@ from mainstem.errors import (
 )
 from mainstem.testing import FakeGateway
 from mainstem.testing._fake_fetch import FakeLogGateway
-
-DEADLINE_S = 20.0
 
 
 @pytest.fixture
@@ -53,13 +51,6 @@ def consumer(gateway: FakeLogGateway) -> Iterator[Consumer]:
     with Consumer(config) as made:
         made.subscribe(["t"])
         yield made
-
-
-def wait_until(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_what_fails_every_time_is_set_aside_with_the_reason_and_then_committed(

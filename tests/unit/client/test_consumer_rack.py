@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.unit.client.waiting import DEADLINE_S, wait_until
 
 from mainstem.client import Consumer, TopicPartition
 from mainstem.client.consumer import sources
@@ -19,8 +20,6 @@ from mainstem.errors import (
 )
 from mainstem.protocol.v1 import log_pb2
 from mainstem.testing._fake_fetch import FakeLogGateway
-
-DEADLINE_S = 20.0
 
 MakeConsumer = Callable[..., Consumer]
 
@@ -86,13 +85,6 @@ def read(consumer: Consumer, count: int) -> list[list[bytes | None]]:
     return values
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_records_come_from_the_gateway_of_the_rack_and_offsets_from_the_leader(
     leader: FakeLogGateway, near: FakeLogGateway, make: MakeConsumer
 ) -> None:
@@ -139,7 +131,7 @@ def test_a_follower_that_lags_gives_what_it_has_and_then_the_leader_is_read_from
     near.follower_lag_ms = 501
     consumer = make(follower_max_lag_ms=500)
     assert read(consumer, 1) == [[b"a"]] * 2
-    until(lambda: bool(leader.fetches))
+    wait_until(lambda: bool(leader.fetches))
     add(leader, b"b")
     assert read(consumer, 1) == [[b"b"]] * 2
     assert set(consumer.sources().values()) == {leader.address}
@@ -250,7 +242,7 @@ def test_a_follower_that_has_recovered_is_read_from_again_when_metadata_name_it(
     add(leader, b"a")
     assert read(consumer, 1) == [[b"a"]] * 2
     near.partition_error = None
-    until(lambda: set(consumer.sources().values()) == {near.address})
+    wait_until(lambda: set(consumer.sources().values()) == {near.address})
     before = len(leader.fetches)
     add(leader, b"b")
     assert read(consumer, 1) == [[b"b"]] * 2
@@ -266,12 +258,12 @@ def test_a_gateway_that_starts_in_the_rack_is_turned_to_and_one_that_drains_is_l
     assert read(consumer, 1) == [[b"a"]] * 2
     assert not near.fetches
     leader.places = both
-    until(lambda: bool(near.fetches))
+    wait_until(lambda: bool(near.fetches))
     add(leader, b"b")
     assert read(consumer, 1) == [[b"b"]] * 2
     drains = log_pb2.GatewayPlace(address=near.address, rack="here", draining=True)
     leader.places = near.places = [both[0], drains]
     before = len(leader.fetches)
-    until(lambda: len(leader.fetches) > before)
+    wait_until(lambda: len(leader.fetches) > before)
     add(leader, b"c")
     assert read(consumer, 1) == [[b"c"]] * 2

@@ -11,17 +11,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import grpc
 import pytest
+from tests.unit.client.waiting import DEADLINE_S, wait_until
 
 from mainstem.client import Consumer, Producer, TopicPartition
 from mainstem.errors import ConsumerClosedError
 from mainstem.testing import FakeGateway
 from mainstem.testing._fake_fetch import FakeLogGateway
-
-DEADLINE_S = 20.0
 
 
 @pytest.fixture
@@ -36,13 +35,6 @@ def no_collector(no_leaks: None) -> Iterator[None]:
 def calls_left() -> list[str]:
     """The calls that somebody still refers to, or only the garbage collector could free."""
     return [repr(one) for one in gc.get_objects() if isinstance(one, grpc.Future)]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    ends_at = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
 
 
 @pytest.mark.usefixtures("no_collector")
