@@ -160,9 +160,15 @@ def commits(gateway: GatewayProcess, seconds: float) -> None:
             except Exception as error:
                 failures.append(repr(error))
             latencies_ms.append((time.monotonic() - began_at) * 1000)
-            consumer.poll(max(began_at + COMMIT_EVERY_S - time.monotonic(), 0.0))
+            consumer.poll(0)
+            time.sleep(max(began_at + COMMIT_EVERY_S - time.monotonic(), 0.0))
 
     with topic_of(gateway, "commits", MEMBERS_EACH) as topic, contextlib.ExitStack() as stack:
+        # A commit beyond the end is refused: each partition has as many records as it will have commits.
+        with Producer({"bootstrap.servers": gateway.address}) as producer:
+            for _ in range(int(seconds / COMMIT_EVERY_S) + 2):
+                for partition in range(MEMBERS_EACH):
+                    producer.produce(topic, b"read", partition=partition)
         consumers: list[Consumer] = []
         for number in range(GROUPS * MEMBERS_EACH):
             config = member_config(gateway.address, f"commits-{number % GROUPS}")
