@@ -2,6 +2,7 @@
 
 from mainstem.errors._errors import (
     BackPressureError,
+    ConcurrentTransactionsError,
     ConfigError,
     ConsumerClosedError,
     DeliveryTimeoutError,
@@ -17,6 +18,7 @@ from mainstem.errors._errors import (
     InvalidRecordError,
     InvalidRequestError,
     InvalidTopicError,
+    InvalidTxnStateError,
     LogDamagedError,
     LogTruncatedError,
     MainstemError,
@@ -36,6 +38,8 @@ from mainstem.errors._errors import (
     StaleMemberEpochError,
     StoreUnavailableError,
     TopicExistsError,
+    TransactionAbortedError,
+    TransactionTimedOutError,
     UnknownGroupError,
     UnknownMemberError,
     UnknownPartitionError,
@@ -48,6 +52,7 @@ from mainstem.errors._extras import extra_of, missing_extra
 
 __all__ = [
     "BackPressureError",
+    "ConcurrentTransactionsError",
     "ConfigError",
     "ConsumerClosedError",
     "DeliveryTimeoutError",
@@ -63,6 +68,7 @@ __all__ = [
     "InvalidRecordError",
     "InvalidRequestError",
     "InvalidTopicError",
+    "InvalidTxnStateError",
     "LogDamagedError",
     "LogTruncatedError",
     "MainstemError",
@@ -82,6 +88,8 @@ __all__ = [
     "StaleMemberEpochError",
     "StoreUnavailableError",
     "TopicExistsError",
+    "TransactionAbortedError",
+    "TransactionTimedOutError",
     "UnknownGroupError",
     "UnknownMemberError",
     "UnknownPartitionError",

@@ -13,6 +13,8 @@ class MainstemError(Exception):
         code: Stable name for programs; also the `reason` on the wire.
         retriable: The same call may succeed later.
         fatal: The object that raised it cannot be used any more.
+        abortable: The open transaction is lost: abort it, and go on with the next. Kafka:
+            txn_requires_abort.
         facts: What the message says, by name, for programs.
         retry_delay_ms: Wait at least this long before a retry; 0 means no advice.
     """
@@ -20,6 +22,7 @@ class MainstemError(Exception):
     code: ClassVar[str] = "INTERNAL"
     retriable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
+    abortable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retry_delay_ms: int = 0, **facts: object) -> None:
         super().__init__(message)
@@ -129,6 +132,34 @@ class ProducerFencedError(MainstemError):
 
     code = "PRODUCER_FENCED"
     fatal = True
+
+
+class InvalidTxnStateError(MainstemError):
+    """The call does not fit the state of the transaction, which the message names: none is open,
+    one is prepared and waits to be completed, or the like. Nothing was changed."""
+
+    code = "INVALID_TXN_STATE"
+
+
+class TransactionAbortedError(MainstemError):
+    """The transaction was aborted, and nothing of it is in the log: its coordinator was replaced,
+    an operator ended it, or something of it was refused. Abort it, and go on with the next."""
+
+    code = "TRANSACTION_ABORTED"
+    abortable = True
+
+
+class TransactionTimedOutError(TransactionAbortedError):
+    """The transaction was open for longer than `transaction.timeout.ms`, and was aborted."""
+
+    code = "TRANSACTION_TIMED_OUT"
+
+
+class ConcurrentTransactionsError(MainstemError):
+    """The transaction before, of the same transactional id, is being completed. Try again."""
+
+    code = "CONCURRENT_TRANSACTIONS"
+    retriable = True
 
 
 class OffsetOutOfRangeError(MainstemError):

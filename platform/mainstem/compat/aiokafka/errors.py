@@ -242,10 +242,23 @@ class ThrottlingQuotaExceeded(BrokerResponseError):
     retriable = True
 
 
+class InvalidTxnState(BrokerResponseError):
+    """The transaction is over, or the call does not fit what became of it: abort it, and go on."""
+
+    errno = 48
+
+
+class ConcurrentTransactions(BrokerResponseError):
+    """The transaction before is being completed."""
+
+    errno = 51
+    retriable = True
+
+
 #: Errors that no gateway gives; programs name them where they catch errors. With their numbers, and
 #: a plus where they are retriable.
 _NEVER_GIVEN: Final = """
-ClusterAuthorizationFailedError=31 ConcurrentTransactions=51 CoordinatorLoadInProgressError=14+
+ClusterAuthorizationFailedError=31 CoordinatorLoadInProgressError=14+
 CoordinatorNotAvailableError=15+ DelegationTokenAuthDisabled=61
 DelegationTokenAuthorizationFailed=65 DelegationTokenExpired=66 DelegationTokenNotFound=62
 DelegationTokenOwnerMismatch=63 DelegationTokenRequestNotAllowed=64 DuplicateSequenceNumber=46
@@ -255,7 +268,7 @@ InvalidCommitOffsetSizeError=28 InvalidFetchRequestError=4 InvalidFetchSessionEp
 InvalidGroupIdError=24 InvalidPrincipalType=67 InvalidProducerEpoch=47
 InvalidProducerIdMapping=49 InvalidReplicationAssignmentError=39
 InvalidReplicationFactorError=38 InvalidRequiredAcksError=21 InvalidSessionTimeoutError=26
-InvalidTimestampError=32 InvalidTransactionTimeout=50 InvalidTxnState=48
+InvalidTimestampError=32 InvalidTransactionTimeout=50
 LeaderNotAvailableError=5+ ListenerNotFound=72 LogDirNotFound=57 MemberIdRequired=79 NoError=0
 NotControllerError=41+ NotCoordinatorError=16+ NotCoordinatorForGroupError=16+
 NotEnoughReplicasAfterAppendError=20+ NotEnoughReplicasError=19+ OffsetMetadataTooLargeError=12
@@ -310,6 +323,10 @@ CLASSES: Final[dict[str, type[Exception]]] = {
     "OUT_OF_ORDER_SEQUENCE": OutOfOrderSequenceNumber,
     "UNKNOWN_PRODUCER_ID": UnknownProducerId,
     "PRODUCER_FENCED": ProducerFenced,
+    "INVALID_TXN_STATE": InvalidTxnState,
+    "TRANSACTION_ABORTED": InvalidTxnState,
+    "TRANSACTION_TIMED_OUT": InvalidTxnState,
+    "CONCURRENT_TRANSACTIONS": ConcurrentTransactions,
     "OFFSET_OUT_OF_RANGE": OffsetOutOfRangeError,
     "LOG_TRUNCATED": OffsetOutOfRangeError,
     "POLICY_VIOLATION": PolicyViolationError,

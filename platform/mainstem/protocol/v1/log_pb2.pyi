@@ -84,7 +84,7 @@ class ArrowRecords(_message.Message):
     def __init__(self, ipc_stream: _Optional[bytes] = ..., ranges: _Optional[_Iterable[_Union[PartitionRange, _Mapping]]] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("correlation_id", "topic", "acks", "arrow", "records", "resume", "producer_id", "producer_epoch", "resends_rest", "takes_notices")
+    __slots__ = ("correlation_id", "topic", "acks", "arrow", "records", "resume", "producer_id", "producer_epoch", "resends_rest", "takes_notices", "transactional_id", "transaction_number")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,8 @@ class ProduceRequest(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     RESENDS_REST_FIELD_NUMBER: _ClassVar[int]
     TAKES_NOTICES_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_NUMBER_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     topic: str
     acks: Acks
@@ -105,7 +107,9 @@ class ProduceRequest(_message.Message):
     producer_epoch: int
     resends_rest: bool
     takes_notices: bool
-    def __init__(self, correlation_id: _Optional[int] = ..., topic: _Optional[str] = ..., acks: _Optional[_Union[Acks, str]] = ..., arrow: _Optional[_Union[ArrowRecords, _Mapping]] = ..., records: _Optional[_Union[Records, _Mapping]] = ..., resume: bool = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., resends_rest: bool = ..., takes_notices: bool = ...) -> None: ...
+    transactional_id: str
+    transaction_number: int
+    def __init__(self, correlation_id: _Optional[int] = ..., topic: _Optional[str] = ..., acks: _Optional[_Union[Acks, str]] = ..., arrow: _Optional[_Union[ArrowRecords, _Mapping]] = ..., records: _Optional[_Union[Records, _Mapping]] = ..., resume: bool = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., resends_rest: bool = ..., takes_notices: bool = ..., transactional_id: _Optional[str] = ..., transaction_number: _Optional[int] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
     __slots__ = ("correlation_id", "table_version", "results", "positions", "error", "refused_records", "notice")
