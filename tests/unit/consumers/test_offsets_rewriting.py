@@ -11,11 +11,11 @@ import pytest
 from tests.unit.consumers.test_offsets_table import file_count, led, on_disk, run, shown, stored
 from tests.unit.delta_log.faults import FaultyStore
 
-from mainstem.consumers import offsets_rewriting
 from mainstem.consumers.offset_rows import GroupRow, OffsetKey, Row, StoredOffset, offset_row
-from mainstem.consumers.offsets_rewriting import OffsetsRewriter, is_due
 from mainstem.consumers.offsets_table import NAME, OffsetsTable
 from mainstem.delta_log.append import Appender
+from mainstem.delta_log.latest import is_due, rewriting
+from mainstem.delta_log.latest.rewriting import Rewriter
 from mainstem.delta_log.store import LocalStore
 from mainstem.delta_log.verify import verify_topic
 from mainstem.errors import StoreUnavailableError
@@ -26,24 +26,24 @@ TOPIC_ID = "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
 
 @pytest.fixture(autouse=True)
 def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets_rewriting, "_REST_FACTOR", 0.0)
+    monkeypatch.setattr(rewriting, "_REST_FACTOR", 0.0)
 
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes begin at few rows, and go by chunks of few."""
-    monkeypatch.setattr(offsets_rewriting, "DEAD_ROWS_MIN", 20)
-    monkeypatch.setattr(offsets_rewriting, "CHUNK_ROWS", 8)
-    monkeypatch.setattr(offsets_rewriting, "_PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(rewriting, "DEAD_ROWS_MIN", 20)
+    monkeypatch.setattr(rewriting, "CHUNK_ROWS", 8)
+    monkeypatch.setattr(rewriting, "_PAUSE_S_MIN", 0.0)
 
 
 async def settled(table: OffsetsTable) -> None:
     """Waits until no pass is under way, nor due: the last commit may have come during one."""
     while True:
-        table._rewriter.consider()
-        if table._rewriter._task is None or table._rewriter._task.done():
+        table._table._rewriter.consider()
+        if table._table._rewriter._task is None or table._table._rewriter._task.done():
             return
-        await asyncio.wait({table._rewriter._task})
+        await asyncio.wait({table._table._rewriter._task})
 
 
 def check_verified(warehouse: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_commit_to_a_table_of_many_live_rows_writes_its_own_row_and_no_other(
                     committed += len(rows)
             await settled(table)
             state = on_disk(tmp_path)
-            assert live <= state.files(0).record_count <= 2 * live + offsets_rewriting.DEAD_ROWS_MIN
+            assert live <= state.files(0).record_count <= 2 * live + rewriting.DEAD_ROWS_MIN
             assert committed < state.log_end_offset(0) <= 2 * committed
             for number in range(20):
                 await table.write([offset_row("orders", stored(number, 9))])
@@ -137,10 +137,10 @@ def test_rewriting_leaves_one_file_and_changes_no_offset_while_commits_go_on(
             await table.write([Row("g", OffsetKey("id", 2), None), Row("g", None, GroupRow(3))])
             assert file_count(tmp_path) == 21
             pending = [table.write([offset_row("h", stored(0, n))]) for n in range(5)]
-            rewriting = asyncio.ensure_future(table.rewrite())
+            under_way = asyncio.ensure_future(table.rewrite())
             await asyncio.sleep(0)
             after = table.write([offset_row("g", stored(0, 50))])
-            await asyncio.gather(rewriting, after, *pending)
+            await asyncio.gather(under_way, after, *pending)
             assert file_count(tmp_path) <= 3
             await table.write([offset_row("g", stored(1, 51))])
             before = shown(table)
@@ -184,7 +184,7 @@ def test_a_row_is_removed_only_when_the_commit_that_superseded_it_is_durable(
 ) -> None:
     """While the copy of the first row is committed the second row is superseded, by a commit that
     never becomes durable."""
-    monkeypatch.setattr(offsets_rewriting, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(rewriting, "CHUNK_ROWS", 1)
     armed = failing = False
     loop: asyncio.AbstractEventLoop
     table: OffsetsTable
@@ -210,10 +210,10 @@ def test_a_row_is_removed_only_when_the_commit_that_superseded_it_is_durable(
             for partition in range(3):
                 await table.write([offset_row("g", stored(partition, 1))])
             armed = True
-            rewriting = asyncio.ensure_future(table.rewrite())
+            under_way = asyncio.ensure_future(table.rewrite())
             await asyncio.sleep(0.5)
             assert [write.done() for write in superseding] == [False]
-            rewriting.cancel()
+            under_way.cancel()
         armed = failing = False
         async with led(tmp_path) as again:
             found = {key.partition: one.offset for key, one in again.offsets("g").items()}
@@ -226,23 +226,23 @@ def test_a_row_is_removed_only_when_the_commit_that_superseded_it_is_durable(
 def test_a_pass_that_failed_is_tried_again_later_and_not_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offsets_rewriting, "_PAUSE_S_MIN", 1.0)
+    monkeypatch.setattr(rewriting, "_PAUSE_S_MIN", 1.0)
     attempts, now = 0, 0.0
-    real = OffsetsRewriter._remove_before
+    real = Rewriter._remove_before
 
-    async def fail_twice(rewriter: OffsetsRewriter, first_offset: int) -> None:
+    async def fail_twice(rewriter: Rewriter[Row], first_offset: int) -> None:
         nonlocal attempts
         attempts += 1
         if attempts <= 2:
             raise StoreUnavailableError("the store is away")
         await real(rewriter, first_offset)
 
-    monkeypatch.setattr(OffsetsRewriter, "_remove_before", fail_twice)
+    monkeypatch.setattr(Rewriter, "_remove_before", fail_twice)
 
     async def test() -> None:
         nonlocal now
         async with led(tmp_path) as table:
-            monkeypatch.setattr(table._rewriter, "_monotonic", lambda: now)
+            monkeypatch.setattr(table._table._rewriter, "_monotonic", lambda: now)
             for n in range(40):
                 await table.write([offset_row("g", stored(0, n))])
             await settled(table)
@@ -278,7 +278,7 @@ def test_small_commits_do_not_leave_a_file_each(tmp_path: Path) -> None:
 def test_files_that_were_removed_are_deleted_when_nobody_can_still_read_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offsets_rewriting, "_REMOVED_KEPT_S", 0.2)
+    monkeypatch.setattr(rewriting, "_REMOVED_KEPT_S", 0.2)
 
     def stored_files() -> set[str]:
         return {path.name for path in tmp_path.rglob("*.parquet") if "checkpoint" not in path.name}

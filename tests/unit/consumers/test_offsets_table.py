@@ -30,7 +30,7 @@ from mainstem.consumers.offsets_table import OffsetsTable
 from mainstem.delta_log.append import ByteBudget
 from mainstem.delta_log.store import LocalStore, ObjectStore
 from mainstem.delta_log.table import TableState, load_table
-from mainstem.errors import FencedError
+from mainstem.errors import FencedError, MainstemError
 
 WAIT_S = 30.0
 DAY_MS = 86_400_000
@@ -184,6 +184,55 @@ def test_whoever_led_the_table_before_cannot_store_an_offset_any_more(tmp_path: 
                 await new.write([offset_row("g", stored(0, 2))])
         async with led(tmp_path) as again:
             assert again.offsets("g")[OffsetKey("id", 0)].offset == 2
+
+    run(test())
+
+
+def test_whoever_holds_a_group_back_is_waited_for_and_its_offsets_after_that(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with led(tmp_path) as table:
+            await table.write([offset_row("g", stored(0, 1))])
+            releases = [table.hold("g"), table.hold("g")]
+            readers = [asyncio.ensure_future(table.flushed("g")) for _ in range(2)]
+            await table.flushed("h")
+            for release in releases:
+                await asyncio.sleep(0.02)
+                assert not readers[1].done()
+                readers[0].cancel()  # one that gives up lets nobody else through
+                table.write([offset_row("g", stored(0, 2))])
+                release()
+                release()
+            await readers[1]
+            assert table.offsets("g")[OffsetKey("id", 0)].offset == 2
+            await table.flushed("g")
+
+    run(test())
+
+
+@pytest.mark.parametrize("how", ["close", "hand over", "lost"])
+def test_nobody_waits_for_one_who_will_not_let_go_of_a_group_any_more(
+    tmp_path: Path, how: str
+) -> None:
+    async def test() -> None:
+        async with led(tmp_path) as table:
+            release = table.hold("g")
+            waiting = asyncio.ensure_future(table.flushed("g"))
+            await asyncio.sleep(0)
+            if how == "close":
+                await table.close(WAIT_S)
+            elif how == "hand over":
+                assert await table.hand_over(WAIT_S, 7)
+            else:
+                async with led(tmp_path):
+                    with pytest.raises(FencedError):
+                        await table.write([offset_row("g", stored(0, 9))])
+            with pytest.raises(MainstemError):
+                await waiting
+            release()
+            with pytest.raises(MainstemError):
+                table.hold("g")
 
     run(test())
 

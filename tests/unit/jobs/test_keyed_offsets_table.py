@@ -12,9 +12,9 @@ from tests.unit.jobs.keyed_logs import run
 from tests.unit.jobs.topic_tables import check_verified
 
 from mainstem.consumers.offset_rows import OffsetKey, Row, offset_row
-from mainstem.consumers.offsets_rewriting import OffsetsRewriter
 from mainstem.consumers.offsets_table import NAME
 from mainstem.delta_log import LocalStore, Topics
+from mainstem.delta_log.latest.rewriting import Rewriter
 from mainstem.delta_log.topics import SYSTEM
 from mainstem.jobs.job import JobOutcome, OutcomeKind, TableView
 from mainstem.jobs.keyed_compaction import KeyedCompaction
@@ -83,7 +83,7 @@ def test_a_key_that_went_stays_away_when_the_leader_rewrites_the_table_meanwhile
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the leader knows of old files is out of date by the time that it removes them."""
-    remove = OffsetsRewriter._remove_before
+    remove = Rewriter._remove_before
     store = LocalStore(tmp_path)
     job = eager()
     kinds = []
@@ -96,13 +96,13 @@ def test_a_key_that_went_stays_away_when_the_leader_rewrites_the_table_meanwhile
             plan = job.plan(TableView(NAME, SYSTEM, opened.state), later_ms())
             results = [job.run_task(opened.store, task) for task in plan.tasks]
 
-            async def remove_after_the_commit(rewriter: OffsetsRewriter, first_offset: int) -> None:
+            async def remove_after_the_commit(rewriter: Rewriter[Row], first_offset: int) -> None:
                 kinds.append(job.commit(opened, plan, results, later_ms()).kind)
                 await remove(rewriter, first_offset)
 
             await table.write([Row("g", OffsetKey("id", 1), None)])
             before = shown(table)
-            monkeypatch.setattr(OffsetsRewriter, "_remove_before", remove_after_the_commit)
+            monkeypatch.setattr(Rewriter, "_remove_before", remove_after_the_commit)
             await table.rewrite()
         assert kinds == [OutcomeKind.OK]
         async with led(tmp_path) as table:

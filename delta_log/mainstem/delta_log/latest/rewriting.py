@@ -1,4 +1,4 @@
-"""Keeps `system/consumer_offsets` small, beside its commits.
+"""Keeps a table of latest rows small, beside its commits.
 
 A pass goes over the log once, from its front to where it ended when the pass began: the live rows
 of a chunk are appended once more, and the files before them are removed. A pass begins when more
@@ -14,24 +14,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
-import structlog
-
-from mainstem.consumers.live_rows import LiveRows, Placed
 from mainstem.delta_log.append import Appended, Appender
 from mainstem.delta_log.files import Slice
 from mainstem.delta_log.format import Action, Remove
+from mainstem.delta_log.latest.rows import LatestRows, Placed, Row
 from mainstem.delta_log.store import ObjectStore, time_elapsed_s, wall_clock_ms
 from mainstem.delta_log.table import TableState, trim_step
 from mainstem.errors import MainstemError
 from mainstem.limits import KIB
 from mainstem.records import records_to_wire_batch
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -47,11 +46,11 @@ CHUNK_ROWS: Final = 2_000
 CHUNK_BYTES: Final = 512 * KIB
 
 #: After each chunk the pass rests for so many times the time that it took, and for no longer than
-#: this: commits of members come first.
+#: this: what others write comes first.
 _REST_FACTOR: Final = 4.0
 _REST_S_MAX: Final = 2.0
 
-#: A chunk waits while more of commits does than this. It is looked at so often.
+#: A chunk waits while more than this does. It is looked at so often.
 _QUEUED_BYTES_MAX: Final = 4 * CHUNK_BYTES
 _QUEUE_LOOK_S: Final = 0.02
 
@@ -99,12 +98,12 @@ def append_rows(
     return future
 
 
-class OffsetsRewriter:
+class Rewriter(Generic[Row]):
     """Runs passes. On the appender's event loop.
 
     Args:
         store: The table's.
-        live: What counts; copies are noted there.
+        latest: What counts; copies are noted there.
         pool: For the store's calls, and for encoding.
         now_ms: The time by which rows are dated.
     """
@@ -113,14 +112,14 @@ class OffsetsRewriter:
         self,
         appender: Appender,
         store: ObjectStore,
-        live: LiveRows,
+        latest: LatestRows[Row],
         pool: Executor,
         now_ms: Callable[[], int],
         monotonic: Callable[[], float] = time_elapsed_s,
     ) -> None:
         self._appender = appender
         self._store = store
-        self._live = live
+        self._latest = latest
         self._pool = pool
         self._now_ms = now_ms
         self._monotonic = monotonic
@@ -137,7 +136,7 @@ class OffsetsRewriter:
         idle = self._task is None or self._task.done()
         if idle and self._appender.failure is None and (self._delete_due or self._pass_due):
             self._task = asyncio.get_running_loop().create_task(
-                self._work(), name="offsets rewriting"
+                self._work(), name=f"rewriting of {self._appender.topic}"
             )
 
     async def rewrite(self) -> None:
@@ -147,7 +146,7 @@ class OffsetsRewriter:
             MainstemError: The table is lost, or too much waits; what was done stays.
         """
         if self._end_offset is None:
-            self._end_offset = self._live.shown_end
+            self._end_offset = self._latest.shown_end
         is_last = False
         while not is_last:
             await self._commits_first()
@@ -168,7 +167,7 @@ class OffsetsRewriter:
         state = self._appender.state
         return self._monotonic() >= self._not_before and (
             self._end_offset is not None
-            or is_due(state.files(0).record_count, len(self._live), state.file_count)
+            or is_due(state.files(0).record_count, len(self._latest), state.file_count)
         )
 
     @property
@@ -184,14 +183,19 @@ class OffsetsRewriter:
         except MainstemError as error:
             self._note_failure(error.message)
         except Exception:
-            log.exception("the offsets table was not rewritten")
+            log.exception("the table %s was not rewritten", self._appender.topic)
             self._pause_s = _PAUSE_S_MAX
         finally:
             self._not_before = self._monotonic() + self._pause_s
 
     def _note_failure(self, why: str) -> None:
         self._pause_s = min(self._pause_s * 2, _PAUSE_S_MAX)
-        log.warning("the offsets table was not rewritten", error=why, again_in_s=self._pause_s)
+        log.warning(
+            "the table %s was not rewritten, and will be tried again in %g s: %s",
+            self._appender.topic,
+            self._pause_s,
+            why,
+        )
 
     async def _rewrite_chunk(self, end_offset: int) -> bool:
         """Copies the first live rows, and removes what is before the next ones.
@@ -200,19 +204,19 @@ class OffsetsRewriter:
             Whether no live row is left before `end_offset`.
         """
         began_at = self._monotonic()
-        oldest = self._live.oldest(end_offset, CHUNK_ROWS)
+        oldest = self._latest.oldest(end_offset, CHUNK_ROWS)
         encoded = await self._run(_encode, oldest)
         # In one step of the loop: no commit comes between the look and the copies. A row that was
         # superseded meanwhile must not be written after the one that counts.
-        current = [one for one in encoded if self._live.is_newest(one[0])]
+        current = [one for one in encoded if self._latest.is_newest(one[0])]
         accepted_end = self._appender.log_end_offset(0)
         copied: asyncio.Future[Appended] | None = None
         if current:
             copied = append_rows(self._appender, [pair for _, pair in current], self._now_ms())
-            self._live.accept((placed.row for placed, _ in current), accepted_end)
+            self._latest.accept((placed.row for placed, _ in current), accepted_end)
             accepted_end += len(current)
             copied.add_done_callback(self._show_copies(accepted_end))
-        first_offset = self._live.first_offset(end_offset)
+        first_offset = self._latest.first_offset(end_offset)
         # What is before `first_offset` was copied, or superseded by what was accepted before now.
         # That has to be durable as well: a crash would bring back neither.
         if copied is not None:
@@ -226,12 +230,12 @@ class OffsetsRewriter:
         return is_last
 
     async def _commits_first(self) -> None:
-        """Waits while much of what members commit does."""
+        """Waits while much does that others write."""
         while self._appender.queued_bytes > _QUEUED_BYTES_MAX:
             await self._look_again()
 
     async def _until_shown(self, end_offset: int) -> None:
-        while self._live.shown_end < end_offset:
+        while self._latest.shown_end < end_offset:
             await self._look_again()
 
     async def _look_again(self) -> None:
@@ -248,7 +252,7 @@ class OffsetsRewriter:
     def _show_copies(self, end_offset: int) -> Callable[[asyncio.Future[Appended]], None]:
         def show(future: asyncio.Future[Appended]) -> None:
             if not future.cancelled() and future.exception() is None:
-                self._live.show((), end_offset)
+                self._latest.show((), end_offset)
 
         return show
 
@@ -263,7 +267,7 @@ class OffsetsRewriter:
             return actions if removed else []
 
         while self._has_files_before(first_offset):
-            await self._appender.change("REWRITE OFFSETS", build)
+            await self._appender.change("REWRITE", build)
             now = self._monotonic()
             self._removed.extend((now, path) for path in removed)
 
@@ -280,9 +284,9 @@ class OffsetsRewriter:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
 
 
-def _encode(rows: Sequence[Placed]) -> list[tuple[Placed, tuple[bytes, bytes | None]]]:
+def _encode(rows: Sequence[Placed[Row]]) -> list[tuple[Placed[Row], tuple[bytes, bytes | None]]]:
     """The first rows, as many as a chunk may have bytes; one at least."""
-    found: list[tuple[Placed, tuple[bytes, bytes | None]]] = []
+    found: list[tuple[Placed[Row], tuple[bytes, bytes | None]]] = []
     size_bytes = 0
     for placed in rows:
         key, value = placed.row.encode()
