@@ -164,7 +164,7 @@ def commits(gateway: GatewayProcess, seconds: float) -> None:
             time.sleep(max(began_at + COMMIT_EVERY_S - time.monotonic(), 0.0))
 
     with topic_of(gateway, "commits", MEMBERS_EACH) as topic, contextlib.ExitStack() as stack:
-        # A commit beyond the end is refused: each partition has as many records as it will have commits.
+        # A commit beyond the end is refused: each partition has as many records as commits.
         with Producer({"bootstrap.servers": gateway.address}) as producer:
             for _ in range(int(seconds / COMMIT_EVERY_S) + 2):
                 for partition in range(MEMBERS_EACH):
