@@ -18,6 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from mainstem.delta_log.append import Appended, Appender
@@ -205,7 +206,7 @@ class Rewriter(Generic[Row]):
         """
         began_at = self._monotonic()
         oldest = self._latest.oldest(end_offset, CHUNK_ROWS)
-        encoded = await self._run(_encode, oldest)
+        encoded = await self._run(partial(_encode, oldest))
         # In one step of the loop: no commit comes between the look and the copies. A row that was
         # superseded meanwhile must not be written after the one that counts.
         current = [one for one in encoded if self._latest.is_newest(one[0])]

@@ -16,13 +16,16 @@ class LatestRow(Protocol):
     @property
     def place(self) -> Any:
         """Says which key it is: hashable, the same for all rows of a key and for no other's."""
+        ...
 
     @property
     def takes_away(self) -> bool:
         """Whether it takes its key away: then it has no value."""
+        ...
 
     def encode(self) -> tuple[bytes, bytes | None]:
         """Key and value as the table has them. A key's bytes are always the same."""
+        ...
 
 
 Row = TypeVar("Row", bound=LatestRow)
@@ -33,9 +36,11 @@ class View(Protocol[Row]):
 
     def apply(self, row: Row) -> None:
         """Puts a row in the place of the one before it, or takes that away."""
+        ...
 
     def row(self, place: Any) -> Row:
         """The row that was applied last in a place; it is one that did not take it away."""
+        ...
 
 
 class RowsByPlace(Generic[Row]):
