@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_mainstem._input_partition import RangePartition
+from pyspark_mainstem._input_partition import input_partitions, read_partition
 from pyspark_mainstem._options import SourceOptions
 
 if TYPE_CHECKING:
@@ -25,19 +25,9 @@ class BatchReader(DataSourceReader):
 
         planner = Planner(self._options)
         try:
-            return [RangePartition(plan) for plan in planner.plan_batch()]
+            return input_partitions(planner.plan_batch(), self._options)
         finally:
             planner.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from pyspark_mainstem._range_reader import read_range
-
-        # Spark makes up an empty partition where there is none to read.
-        if not isinstance(partition, RangePartition):
-            return iter(())
-        return read_range(
-            partition.plan,
-            self._options.columns,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-            settings=self._options.store,
-        )
+        return read_partition(partition, self._options)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from mainstem.errors import InvalidConfigError
@@ -162,53 +160,3 @@ def limit_rate(
         records = math.ceil(share) if share < 1 else math.floor(share)
         limited[where] = min(end[where], start[where] + records)
     return limited
-
-
-def split_ranges(
-    ranges: Sequence[OffsetRange],
-    partition_count_min: int | None,
-    boundaries: Mapping[TopicPartition, Sequence[int]],
-) -> list[OffsetRange]:
-    """The ranges in order, cut into at least about `partition_count_min` pieces in proportion to
-    their size.
-
-    A cut goes to the beginning of a data file where one is near, so that no two tasks read one
-    file. Source: `KafkaOffsetRangeCalculator` of Spark's Kafka source.
-
-    Args:
-        boundaries: The base offsets of each partition's files, in order.
-    """
-    whole = [one for one in ranges if one.size > 0]
-    if partition_count_min is None or partition_count_min <= len(whole):
-        return whole
-    total = sum(one.size for one in whole)
-    small = {one for one in whole if _share(one.size, total, partition_count_min) == 1}
-    large_total = total - sum(one.size for one in small)
-    for_large = max(partition_count_min - len(small), 1)
-    pieces: list[OffsetRange] = []
-    for one in whole:
-        parts = 1 if one in small else _share(one.size, large_total, for_large)
-        pieces += _cut(one, parts, boundaries.get(one.topic_partition, ()))
-    return pieces
-
-
-def _share(size: int, total: int, parts: int) -> int:
-    return max(round(size / total * parts), 1)
-
-
-def _cut(whole: OffsetRange, parts: int, boundaries: Sequence[int]) -> list[OffsetRange]:
-    step = whole.size / parts
-    cuts = {whole.start, whole.end}
-    for index in range(1, parts):
-        wanted = whole.start + round(index * step)
-        after = bisect_left(boundaries, wanted)
-        near = min(
-            boundaries[max(after - 1, 0) : after + 1],
-            key=lambda boundary: abs(boundary - wanted),
-            default=wanted,
-        )
-        cut = near if abs(near - wanted) * 4 <= step else wanted
-        if whole.start < cut < whole.end:
-            cuts.add(cut)
-    ordered = sorted(cuts)
-    return [OffsetRange(whole.topic_partition, start, end) for start, end in pairwise(ordered)]

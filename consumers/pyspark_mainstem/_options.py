@@ -41,6 +41,7 @@ OPTIONS: Final = (
     *_ENDINGS,
     *_PER_TRIGGER,
     "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
     "columns",
@@ -67,7 +68,6 @@ _UNSUPPORTED: Final = {
     "kafkaconsumer.polltimeoutms": _NO_CONSUMER,
     "fetchoffset.numretries": _NO_FETCH,
     "fetchoffset.retryintervalms": _NO_FETCH,
-    "maxrecordsperpartition": "use minPartitions",
     "path": f"name the warehouse in the option {WAREHOUSE}, and call load() without a path",
 }
 
@@ -124,6 +124,7 @@ class SourceOptions:
     offsets_per_trigger_min: int | None
     trigger_delay_ms_max: int
     partition_count_min: int | None
+    records_per_partition_max: int | None
     fail_on_data_loss: bool
     columns: tuple[str, ...]
 
@@ -164,6 +165,7 @@ class SourceOptions:
             offsets_per_trigger_min=per_trigger_min,
             trigger_delay_ms_max=_duration_ms(given, "maxTriggerDelay", _TRIGGER_DELAY_MS),
             partition_count_min=_count(given, "minPartitions"),
+            records_per_partition_max=_count(given, "maxRecordsPerPartition"),
             fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
             columns=_columns(given),
         )

@@ -30,10 +30,10 @@ from pyspark_mainstem._offsets import (
     TopicPartition,
     check_all_named,
     limit_rate,
-    split_ranges,
 )
 from pyspark_mainstem._options import WAREHOUSE, Position, SourceOptions
 from pyspark_mainstem._range_plan import RangePlan, plan_range
+from pyspark_mainstem._tasks import split_ranges
 from pyspark_mainstem._topic_tables import TopicTables
 
 log = logging.getLogger(__name__)
@@ -404,8 +404,9 @@ class Planner:
     # -- ranges ----------------------------------------------------------------------------------
 
     def _plan_ranges(self, ranges: list[OffsetRange]) -> list[RangePlan]:
+        options = self._options
         boundaries = {}
-        if self._options.partition_count_min is not None:
+        if options.partition_count_min is not None or options.records_per_partition_max is not None:
             boundaries = {
                 one.topic_partition: [
                     file.base_offset
@@ -415,7 +416,9 @@ class Planner:
                 ]
                 for one in ranges
             }
-        pieces = split_ranges(ranges, self._options.partition_count_min, boundaries)
+        pieces = split_ranges(
+            ranges, options.partition_count_min, options.records_per_partition_max, boundaries
+        )
         return [plan_range(self._states[one.topic_partition.topic], one) for one in pieces]
 
     # -- data loss -------------------------------------------------------------------------------

@@ -40,6 +40,11 @@ class RangePlan:
     end: int
     files: tuple[FilePart, ...]
 
+    @property
+    def size(self) -> int:
+        """Offsets in it; keyed compaction may have left fewer records."""
+        return self.end - self.start
+
 
 def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
     """The files of a range.

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_mainstem._input_partition import RangePartition
+from pyspark_mainstem._input_partition import input_partitions, read_partition
 from pyspark_mainstem._offsets import from_checkpoint, to_checkpoint
 from pyspark_mainstem._options import SourceOptions
 
@@ -68,18 +68,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         plans = self._planner.plan(from_checkpoint(start), from_checkpoint(end))
-        return [RangePartition(plan) for plan in plans]
+        return input_partitions(plans, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from pyspark_mainstem._range_reader import read_range
-
-        assert isinstance(partition, RangePartition)
-        return read_range(
-            partition.plan,
-            self._options.columns,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-            settings=self._options.store,
-        )
+        return read_partition(partition, self._options)
 
     def stop(self) -> None:
         if self._planner_made is not None:

@@ -88,6 +88,10 @@ def test_each_partition_is_one_task_in_offset_order_and_more_on_request(
     pieces = tasks(minPartitions="5")
     assert len(pieces) == 5
     assert [row for piece in pieces for row in piece] == [row for one in whole for row in one]
+    # The rest of the large partition and the small one share a task.
+    pieces = tasks(maxRecordsPerPartition="60")
+    assert [len(piece) for piece in pieces] == [50, 57]
+    assert [row for piece in pieces for row in piece] == [row for one in whole for row in one]
 
 
 def test_positions_bound_what_is_read(spark: SparkSession, topic_log: TopicLog) -> None:

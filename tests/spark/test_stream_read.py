@@ -83,6 +83,20 @@ def test_more_tasks_than_partitions_on_request(topic_log: TopicLog, streams: Str
     assert [row.offset for row in rows] == list(range(40))
 
 
+def test_small_partitions_share_tasks_on_request(topic_log: TopicLog, streams: Streams) -> None:
+    topic_log.create("orders", 6)
+    for partition in range(6):
+        topic_log.count_up("orders", partition, 5)
+    streams.count_tasks = True
+    (rows,) = streams.run(
+        subscribe="orders", startingOffsets="earliest", maxRecordsPerPartition="15"
+    )
+    assert streams.task_counts == [2]
+    assert [(row.partition, row.offset) for row in rows] == [
+        (partition, offset) for partition in range(6) for offset in range(5)
+    ]
+
+
 def test_available_now_ends_although_records_keep_coming(
     topic_log: TopicLog, streams: Streams
 ) -> None:

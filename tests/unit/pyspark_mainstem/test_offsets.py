@@ -1,4 +1,4 @@
-"""Offsets of many partitions: JSON, rate limit, pieces."""
+"""Offsets of many partitions: JSON, rate limit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from mainstem.errors import InvalidConfigError
 from pyspark_mainstem._offsets import (
-    OffsetRange,
     TopicPartition,
     check_all_named,
     from_checkpoint,
     limit_rate,
-    split_ranges,
     to_checkpoint,
 )
 
@@ -62,46 +60,6 @@ def test_a_limited_batch_moves_forward_and_stays_in_bounds(
     assert all(start[where] <= limited[where] <= end[where] for where in end)
     assert all(limited[where] > start[where] for where in end if end[where] > start[where])
     assert sum(limited[where] - start[where] for where in end) <= limit + len(end)
-
-
-def test_without_a_minimum_each_partition_is_one_piece_and_empty_ones_are_left_out() -> None:
-    ranges = [OffsetRange(A0, 0, 10), OffsetRange(A1, 5, 5), OffsetRange(B0, 1, 2)]
-    assert split_ranges(ranges, None, {}) == [ranges[0], ranges[2]]
-    assert split_ranges(ranges, 2, {}) == [ranges[0], ranges[2]]
-
-
-def test_more_pieces_than_partitions_are_cut_from_the_large_ones() -> None:
-    ranges = [OffsetRange(A0, 0, 900), OffsetRange(A1, 0, 10)]
-    assert split_ranges(ranges, 4, {}) == [
-        OffsetRange(A0, 0, 300),
-        OffsetRange(A0, 300, 600),
-        OffsetRange(A0, 600, 900),
-        OffsetRange(A1, 0, 10),
-    ]
-
-
-def test_a_cut_goes_to_a_near_beginning_of_a_file() -> None:
-    pieces = split_ranges([OffsetRange(A0, 0, 1000)], 2, {A0: [0, 420, 990]})
-    assert pieces == [OffsetRange(A0, 0, 420), OffsetRange(A0, 420, 1000)]
-
-
-@given(_sizes, st.integers(1, 40), st.lists(st.integers(0, 2000), unique=True))
-def test_pieces_are_the_ranges_in_order_without_gap_or_overlap(
-    sizes: dict[TopicPartition, tuple[int, int]], minimum: int, boundaries: list[int]
-) -> None:
-    ranges = [
-        OffsetRange(where, first, first + size) for where, (first, size) in sorted(sizes.items())
-    ]
-    pieces = split_ranges(ranges, minimum, dict.fromkeys(sizes, sorted(boundaries)))
-    offsets = [
-        (piece.topic_partition, offset)
-        for piece in pieces
-        for offset in range(piece.start, piece.end)
-    ]
-    assert offsets == [
-        (one.topic_partition, offset) for one in ranges for offset in range(one.start, one.end)
-    ]
-    assert all(piece.size > 0 for piece in pieces)
 
 
 def test_offsets_must_be_named_for_all_partitions_and_no_others() -> None:

@@ -122,6 +122,7 @@ def test_columns_are_read_in_the_order_given_and_in_any_case() -> None:
         ({"startingOffsetsByTimestampStrategy": "first"}, "must be error or latest"),
         ({"maxOffsetsPerTrigger": "0"}, "whole number of at least 1"),
         ({"minPartitions": "many"}, "whole number of at least 1"),
+        ({"maxRecordsPerPartition": "0"}, "whole number of at least 1"),
         ({"failOnDataLoss": "yes"}, "must be true or false"),
         ({"maxTriggerDelay": "5 weeks"}, "a time like 500ms"),
         (
