@@ -6,7 +6,10 @@
 #   ARGS='-k wheel' make test-quick   more arguments for pytest, the demo or the benchmark
 
 PYTHON ?= python3
-WORKERS ?= 2
+# One more than there are cores, since tests also wait; two where there are less than 8 GiB of memory.
+WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); \
+  pages=$$(getconf _PHYS_PAGES 2>/dev/null || echo 0); size=$$(getconf PAGE_SIZE 2>/dev/null || echo 0); \
+  if [ $$((pages * size / 1048576)) -ge 8000 ]; then echo $$((cores + 1)); else echo 2; fi)
 WAREHOUSE ?=
 ARGS ?=
 
@@ -53,7 +56,7 @@ comma := ,
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: java $(STAMP) ## run the demo: 336,776 flights through a gateway, Delta and Spark
 	@$(BIN)/mainstem demo $(if $(WAREHOUSE),--warehouse '$(WAREHOUSE)') $(ARGS)
@@ -75,7 +78,7 @@ test-quick: $(STAMP) ## run the fast tests that need no Java: a minute or two, f
 	@$(in_memory) $(PYTEST) $(PARALLEL) -m "not spark and not slow and not fault and not end_to_end" $(ARGS)
 
 test-fault: $(STAMP) ## run the tests that inject faults, at full length: 300 kills, 1,000,000 records
-	@MAINSTEM_TEST_FAULTS=full $(PYTEST) $(PARALLEL) -m fault $(ARGS)
+	@MAINSTEM_TEST_FAULTS=full $(PYTEST) -n $(if $(filter file,$(origin WORKERS)),2,$(WORKERS)) --dist loadgroup -m fault $(ARGS)
 
 lint: $(STAMP) ## check style, types and the direction of imports
 	@$(BIN)/ruff check $(SOURCES)

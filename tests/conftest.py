@@ -46,15 +46,17 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put every test that uses Spark into one group, so that one worker starts one session.
+    """Put every test that uses the shared session into one group, so that one worker starts it, and
+    those that start a Spark of their own into another: never more than two at once.
 
-    As the largest group it comes first: what is left when it ends are many short tests.
+    As the largest groups they come first: what is left when they end are many short tests.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
-        if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("spark"))
+        elif item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("own spark"))
 
 
 @pytest.fixture(scope="session")

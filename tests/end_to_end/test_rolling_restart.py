@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from tests.length import FULL
 
 from mainstem.client import AdminClient, Consumer, Producer, RecordMetadata
 from mainstem.testing import GatewayProcess
@@ -27,7 +28,13 @@ SETTINGS = {
 WAIT_S = 60.0
 
 #: How often each gateway goes.
-ROUNDS = 20 if os.environ.get("MAINSTEM_TEST_FAULTS") == "full" else 1
+ROUNDS = 20 if FULL else 1
+
+#: The short cluster loop (`tests/fault/test_cluster_loop.py`) has these, too.
+FAULT = (
+    pytest.mark.fault,
+    pytest.mark.skipif(not FULL, reason="`make test-fault` only"),
+)
 
 
 @dataclass
@@ -161,8 +168,8 @@ def freeze(gateway: GatewayProcess) -> None:
     "how",
     [
         restart,
-        pytest.param(kill, marks=pytest.mark.fault),
-        pytest.param(freeze, marks=pytest.mark.fault),
+        pytest.param(kill, marks=FAULT),
+        pytest.param(freeze, marks=FAULT),
     ],
 )
 def test_no_send_fails_and_nothing_is_lost_or_twice_when_each_gateway_goes_in_turn(

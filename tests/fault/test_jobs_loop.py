@@ -1,6 +1,6 @@
 """Nobody who reads or writes notices that every job runs every few seconds.
 
-`make test` writes for 15 s, on a busy machine until each job has had something to do;
+`make test` writes for 8 s, on a busy machine until each job has had something to do;
 `make test-fault` sets MAINSTEM_TEST_FAULTS=full: 10 minutes.
 """
 
@@ -16,7 +16,7 @@ from tests.length import FULL
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
-SECONDS = 600.0 if FULL else 15.0
+SECONDS = 600.0 if FULL else 8.0
 
 
 @pytest.mark.timeout(1_500 if FULL else 500)
