@@ -140,7 +140,7 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             0,
             "The write-ahead log is written to once in this time at most, with all that came "
             "meanwhile, unless that is 8 MiB: acks=1 is answered so much later, and in an object "
-            "storage service so many puts are paid for. Unless it is set, 250 where the log is "
+            "storage service so many puts are paid for. Unless it is set, 200 where the log is "
             "in one.",
             unit="ms",
             minimum=0,

@@ -121,6 +121,6 @@ def test_the_interval_of_the_log_is_longer_where_it_is_far_away(tmp_path: Path) 
         return config_for(config, store).number("wal.interval.ms")
 
     assert interval(_Store()) == 0
-    assert interval(_FarStore()) == 250
+    assert interval(_FarStore()) == 200
     assert interval(_FarStore(), wal_interval_ms=0) == 0
     assert interval(_FarStore(), wal_directory=str(tmp_path)) == 0
