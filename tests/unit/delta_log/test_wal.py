@@ -19,6 +19,7 @@ from mainstem.delta_log import Slice
 from mainstem.delta_log.format import Batch
 from mainstem.delta_log.wal import (
     LocalWalFiles,
+    SealedWalFiles,
     Wal,
     WalFile,
     WalInUse,
@@ -564,7 +565,7 @@ def test_a_log_belongs_to_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("how", ["taken", "moved", "removed"])
+@pytest.mark.parametrize("how", ["taken", "replaced by a copy", "made anew"])
 def test_a_log_whose_directory_is_not_its_own_any_more_promises_nothing(
     files: _Files, tmp_path: Path, how: str
 ) -> None:
@@ -576,16 +577,90 @@ def test_a_log_whose_directory_is_not_its_own_any_more_promises_nothing(
         directory = Path(files.uri)
         if how == "taken":
             (directory / ".lock").write_bytes(b"f" * 32 + b" host-2 17\n")
-        elif how == "moved":
+        elif how == "replaced by a copy":
             os.rename(directory, tmp_path / "moved")
+            shutil.copytree(tmp_path / "moved", directory)
         else:
             shutil.rmtree(directory)
+            os.mkdir(directory)
+            (directory / ".lock").write_bytes(b"")
         with pytest.raises(StoreUnavailableError, match=r"is lost|was removed") as caught:
             await _append(wal, _request(2))[1]
         if how == "taken":
             assert "process 17 on host-2" in caught.value.message
         with pytest.raises(StoreUnavailableError):
             _append(wal, _request(3))
+        await wal.close()
+
+    run(work)
+
+
+async def _goes_on(wal: Wal) -> None:
+    """Returns when the log goes on behind its seal."""
+    for _ in range(1_000):
+        if wal.generation:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it stays sealed")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_log_whose_directory_was_away_goes_on_when_it_is_back_with_all_that_it_promised(
+    files: _Files, tmp_path: Path, sealed: bool
+) -> None:
+    """A volume that is not mounted for a while. Another gateway may see it, and seal the log."""
+    directory = Path(files.uri)
+
+    async def work() -> None:
+        now_s = 0.0
+        wal = Wal(files, "g", monotonic=lambda: now_s)
+        promised = [_append(wal, _request(1))]
+        await promised[0][1]
+        os.rename(directory, tmp_path / "away")
+        for _ in range(3):
+            with pytest.raises(StoreUnavailableError, match=r"cannot be written: .* is not there"):
+                await _append(wal, _request(2))[1]
+            now_s += 20.0
+        assert wal.failures == {"ENOENT": 3}
+        assert len(list((tmp_path / "away").glob("*.wal"))) == 1, "nothing is added meanwhile"
+        if sealed:
+            SealedWalFiles(tmp_path / "away", "other").close()
+        os.rename(tmp_path / "away", directory)
+        if sealed:
+            with pytest.raises(StoreUnavailableError, match="was sealed"):
+                await _append(wal, _request(2))[1]
+            await _goes_on(wal)
+        promised.append(_append(wal, _request(3)))
+        await promised[1][1]
+        await wal.close()
+        files.close()
+        found = LocalWalFiles(directory)
+        entries = [number for number, _ in found.segments(1 << 20).scan()]
+        assert entries == [number for number, _ in promised]
+        found.close()
+
+    run(work)
+
+
+@pytest.mark.fault
+def test_a_log_that_was_sealed_and_is_away_is_opened_again_when_it_is_back(
+    files: _Files, tmp_path: Path
+) -> None:
+    directory = Path(files.uri)
+
+    async def work() -> None:
+        wal = Wal(files, "g")
+        await _append(wal, _request(1))[1]
+        SealedWalFiles(directory, "other").close()
+        with pytest.raises(StoreUnavailableError, match="was sealed"):
+            await _append(wal, _request(2))[1]
+        os.rename(directory, tmp_path / "away")
+        await asyncio.sleep(0.25)  # it tries to go on behind the seal
+        assert wal.generation == 0
+        os.rename(tmp_path / "away", directory)
+        await _goes_on(wal)
+        await _append(wal, _request(3))[1]
         await wal.close()
 
     run(work)

@@ -60,13 +60,23 @@ class _LogDirectory:
         os.fsync(self._lock)
 
     def _owner_now(self) -> bytes:
-        """Raises WalLost where there is none."""
+        """What the lock file says, for all who come by its path.
+
+        Raises:
+            WalLost: Another directory is there by now: a copy, for example.
+            OSError: It cannot be read, or is not there now. Once it is there again, it says whether
+                somebody has been at it meanwhile.
+        """
         # By its path, and opened each time: a network file system then asks its server.
         try:
             fd = os.open(os.path.join(self._directory, _LOCK), os.O_RDONLY | _SAFELY)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise WalLost("its directory was moved or removed") from error
+            raise OSError(
+                errno.ENOENT, "its directory is not there: moved, removed, or not mounted"
+            ) from error
         try:
+            if not os.path.samestat(os.fstat(fd), os.fstat(self._lock)):
+                raise WalLost("another directory is in the place of its own")
             return read_at(fd, 0, _OWNER_BYTES_MAX)
         finally:
             os.close(fd)
@@ -177,7 +187,7 @@ class LocalWalFiles(_LogDirectory):
 
     def check_owned(self) -> None:
         """Raises WalLost if the directory is not this log's any more, WalSealed if its owner may go
-        on with it."""
+        on with it, OSError if nobody knows, since it is not there."""
         found = self._owner_now()
         if found.startswith(_SEAL):
             raise WalSealed(f"another gateway has sealed it{_owner_text(found)}")

@@ -68,7 +68,7 @@ class SegmentDirectory(Protocol):
         ...
 
     def check_owned(self) -> None:
-        """Raises WalLost if the directory is not this log's any more."""
+        """Raises WalLost if the directory is not this log's any more, OSError if nobody knows."""
         ...
 
 
@@ -140,6 +140,7 @@ class Segments(SegmentList):
             OSError: The log does not have the frame, and can be tried again.
         """
         if self._is_torn:
+            self._files.check_owned()  # nothing is cut or added in vain, or where others write
             self._mend()
         if self._file is not None and (
             self._segments[-1].size_bytes + len(frame) > self._segment_bytes
