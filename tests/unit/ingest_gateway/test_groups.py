@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class Member:
         self.added_later: list[groups_pb2.TopicPartitions] = []
         self.interval_ms = 0
 
-    async def beat(self) -> set[int]:
+    async def beat(self, timeout_s: float = WAIT_S) -> set[int]:
         answer: groups_pb2.HeartbeatResponse = await self.stub.Heartbeat(
             groups_pb2.HeartbeatRequest(
                 group=self.group,
@@ -68,7 +69,7 @@ class Member:
                 owned=self.owned,
                 **self.asked,
             ),
-            timeout=WAIT_S,
+            timeout=timeout_s,
         )
         self.member_id, self.epoch = answer.member_id, answer.member_epoch
         self.owned, self.interval_ms = list(answer.assignment), answer.heartbeat_interval_ms
@@ -455,6 +456,76 @@ def test_a_start_that_failed_is_not_tried_again_at_every_request(
                     await member.beat()
             monkeypatch.setattr(group_coordination, "RESTART_AFTER_S", 0.0)
             assert await member.beat() == {0}
+
+    run(test())
+
+
+class AllAtOnce:
+    """A store hook that holds the calls for each topic until there is one for each of them.
+
+    Attributes:
+        left: Topics that no call has come for; None: calls are not held.
+    """
+
+    def __init__(self) -> None:
+        self.left: set[str] | None = None
+        self._all_there = threading.Event()
+
+    def __call__(self, call: str, path: str) -> None:
+        if path.startswith("topics/") and self.left is not None:
+            self.left.discard(path.split("/")[1])
+            if not self.left:
+                self._all_there.set()
+            if not self._all_there.wait(3.0):
+                raise unavailable()
+
+
+TEN = [f"t{number}" for number in range(10)]
+
+
+def test_the_topics_of_a_group_are_looked_at_together(tmp_path: Path) -> None:
+    """In an object storage service each takes a tenth of a second or more."""
+
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            for name in TEN:
+                await client.create(name, 1)
+                await commit(groups(client), "g", [(0, 1)], topic=name)
+        hook = AllAtOnce()
+        async with running(store=FaultyStore(LocalStore(tmp_path), before=hook)) as (_, client):
+            hook.left = {*TEN}
+            assert len(await fetch(groups(client))) == 10
+        hook = AllAtOnce()
+        async with running(store=FaultyStore(LocalStore(tmp_path), before=hook)) as (_, client):
+            hook.left = {*TEN}
+            member = Member(client, topics=TEN)
+            await member.beat()
+            assert sorted(one.topic for one in member.owned) == TEN
+
+    run(test())
+
+
+def test_a_member_whose_calls_end_before_its_topics_were_looked_at_joins_nevertheless(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            for name in TEN:
+                await client.create(name, 1)
+        gate = Gate("read", "topics/t9/")
+        async with running(store=FaultyStore(LocalStore(tmp_path), before=gate)) as (
+            gateway,
+            client,
+        ):
+            member = Member(client, topics=TEN)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await member.beat(timeout_s=0.5)
+            await until(lambda: gate.calls > 0)
+            gate.open()
+            coordinator = (await coordination_of(gateway).started()).coordinator
+            await until(lambda: coordinator.known_topics.keys() == {*TEN})
+            await member.beat()
+            assert sorted(one.topic for one in member.owned) == TEN
 
     run(test())
 

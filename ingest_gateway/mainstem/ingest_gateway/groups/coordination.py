@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -32,6 +31,7 @@ from mainstem.errors import (
 from mainstem.ingest_gateway.cluster import COORDINATION, Cluster
 from mainstem.ingest_gateway.groups.group_log import GroupLog
 from mainstem.ingest_gateway.groups.group_topics import GroupTopics
+from mainstem.ingest_gateway.groups.learning import learn
 from mainstem.ingest_gateway.groups.off_loop import OffLoop
 from mainstem.ingest_gateway.groups.running import Running
 from mainstem.ingest_gateway.metrics import GatewayMetrics
@@ -211,7 +211,7 @@ class GroupCoordination:
             new |= set(await self._topics.names()) - coordinator.known_topics.keys()
             running.all_topics_known = True
         if new:
-            await self._learn(running, new)
+            await learn(running, self.topics, new, self._metrics)
         answer = coordinator.heartbeat(beat)
         self.note_changes(running)
         interval_ms = self._interval_ms(running, beat, answer)
@@ -279,20 +279,6 @@ class GroupCoordination:
 
     # -- topics ------------------------------------------------------------------------------------
 
-    async def _learn(self, running: Running, names: Iterable[str]) -> None:
-        """Tells the coordinator what topics are. One that cannot be read stays as it was."""
-        found: dict[str, TopicInfo | None] = {}
-        for name in sorted(names):
-            try:
-                found[name] = await self.topics.topic(name)
-            except MainstemError as error:
-                if name not in running.coordinator.known_topics:
-                    running.missing.add(name)
-                log.warning("a topic cannot be read", topic=name, error=error.message)
-        running.missing |= {name for name, info in found.items() if info is None}
-        running.missing -= {name for name, info in found.items() if info is not None}
-        running.coordinator.set_topics(found)
-
     async def _refresh(self, running: Running) -> None:
         """Looks for partitions that were added, and topics that came, went or are new ones."""
         coordinator = running.coordinator
@@ -302,7 +288,7 @@ class GroupCoordination:
         else:
             running.all_topics_known = False
         unwanted = coordinator.known_topics.keys() - wanted
-        await self._learn(running, wanted)
+        await learn(running, self.topics, wanted, self._metrics)
         gone = unwanted - coordinator.topic_names()  # nobody asked for it meanwhile
         if not coordinator.has_patterns or running.all_topics_known:
             coordinator.set_topics(dict.fromkeys(gone))
@@ -341,9 +327,8 @@ class GroupCoordination:
         """Forgets offsets whose time is over, and those of topics that are no more."""
         topics: dict[str, TopicInfo | None] = {}
         for name in sorted(running.table.groups):
-            for one in list(running.table.offsets(name).values()):
-                if one.topic not in topics:
-                    topics[one.topic] = await self.topics.topic(one.topic)
+            named = {one.topic for one in running.table.offsets(name).values()}
+            topics |= await self.topics.topics(named - topics.keys())
             await running.table.flushed(name)
             group = running.coordinator.groups.get(name)
             has_members = group is not None and bool(group.members)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 from mainstem.consumers import TopicInfo
@@ -12,6 +12,7 @@ from mainstem.consumers.offset_rows import StoredOffset
 from mainstem.consumers.progress import truncated_to
 from mainstem.delta_log import Appender, TableState
 from mainstem.errors import OffsetOutOfRangeError, UnknownTopicError
+from mainstem.ingest_gateway.several import one_for_each
 from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.protocol.v1 import groups_pb2
 from mainstem.records import check_topic_name
@@ -38,6 +39,11 @@ class GroupTopics:
             return await self._topics.describe(name, view)
         except UnknownTopicError:
             return None
+
+    async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo | None]:
+        """What topics are now, some of them looked at at a time."""
+        each = list(dict.fromkeys(names))
+        return dict(zip(each, await one_for_each(each, self.topic), strict=True))
 
     async def beyond_ends(
         self, offsets: Iterable[groups_pb2.CommittedOffset]
@@ -94,13 +100,10 @@ class GroupTopics:
         by_topic: dict[str, list[StoredOffset]] = {}
         for one in stored:
             by_topic.setdefault(one.topic, []).append(one)
-        found: list[tuple[StoredOffset, int | None]] = []
-        for name, offsets in by_topic.items():
 
+        async def look(name: str) -> list[tuple[StoredOffset, int | None]]:
             def view(
-                state: TableState,
-                leader: Appender | None,
-                offsets: Sequence[StoredOffset] = offsets,
+                state: TableState, leader: Appender | None
             ) -> list[tuple[StoredOffset, int | None]]:
                 return [
                     (
@@ -111,11 +114,14 @@ class GroupTopics:
                             None if leader is None else leader.log_end_offset(one.partition),
                         ),
                     )
-                    for one in offsets
+                    for one in by_topic[name]
                     if one.topic_id == state.topic_id
                 ]
 
-            with contextlib.suppress(UnknownTopicError):
+            try:
                 check_topic_name(name)
-                found += await self._topics.describe(name, view)
-        return found
+                return await self._topics.describe(name, view)
+            except UnknownTopicError:
+                return []
+
+        return list(chain.from_iterable(await one_for_each(list(by_topic), look)))

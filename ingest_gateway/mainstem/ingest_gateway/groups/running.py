@@ -17,6 +17,7 @@ class Running:
     Attributes:
         rows: The accepted row of each group, durable or not.
         missing: Topics that members want and that did not exist when they were looked for.
+        looks: By topic, the look at it that is under way.
         loop: Where all of it changes.
     """
 
@@ -24,6 +25,7 @@ class Running:
     table: OffsetsTable
     rows: dict[str, GroupRow] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
+    looks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     all_topics_known: bool = False
     members_count: int = 0
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)

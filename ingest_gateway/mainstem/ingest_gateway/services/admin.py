@@ -17,7 +17,7 @@ from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.services.caller import caller
 from mainstem.ingest_gateway.services.rpc import Context
-from mainstem.ingest_gateway.services.several import one_for_each
+from mainstem.ingest_gateway.several import one_for_each
 from mainstem.ingest_gateway.topics import GatewayTopics, trim_prefix
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import admin_pb2

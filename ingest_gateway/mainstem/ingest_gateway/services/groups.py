@@ -309,7 +309,7 @@ class GroupService:
 
     async def _topics(self, names: Iterable[str]) -> dict[str, TopicInfo | None]:
         """What topics are now; None: there is none of that name."""
-        return {name: await self._coordination.topics.topic(name) for name in dict.fromkeys(names)}
+        return await self._coordination.topics.topics(names)
 
     async def _current(self, running: Running, group: str) -> list[groups_pb2.CommittedOffset]:
         """All offsets of a group that are of topics as they are now."""

@@ -8,7 +8,7 @@ from mainstem.delta_log import Appender, TableState
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.services.rpc import Context
-from mainstem.ingest_gateway.services.several import one_for_each
+from mainstem.ingest_gateway.several import one_for_each
 from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
