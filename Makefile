@@ -104,7 +104,7 @@ lock: ## write the newest versions that fit into constraints.txt
 	@rm -rf $(VENV)-lock
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(VENV)-lock/bin/python -m pip install --quiet -e '.[gateway,spark,cloud,demo]' --group dev
+	@$(VENV)-lock/bin/python -m pip install --quiet -e '.[gateway,spark,pipelines,cloud,demo]' --group dev
 	@{ echo "# The versions that mainstem is tested with. Written by 'make lock'."; \
 	   $(VENV)-lock/bin/python -m pip freeze --all --exclude-editable --exclude pip \
 	     | grep -E '^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$$'; } > constraints.txt
@@ -133,5 +133,5 @@ $(BIN)/python:
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing mainstem and its tools into $(VENV) (a few minutes, once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[gateway,spark,cloud,demo]' --group dev
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[gateway,spark,pipelines,cloud,demo]' --group dev
 	@touch $@

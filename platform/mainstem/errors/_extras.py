@@ -14,6 +14,7 @@ _EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "cronsim": ("spark",),
     "delta": ("spark",),
     "deltalake": _BOTH,
+    "fastavro": ("pipelines",),
     "google_crc32c": _BOTH,
     "grpc_health": ("gateway",),
     "grpc_reflection": ("gateway",),
@@ -25,6 +26,8 @@ _EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "rich": _BOTH,
     "structlog": _BOTH,
     "uvloop": ("gateway",),
+    "yaml": ("pipelines",),
+    "zstandard": ("pipelines",),
 }
 
 
