@@ -26,12 +26,16 @@ from pyspark_mainstem._offsets import (
 log = logging.getLogger(__name__)
 
 WAREHOUSE: Final = "mainstem.warehouse"
+BOOTSTRAP_SERVERS: Final = "mainstem.bootstrap.servers"
+GROUP_ID: Final = "mainstem.group.id"
 SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _ENDINGS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _PER_TRIGGER: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 OPTIONS: Final = (
     WAREHOUSE,
+    BOOTSTRAP_SERVERS,
+    GROUP_ID,
     *STORE_KEYS,
     *SELECTIONS,
     "startingTimestamp",
@@ -106,6 +110,8 @@ class SourceOptions:
 
     Attributes:
         store: How the warehouse is reached where it is in an object storage service.
+        bootstrap_servers: Gateways, host:port, with commas between; only for a group. May be empty.
+        group_id: Where a stream commits its progress; empty: nowhere.
         topics: Of `subscribe`; empty with another selection.
         pattern: Of `subscribePattern`: a regular expression that must match a whole name.
         assigned: Of `assign`.
@@ -114,6 +120,8 @@ class SourceOptions:
 
     warehouse: str
     store: StoreSettings
+    bootstrap_servers: str
+    group_id: str
     topics: tuple[str, ...]
     pattern: str | None
     assigned: tuple[TopicPartition, ...]
@@ -152,6 +160,8 @@ class SourceOptions:
         return cls(
             warehouse=warehouse,
             store=StoreSettings.parse(given),
+            bootstrap_servers=given.get(BOOTSTRAP_SERVERS, "").strip(),
+            group_id=_group_id(given),
             topics=topics,
             pattern=pattern,
             assigned=assigned,
@@ -185,6 +195,8 @@ class SourceOptions:
                 raise _invalid(
                     position.option, f"{position.option} cannot be {word} in a batch query{where}"
                 )
+        if self.group_id:
+            raise _invalid(GROUP_ID, f"{GROUP_ID} is for streams: a batch query has no progress")
         if self.offsets_per_trigger_max or self.offsets_per_trigger_min:
             log.warning(
                 "maxOffsetsPerTrigger and minOffsetsPerTrigger have no effect in a batch query"
@@ -213,6 +225,12 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
         low = given.lower()
         if low in names:
             found[names[low]] = value
+        elif low == "kafka.group.id":
+            raise _invalid(
+                given,
+                f"{given} is not supported: {_NO_CONSUMER}. {GROUP_ID} names a group to which a "
+                "stream commits its progress, so that its lag is seen",
+            )
         elif low.startswith("kafka."):
             raise _invalid(
                 given,
@@ -226,6 +244,21 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
             hint = f"; did you mean {names[close]}?" if close else ""
             raise _invalid(given, f"the source has no option {given!r}{hint}")
     return found
+
+
+def _group_id(given: Mapping[str, str]) -> str:
+    if GROUP_ID not in given:
+        return ""
+    group_id = given[GROUP_ID].strip()
+    if not group_id:
+        raise _invalid(GROUP_ID, f"{GROUP_ID} is empty: name a group, or leave the option out")
+    if not given.get(BOOTSTRAP_SERVERS, "").strip():
+        raise _invalid(
+            BOOTSTRAP_SERVERS,
+            f"{GROUP_ID} is set without {BOOTSTRAP_SERVERS}: a gateway commits the offsets; give "
+            "its address, for example 127.0.0.1:9490",
+        )
+    return group_id
 
 
 def _selection(

@@ -102,7 +102,10 @@ def test_columns_are_read_in_the_order_given_and_in_any_case() -> None:
         ({"subscribeTopics": "x"}, "no option 'subscribeTopics'; did you mean subscribe"),
         ({"startingOffset": "x"}, "did you mean startingOffsets?"),
         ({"kafka.bootstrap.servers": "x:9092"}, "without a consumer group or a consumer"),
-        ({"kafka.group.id": "x"}, "name the warehouse in the option mainstem.warehouse"),
+        ({"kafka.client.id": "x"}, "name the warehouse in the option mainstem.warehouse"),
+        ({"kafka.group.id": "x"}, "mainstem.group.id names a group to which a stream commits"),
+        ({"mainstem.group.id": "g"}, "is set without mainstem.bootstrap.servers"),
+        ({"mainstem.group.id": " "}, "mainstem.group.id is empty"),
         ({"groupIdPrefix": "x"}, "groupIdPrefix is not supported"),
         ({"kafkaConsumer.pollTimeoutMs": "1"}, "kafkaConsumer.pollTimeoutMs is not supported"),
         ({"fetchOffset.numRetries": "1"}, "offsets come from the topics' tables"),
@@ -192,6 +195,13 @@ def test_a_batch_query_that_could_only_be_empty_is_refused(
 def test_a_stream_has_no_end(option: str, value: str) -> None:
     with pytest.raises(InvalidConfigError, match=f"{option} is for batch queries"):
         _parse(**{option: value}).for_stream()
+
+
+def test_a_group_is_for_streams() -> None:
+    group = {"mainstem.bootstrap.servers": "127.0.0.1:1", "mainstem.group.id": " g "}
+    assert _parse(**group).for_stream().group_id == "g"
+    with pytest.raises(InvalidConfigError, match="group.id is for streams"):
+        _parse(**group).for_batch()
 
 
 def test_limits_of_a_trigger_have_no_effect_in_a_batch_query_and_this_is_said(
