@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from pyspark_mainstem._filters import Wanted
 from pyspark_mainstem._input_partition import input_partitions, read_partition
 from pyspark_mainstem._options import SourceOptions
 
@@ -19,15 +20,25 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
         from pyspark_mainstem._planner import Planner
 
         planner = Planner(self._options)
         try:
-            return input_partitions(planner.plan_batch(), self._options)
+            return input_partitions(planner.plan_batch(self._wanted), self._options)
         finally:
             planner.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options)
+
+
+class FilteredBatchReader(BatchReader):
+    """Reads no data file that the query's filters rule out."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._wanted = Wanted.of(filters)
+        # None of them is done with: what is left out here is whole files, never single records.
+        return filters

@@ -40,11 +40,21 @@ def spark_schema(columns: Sequence[str]) -> StructType:
     return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 
-def check_schema(schema: StructType, columns: Sequence[str]) -> None:
-    """Refuses a schema that the caller gave and that is not the source's own."""
-    if schema != spark_schema(columns):
-        raise InvalidConfigError(
-            f"the source has the columns {', '.join(columns)} and takes no schema; choose columns "
-            "with the option "
-            "'columns', and cast with select"
-        )
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema that the caller may have given.
+
+    Raises:
+        InvalidConfigError: It has other columns than the source, or other types.
+    """
+    for field in schema.fields:
+        own = _TYPES.get(field.name)
+        if field.dataType != own or not field.nullable:
+            what = "NOT NULL" if field.dataType == own else field.dataType.simpleString()
+            has = ", ".join(f"{name} {type_.simpleString()}" for name, type_ in _TYPES.items())
+            raise InvalidConfigError(
+                f"the schema has the column {field.name!r}, {what}; a schema for this source names "
+                f"some of its own columns, with their types: {has}. Cast with select"
+            )
+    if not schema.fields:
+        raise InvalidConfigError("the schema has no column")
+    return tuple(schema.names)

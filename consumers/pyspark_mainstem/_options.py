@@ -115,6 +115,7 @@ class SourceOptions:
         topics: Of `subscribe`; empty with another selection.
         pattern: Of `subscribePattern`: a regular expression that must match a whole name.
         assigned: Of `assign`.
+        columns_named: By `columns` or `includeHeaders`; otherwise a schema may name them.
         latest_without_match: A timestamp after the last record means the end; otherwise an error.
     """
 
@@ -135,6 +136,7 @@ class SourceOptions:
     records_per_partition_max: int | None
     fail_on_data_loss: bool
     columns: tuple[str, ...]
+    columns_named: bool
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
@@ -178,7 +180,22 @@ class SourceOptions:
             records_per_partition_max=_count(given, "maxRecordsPerPartition"),
             fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
             columns=_columns(given),
+            columns_named="columns" in given or _flag(given, "includeHeaders", default=False),
         )
+
+    def with_columns(self, columns: tuple[str, ...]) -> Self:
+        """With the columns of a schema.
+
+        Raises:
+            InvalidConfigError: The options name other ones.
+        """
+        if self.columns_named and set(columns) != set(self.columns):
+            raise _invalid(
+                "columns",
+                f"the schema has the columns {', '.join(columns)}, and the options say "
+                f"{', '.join(self.columns)}: leave one of them out",
+            )
+        return replace(self, columns=columns)
 
     def for_batch(self) -> Self:
         """For `spark.read`: from the earliest offset to the latest, unless told otherwise.

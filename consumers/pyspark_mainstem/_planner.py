@@ -22,6 +22,7 @@ from mainstem.errors import (
     UnknownTopicError,
     UnsupportedTableError,
 )
+from pyspark_mainstem._filters import Wanted
 from pyspark_mainstem._offsets import (
     EARLIEST,
     LATEST,
@@ -159,17 +160,23 @@ class Planner:
 
     # -- batches ---------------------------------------------------------------------------------
 
-    def plan_batch(self) -> list[RangePlan]:
-        """What to read for `spark.read`: from the starting to the ending position as of now."""
+    def plan_batch(self, wanted: Wanted | None = None) -> list[RangePlan]:
+        """What to read for `spark.read`: from the starting to the ending position as of now.
+
+        Args:
+            wanted: What can be in the query's answer; other data files are not read.
+        """
+        wanted = wanted or Wanted()
         options = self._options
         assert options.starting is not None
         assert options.ending is not None
         self._refresh(must_exist=True)
         start = self._resolve(options.starting, ending=False)
         end = self._resolve(options.ending, ending=True)
-        return self._plan_ranges(
-            [OffsetRange(where, start[where], end[where]) for where in sorted(start)]
-        )
+        ranges = [
+            wanted.part_of(OffsetRange(where, start[where], end[where])) for where in sorted(start)
+        ]
+        return [plan for plan in self._plan_ranges(ranges, wanted) if plan.files]
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -403,7 +410,9 @@ class Planner:
 
     # -- ranges ----------------------------------------------------------------------------------
 
-    def _plan_ranges(self, ranges: list[OffsetRange]) -> list[RangePlan]:
+    def _plan_ranges(
+        self, ranges: list[OffsetRange], wanted: Wanted | None = None
+    ) -> list[RangePlan]:
         options = self._options
         boundaries = {}
         if options.partition_count_min is not None or options.records_per_partition_max is not None:
@@ -419,7 +428,7 @@ class Planner:
         pieces = split_ranges(
             ranges, options.partition_count_min, options.records_per_partition_max, boundaries
         )
-        return [plan_range(self._states[one.topic_partition.topic], one) for one in pieces]
+        return [plan_range(self._states[one.topic_partition.topic], one, wanted) for one in pieces]
 
     # -- data loss -------------------------------------------------------------------------------
 

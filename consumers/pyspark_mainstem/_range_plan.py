@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mainstem.delta_log import TableState
 from mainstem.errors import LogDamagedError
+from pyspark_mainstem._filters import Wanted
 from pyspark_mainstem._offsets import OffsetRange
 
 
@@ -19,6 +20,8 @@ class FilePart(NamedTuple):
     record_count: int
     size_bytes: int
     tail_crc32c: int | None
+    #: Row groups of it may be left out: the query wants records of some times only.
+    partly: bool = False
 
     @property
     def dense(self) -> bool:
@@ -30,6 +33,10 @@ class FilePart(NamedTuple):
 class RangePlan:
     """All that reading the offsets [start, end) of a partition takes: small, since every task
     carries one.
+
+    Attributes:
+        files: Those that hold [start, end), but for such as have no record of the wanted times.
+        timestamps_ms: The wanted times, both inclusive; None: all. What else is read does no harm.
     """
 
     table_uri: str
@@ -39,6 +46,7 @@ class RangePlan:
     start: int
     end: int
     files: tuple[FilePart, ...]
+    timestamps_ms: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
@@ -46,14 +54,17 @@ class RangePlan:
         return self.end - self.start
 
 
-def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
+def plan_range(state: TableState, one: OffsetRange, wanted: Wanted | None = None) -> RangePlan:
     """The files of a range.
+
+    Args:
+        wanted: Files without records of these times are left out.
 
     Raises:
         LogDamagedError: They do not hold every offset of it exactly once. Offsets that keyed
             compaction has seen may be missing.
     """
-    (topic, partition), start, end = wanted
+    (topic, partition), start, end = one
     files = state.files(partition).between(start, end)
     # Not by cleanup.policy: what was compacted has gaps whatever the topic's settings say now.
     cleaned = state.cleaned_offset(partition)
@@ -83,14 +94,16 @@ def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
             partition=partition,
             offset=next_offset,
         )
-    return RangePlan(
-        table_uri=state.table,
-        topic_id=state.topic_id,
-        topic=topic,
-        partition=partition,
-        start=start,
-        end=end,
-        files=tuple(
+    wanted = wanted or Wanted()
+    parts = []
+    partly = False
+    for file in files:
+        least, most = file.timestamp_ms_min, file.timestamp_ms_max
+        if not wanted.takes_times(least, most):
+            continue
+        some = least < wanted.timestamp_ms_min or most > wanted.timestamp_ms_max
+        partly |= some
+        parts.append(
             FilePart(
                 file.path,
                 file.base_offset,
@@ -98,7 +111,16 @@ def plan_range(state: TableState, wanted: OffsetRange) -> RangePlan:
                 file.record_count,
                 file.size_bytes,
                 file.tail_crc32c,
+                some,
             )
-            for file in files
-        ),
+        )
+    return RangePlan(
+        table_uri=state.table,
+        topic_id=state.topic_id,
+        topic=topic,
+        partition=partition,
+        start=start,
+        end=end,
+        files=tuple(parts),
+        timestamps_ms=(wanted.timestamp_ms_min, wanted.timestamp_ms_max) if partly else None,
     )

@@ -156,15 +156,22 @@ def _read_part(
     end = min(plan.end, part.last_offset + 1)
     expected = start
     rows = 0
-    for batch in read_data_file(store, _data_file(plan, part), start, end, columns):
+    times = plan.timestamps_ms if part.partly else None
+    for batch in read_data_file(
+        store, _data_file(plan, part), start, end, columns, timestamps_ms=times
+    ):
         rows += batch.num_rows
         if part.dense:
             offsets = batch.column("offset")
             first, last = offsets[0].as_py(), offsets[-1].as_py()
+            if times is not None:
+                expected = max(expected, first)
             if first != expected or last - first + 1 != batch.num_rows:
                 raise _short(plan, part, expected)
             expected = last + 1
         yield batch
+    if times is not None:
+        return
     if part.dense and expected != end:
         raise _short(plan, part, expected)
     whole = (start, end) == (part.base_offset, part.last_offset + 1)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+
+#: What runs in the process in which Spark pushes filters down. A reader that takes filters is an
+#: error in every other one, where `spark.sql.python.filterPushdown.enabled` is not set.
+_PUSH_DOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class DefaultSource(DataSource):
@@ -35,15 +41,14 @@ class DefaultSource(DataSource):
         return spark_schema(self._parsed.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pyspark_mainstem._batch_reader import BatchReader
-        from pyspark_mainstem._columns import check_schema
+        from pyspark_mainstem._batch_reader import BatchReader, FilteredBatchReader
+        from pyspark_mainstem._columns import columns_of
 
-        check_schema(schema, self._parsed.columns)
-        return BatchReader(self._parsed.for_batch())
+        kind = FilteredBatchReader if _PUSH_DOWN in sys.modules else BatchReader
+        return kind(self._parsed.with_columns(columns_of(schema)).for_batch())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from pyspark_mainstem._columns import check_schema
+        from pyspark_mainstem._columns import columns_of
         from pyspark_mainstem._stream_reader import StreamReader
 
-        check_schema(schema, self._parsed.columns)
-        return StreamReader(self._parsed.for_stream())
+        return StreamReader(self._parsed.with_columns(columns_of(schema)).for_stream())

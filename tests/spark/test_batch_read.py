@@ -175,11 +175,45 @@ def test_what_is_wrong_is_said_in_the_exception(
         _read(spark, topic_log, **options).collect()
 
 
-def test_a_schema_of_ones_own_is_refused(spark: SparkSession, topic_log: TopicLog) -> None:
+def test_a_schema_chooses_columns_and_no_others(spark: SparkSession, topic_log: TopicLog) -> None:
     topic_log.create("orders")
-    reader = spark.read.format("mainstem").option("mainstem.warehouse", topic_log.uri)
-    with pytest.raises(AnalysisException, match="takes no schema"):
-        reader.option("subscribe", "orders").schema("value string").load().collect()
+    topic_log.append("orders", (0, [Record(b"v", headers=[("h", b"1")])]))
+    reader = spark.read.format("mainstem").options(
+        **{"mainstem.warehouse": topic_log.uri, "subscribe": "orders"}
+    )
+    header = "headers array<struct<key string, value binary>>"
+    chosen = reader.schema(f"value binary, partition int, {header}").load()
+    assert [tuple(row) for row in chosen.collect()] == [(b"v", 0, [("h", b"1")])]
+    with pytest.raises(AnalysisException, match="has the column 'value', string; a schema"):
+        reader.schema("value string").load().collect()
+
+
+def test_filters_leave_out_files_where_spark_pushes_them_down(
+    spark: SparkSession, topic_log: TopicLog
+) -> None:
+    topic_log.create("orders", 2)
+    topic_log.count_up("orders", 0, 20, file_count=4)
+    topic_log.count_up("orders", 1, 20, file_count=4)
+    first, last = (f"timestamp_millis({START_MS + 1000 * offset})" for offset in (7, 12))
+    conditions = ("offset > 6 AND offset <= 12", f"timestamp BETWEEN {first} AND {last}")
+    frame = _read(spark, topic_log).where("partition = 0").select("offset")
+
+    def answers() -> list[list[int]]:
+        return [[r.offset for r in frame.where(one).collect()] for one in conditions]
+
+    assert answers() == [list(range(7, 13))] * 2
+    # Who reads one of these says that it is missing.
+    for path in (*topic_log.data_files("orders", 0)[::3], *topic_log.data_files("orders", 1)):
+        path.unlink()
+    with pytest.raises(PySparkException, match="is missing"):
+        answers()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        assert answers() == [list(range(7, 13))] * 2
+        with pytest.raises(PySparkException, match="offsets 0 to 4"):
+            frame.collect()
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 def test_a_missing_data_file_is_an_error_not_a_shorter_answer(

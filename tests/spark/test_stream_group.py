@@ -58,16 +58,6 @@ def test_progress_is_committed_and_a_gateway_that_is_not_there_stops_nothing(
     assert streams.run(**options) == []
     assert _offsets(gateway) == [13, 13], "the next query makes up for it"
 
-    query = streams.start(**options)
-    try:
-        _send(gateway, 2)
-        deadline = time.monotonic() + WAIT_S
-        while _offsets(gateway) != [14, 14]:
-            assert time.monotonic() < deadline, query.lastProgress
-            time.sleep(0.05)
-    finally:
-        query.stop()
-
 
 def test_a_group_with_members_is_refused(
     spark: SparkSession, gateway: GatewayProcess, tmp_path: Path

@@ -200,7 +200,7 @@ def test_a_stream_has_no_end(option: str, value: str) -> None:
 def test_a_group_is_for_streams() -> None:
     group = {"mainstem.bootstrap.servers": "127.0.0.1:1", "mainstem.group.id": " g "}
     assert _parse(**group).for_stream().group_id == "g"
-    with pytest.raises(InvalidConfigError, match="group.id is for streams"):
+    with pytest.raises(InvalidConfigError, match=r"group\.id is for streams"):
         _parse(**group).for_batch()
 
 

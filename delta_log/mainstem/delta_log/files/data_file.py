@@ -156,11 +156,14 @@ def read_data_file(
     start_offset: int,
     end_offset: int,
     columns: Iterable[str] | None = None,
+    *,
+    timestamps_ms: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of `file` with offsets in [start_offset, end_offset), in order, by row groups.
 
     Args:
         columns: Names out of `TABLE_SCHEMA`; `offset` is read always and comes first. None: all.
+        timestamps_ms: Row groups without a record of these times, both inclusive, are left out.
 
     Raises:
         DataFileMissing: The file is not there.
@@ -173,9 +176,10 @@ def read_data_file(
     with _open(store, file) as reader:
         try:
             for group in range(reader.parquet.num_row_groups):
-                if not _overlaps(
-                    reader.parquet.metadata.row_group(group), start_offset, end_offset
-                ):
+                metadata = reader.parquet.metadata.row_group(group)
+                if not _overlaps(metadata, start_offset, end_offset):
+                    continue
+                if timestamps_ms is not None and not _has_times(metadata, *timestamps_ms):
                     continue
                 table = reader.parquet.read_row_group(group, columns=wanted, use_threads=False)
                 for batch in table.select(wanted).to_batches():
@@ -231,6 +235,19 @@ def _overlaps(group: pq.RowGroupMetaData, start_offset: int, end_offset: int) ->
     if statistics is None:
         return True
     return bool(statistics.min < end_offset and statistics.max >= start_offset)
+
+
+def _has_times(group: pq.RowGroupMetaData, least_ms: int, most_ms: int) -> bool:
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema == "timestamp":
+            statistics = column.statistics
+            if statistics is None or not statistics.has_min_max:
+                return True
+            # Raw values are what the column's unit says: microseconds.
+            least, most = statistics.min_raw, statistics.max_raw
+            return bool(least <= most_ms * 1000 and most >= least_ms * 1000)
+    return True
 
 
 def offset_statistics(group: pq.RowGroupMetaData) -> pq.Statistics | None:
