@@ -24,16 +24,18 @@ from mainstem.client.admin import (
 )
 from mainstem.client.consumer import (
     CONSUMER_KEYS,
+    AsyncConsumer,
+    Consumer,
+    ConsumerRecord,
+    ConsumerSettings,
+    OnPartitions,
+)
+from mainstem.client.positions import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
     OFFSET_STORED,
-    AsyncConsumer,
-    Consumer,
     ConsumerGroupMetadata,
-    ConsumerRecord,
-    ConsumerSettings,
-    OnPartitions,
     TopicPartition,
 )
 from mainstem.client.producer import (
@@ -60,6 +62,8 @@ from mainstem.client.results import (
     PartitionOffsets,
     RecordMetadata,
     TopicMetadata,
+    TransactionPlace,
+    TransactionPlaces,
 )
 
 __all__ = [
@@ -110,5 +114,7 @@ __all__ = [
     "TopicMetadata",
     "TopicMove",
     "TopicPartition",
+    "TransactionPlace",
+    "TransactionPlaces",
     "plan_seek",
 ]

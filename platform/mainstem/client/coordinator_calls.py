@@ -1,19 +1,20 @@
-"""Calls to the gateway that coordinates the groups; finds out which one that is."""
+"""Calls to the gateway that coordinates groups and transactions; finds out which one that is."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
 from mainstem.client.gateways import Gateways
-from mainstem.errors import GatewayUnavailableError, OutcomeUnknownError
+from mainstem.client.positions import LogIdentity, TopicPartition
+from mainstem.errors import GatewayUnavailableError, InvalidConfigError, OutcomeUnknownError
 from mainstem.limits import MIB
-from mainstem.protocol.v1 import groups_pb2_grpc
+from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
 
 M = TypeVar("M", bound=Message)
 
@@ -42,6 +43,24 @@ def request_parts(
         yield part
 
 
+def offset_message(
+    tp: TopicPartition, offset: int, metadata: str, log: LogIdentity | None
+) -> groups_pb2.CommittedOffset:
+    """An offset to be committed, by a member of a group or with a transaction.
+
+    Args:
+        log: Which log it is of; None: that is not known.
+    """
+    return groups_pb2.CommittedOffset(
+        topic=tp.topic,
+        topic_id=log.topic_id if log else "",
+        partition=tp.partition,
+        offset=offset,
+        leader_epoch=log.leader_epoch if log else -1,
+        metadata=metadata,
+    )
+
+
 class CoordinatorCalls:
     """Asks the coordinator; who it is is learned from refusals, or by asking the others.
 
@@ -51,25 +70,43 @@ class CoordinatorCalls:
         gateways: Whom to ask.
         repeats: A call that may have been taken is made again at another gateway. Only for calls
             whose repetition does no harm.
+        stub: Of the service that is called.
+        missing: What a gateway has not that does not know the service, being older.
     """
 
-    def __init__(self, gateways: Gateways, *, repeats: bool) -> None:
+    def __init__(
+        self,
+        gateways: Gateways,
+        *,
+        repeats: bool,
+        stub: Callable[[grpc.Channel], Any] = groups_pb2_grpc.GroupsStub,
+        missing: str = "groups",
+    ) -> None:
         self._gateways = gateways
+        self._stub = stub
+        self._missing = missing
         self._elsewhere = (
             (GatewayUnavailableError, OutcomeUnknownError) if repeats else GatewayUnavailableError
         )
-        self._coordinator = ""
+        self._coordinator = ""  # a guess, once it has failed
+        self._answered = ""
+
+    @property
+    def address(self) -> str:
+        """host:port of the gateway that answered last; empty: none has."""
+        return self._answered
 
     def call(
         self, method: str, request: Any, timeout_s: float, total_s: float | None = None
     ) -> Any:
-        """The answer of `method` of the Groups service; `timeout_s` for each gateway asked, and no
-        more than `total_s` for all.
+        """The answer of `method` of the service; `timeout_s` for each gateway asked, and no more
+        than `total_s` for all.
 
         A gateway that does not answer in time is asked over a new connection the next time.
 
         Raises:
             GatewayUnavailableError: No gateway was reached.
+            InvalidConfigError: The gateway does not know the service.
             MainstemError: What the coordinator says.
         """
         gateways = self._gateways
@@ -81,16 +118,22 @@ class CoordinatorCalls:
         ends_at = math.inf if total_s is None else time.monotonic() + total_s
         while True:
             channel = gateways.channels.get(address)
-            stub = groups_pb2_grpc.GroupsStub(channel)
+            stub = self._stub(channel)
             left_s = min(timeout_s, max(0.001, ends_at - time.monotonic()))
             try:
                 answer = getattr(stub, method)(request, timeout=left_s)
             except grpc.RpcError as failure:
                 error = gateways.failed(failure, address, channel, left_s)
+                if error.code == "INTERNAL" and _is_unknown(failure):
+                    error = InvalidConfigError(
+                        f"the gateway {address} is older than this client and has no "
+                        f"{self._missing}: update it first",
+                        address=address,
+                    )
             except ValueError:  # of gRPC: the channel is closed
                 raise GatewayUnavailableError("the client is closed") from None
             else:
-                self._coordinator = address
+                self._coordinator = self._answered = address
                 gateways.answered(address)
                 return answer
             leader = error.facts.get("leader", "")
@@ -107,3 +150,9 @@ class CoordinatorCalls:
                 address = untried.pop(0)
             else:
                 raise error
+
+
+def _is_unknown(failure: grpc.RpcError) -> bool:
+    """Whether the server has no such method."""
+    assert isinstance(failure, grpc.Call)
+    return failure.code() == grpc.StatusCode.UNIMPLEMENTED

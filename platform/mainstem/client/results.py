@@ -12,8 +12,9 @@ class RecordMetadata(NamedTuple):
     Attributes:
         topic: The topic's name.
         partition: The partition, from 0.
-        offset: The record's offset; -1 with acks=0, and for a record that was stored at a first
-            attempt so long ago that the gateway has forgotten its place.
+        offset: The record's offset; -1 with acks=0, for a record that was stored at a first attempt
+            so long ago that the gateway has forgotten its place, and in a transaction, where
+            records get their offsets when it is committed.
         timestamp: The record's own timestamp as it was sent, in ms since 1970-01-01 UTC. A topic
             with `message.timestamp.type=LogAppendTime` stores another.
         table_version: The version of the topic's Delta table that holds it; -1 with acks=0, and
@@ -92,7 +93,34 @@ class GatewayPlace(NamedTuple):
 
 
 class ProducerIdentity(NamedTuple):
-    """What InitProducer gave."""
+    """Under which a producer numbers its records: what InitProducer gave, or a transaction.
+
+    Attributes:
+        transactional_id: Empty: no transaction.
+        transaction_number: From 1.
+    """
 
     producer_id: int
     epoch: int
+    transactional_id: str = ""
+    transaction_number: int = 0
+
+
+class TransactionPlace(NamedTuple):
+    """Where a committed transaction's records are in one partition: from `base_offset` on, without
+    a gap.
+
+    Attributes:
+        base_offset: Of the first; -1: the gateway does not remember, as the commit had to be asked
+            for again, or the topic was deleted since.
+        record_count: How many there are.
+        table_version: The version of the topic's Delta table that has them; -1 likewise.
+    """
+
+    base_offset: int
+    record_count: int
+    table_version: int
+
+
+#: By topic and partition.
+TransactionPlaces = dict[tuple[str, int], TransactionPlace]

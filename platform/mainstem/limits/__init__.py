@@ -162,6 +162,9 @@ SESSION_TIMEOUT_MS_MAX: Final = 86_400_000
 #: Clients send more in several.
 OFFSETS_PER_COMMIT_MAX: Final = 1_000
 
+#: A transactional.id, as long as a topic's name.
+TRANSACTIONAL_ID_BYTES_MAX: Final = 249
+
 #: Commits that wait in a consumer: each says all that those before it said, and a coordinator that
 #: does not answer takes none of them.
 COMMITS_WAITING_MAX: Final = 1_000

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, Self
 
-from mainstem.protocol.v1 import admin_pb2_grpc, log_pb2_grpc
+from mainstem.protocol.v1 import admin_pb2_grpc, log_pb2_grpc, transactions_pb2_grpc
 from mainstem.testing._fake_admin import AdminService
 from mainstem.testing._fake_log import FakeLog, OnProduce
 from mainstem.testing._fake_produce import ProduceService
@@ -57,6 +57,7 @@ class FakeGateway(FakeLog):
             admin_pb2_grpc.add_AdminServicer_to_server(
                 AdminService(self.topics, lambda: self.address), server
             )
+            transactions_pb2_grpc.add_TransactionsServicer_to_server(self.transactions, server)
 
         self._server, self._threads, self._port = start_server(
             self._port, _THREADS, "fake-gateway", register

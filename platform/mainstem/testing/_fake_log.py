@@ -19,6 +19,7 @@ from mainstem.testing._fake_topic import (
     plain_row,
 )
 from mainstem.testing._fake_topics import FakeTopics
+from mainstem.testing._fake_transactions import FakeTransactions
 
 #: Sees each produce request before it is stored. None: store it. It may wait, too.
 OnProduce = Callable[[log_pb2.ProduceRequest], MainstemError | Fault | None]
@@ -40,6 +41,7 @@ class FakeLog:
         before_answer: Called after a request was stored; by waiting it makes the answer late.
         producer_count: Producer ids that were given.
         duplicate_count: Requests that came again and were answered with their first place.
+        transactions: The coordinator of transactions, and what it was asked.
         stopping: Set while the gateway stops: nothing is stored any more.
     """
 
@@ -53,12 +55,13 @@ class FakeLog:
         self.before_answer: Callable[[log_pb2.ProduceRequest], object] | None = None
         self.producer_count = 0
         self.duplicate_count = 0
-        self._numbered: dict[tuple[str, int, int, int, int], bytes] = {}
+        self._numbered: dict[tuple[str, int, int, int, int, int], bytes] = {}
         self.requests: list[log_pb2.ProduceRequest] = []
         self.violations: list[str] = []
         self.metadata_count = 0
         self.stream_count = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self.transactions = FakeTransactions(self.topics.find, self._store_rows, self._lock)
         self.stopping = threading.Event()
 
     def records(self, topic: str) -> list[list[StoredRecord]]:
@@ -80,6 +83,9 @@ class FakeLog:
             rows, ranges = columnar_rows(request.arrow)
         with self._lock:
             placed = placed_rows(topic, rows, ranges)
+            if request.transactional_id:
+                self._check_same(request, numbered_runs(request.arrow))
+                return self.transactions.stage(request, placed)
             runs = numbered_runs(request.arrow) if request.producer_id else []
             self._check_same(request, runs)
             answer = log_pb2.ProduceResponse(
@@ -107,6 +113,15 @@ class FakeLog:
                     result.base_offset = -1
         return answer
 
+    def _store_rows(
+        self, topic: FakeTopic, placed: list[tuple[int, Row]]
+    ) -> log_pb2.ProduceResponse:
+        with self._lock:
+            topic.table_version += 1
+            answer = log_pb2.ProduceResponse(table_version=topic.table_version)
+            self._append(topic, placed, answer, positions=False)
+            return answer
+
     def _append(
         self,
         topic: FakeTopic,
@@ -133,6 +148,7 @@ class FakeLog:
                 request.topic,
                 request.producer_id,
                 request.producer_epoch,
+                request.transaction_number,
                 run.partition,
                 run.base_sequence,
             )

@@ -317,7 +317,7 @@ class ModelGateway:
             self.held = True
             return OutcomeUnknownError("not stored, but who knows")
         try:
-            known = self.producers.check(*request.identity, runs)
+            known = self.producers.check(*request.identity[:2], runs)
         except MainstemError as error:
             return error
         if known is None:
@@ -325,7 +325,7 @@ class ModelGateway:
             for piece in request.pieces:
                 for partition, count in piece.ranges:
                     self.logs[partition] += [piece.number] * count
-            self.producers.accept(*request.identity, runs, known)
+            self.producers.accept(*request.identity[:2], runs, known)
         if verdict == "unknown":
             self.held = True
             return OutcomeUnknownError("stored, but who knows")

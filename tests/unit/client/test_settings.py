@@ -107,8 +107,37 @@ def test_more_requests_in_flight_than_the_gateway_remembers_are_refused_with_ide
     assert found.max_in_flight == 6
 
 
-def test_transactions_are_refused() -> None:
-    assert "no transactions yet" in refusal({"transactional.id": "x"})
+def test_a_transactional_producer_is_idempotent() -> None:
+    settings = parse(transactional_id="x")
+    assert (settings.idempotent, settings.transactional_id) == (True, "x")
+    assert settings.transaction_timeout_ms == settings.delivery_timeout_ms == 60_000
+    own = parse(transactional_id="x", delivery_timeout_ms=90_000)
+    assert own.delivery_timeout_ms == 90_000
+    short = parse(transactional_id="x", transaction_timeout_ms=1_000, linger_ms=5_000)
+    assert short.delivery_timeout_ms == 5_001
+    assert parse(transactional_id="").transactional_id == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"enable.idempotence": False}, "enable.idempotence is false: transactions need it"),
+        ({"acks": 1}, "acks is 1; with transactional.id it must be all"),
+        ({"acks": 0}, "acks is 0; with transactional.id it must be all"),
+        ({"retries": 0}, "retries is 0; with transactional.id it must be at least 1"),
+        (
+            {"max.in.flight.requests.per.connection": 6},
+            "is 6; with transactional.id it must be at most 5",
+        ),
+        (
+            {"transactional.id": "é" * 125},
+            "has 250 bytes; it may have at most 249",
+        ),
+        ({"transaction.timeout.ms": 0}, "transaction.timeout.ms"),
+    ],
+)
+def test_what_transactions_need_is_said(settings: dict[str, object], said: str) -> None:
+    assert said in refusal({"transactional.id": "x", **settings})
 
 
 def test_snappy_is_refused_with_what_to_use() -> None:

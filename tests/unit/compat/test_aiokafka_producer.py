@@ -172,11 +172,6 @@ def test_errors_are_aiokafkas(gateway: FakeGateway) -> None:
             await producer.send("one", bytes(2_000))
         with pytest.raises(AssertionError):
             await producer.send("one")
-        for refused in (producer.begin_transaction(), producer.commit_transaction()):
-            with pytest.raises(UnsupportedFeatureError, match="no transactions"):
-                await refused
-        with pytest.raises(UnsupportedFeatureError):
-            producer.transaction()
 
     with_producer(gateway, work, max_request_size=1_000)
 
@@ -233,11 +228,13 @@ def test_a_producer_starts_once_and_is_stopped_by_its_block(gateway: FakeGateway
 
 
 def test_wrong_settings_are_told_together_and_unknown_arguments_are_type_errors() -> None:
-    with pytest.raises(ValueError, match=r"compression\.type(.|\n)*transactional\.id") as caught:
+    with pytest.raises(
+        ValueError, match=r"compression\.type(.|\n)*delivery\.timeout\.ms"
+    ) as caught:
         AIOKafkaProducer(
             bootstrap_servers="127.0.0.1:1",
             compression_type="snappy",
-            transactional_id="x",
+            linger_ms=50_000,
             sasl_plain_username="me",
         )
     assert "sasl.plain.username" in str(caught.value)

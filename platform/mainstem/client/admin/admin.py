@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 import grpc
 
 from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
+from mainstem.client.admin.transactions import TransactionAdmin
 from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
@@ -176,8 +177,8 @@ class ClusterDescription:
     gateways: tuple[GatewayDescription, ...]
 
 
-class AdminClient(GroupAdmin):
-    """Administration of topics and groups. Thread-safe. Every call waits for its answer.
+class AdminClient(GroupAdmin, TransactionAdmin):
+    """Administration of topics, groups and transactions. Thread-safe. Calls wait for their answers.
 
     confluent-kafka's AdminClient takes lists and returns futures; here a call returns its result,
     and one with several targets a result or an error for each. A call goes to the first gateway
@@ -205,7 +206,9 @@ class AdminClient(GroupAdmin):
             check_client_id(client_id)
         faults.tell()
         self._channels = Channels(MIB, client_id)
-        super().__init__(Gateways(servers, self._channels, time.monotonic))
+        gateways = Gateways(servers, self._channels, time.monotonic)
+        GroupAdmin.__init__(self, gateways)
+        TransactionAdmin.__init__(self, gateways)
 
     def create_topic(
         self,

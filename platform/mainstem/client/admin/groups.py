@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mainstem.client.consumer.records import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from mainstem.client.coordinator_calls import CoordinatorCalls, request_parts
 from mainstem.client.gateways import Gateways
+from mainstem.client.positions import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 from mainstem.errors import InternalError, MainstemError
 from mainstem.limits import FETCH_PARTITIONS_MAX, OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_from_message

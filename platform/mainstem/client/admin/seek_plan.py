@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mainstem.client.consumer.records import TopicPartition
+from mainstem.client.positions import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

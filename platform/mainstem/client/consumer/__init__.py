@@ -7,15 +7,7 @@ group (pure), `group` its heartbeats, `commits` and `group_commits` its offsets.
 
 from mainstem.client.consumer.async_consumer import AsyncConsumer
 from mainstem.client.consumer.consumer import Consumer, OnPartitions
-from mainstem.client.consumer.records import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    OFFSET_INVALID,
-    OFFSET_STORED,
-    ConsumerGroupMetadata,
-    ConsumerRecord,
-    TopicPartition,
-)
+from mainstem.client.consumer.records import ConsumerRecord
 from mainstem.client.consumer.settings import (
     CONSUMER_KEYS,
     ConsumerSettings,
@@ -23,15 +15,9 @@ from mainstem.client.consumer.settings import (
 
 __all__ = [
     "CONSUMER_KEYS",
-    "OFFSET_BEGINNING",
-    "OFFSET_END",
-    "OFFSET_INVALID",
-    "OFFSET_STORED",
     "AsyncConsumer",
     "Consumer",
-    "ConsumerGroupMetadata",
     "ConsumerRecord",
     "ConsumerSettings",
     "OnPartitions",
-    "TopicPartition",
 ]

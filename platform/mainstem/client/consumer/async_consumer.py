@@ -15,11 +15,8 @@ import pyarrow as pa
 
 from mainstem.client.consumer.consumer import CommitOffsets, Consumer, OnPartitions
 from mainstem.client.consumer.loop_callbacks import LoopCallbacks, inside_callback, run_inside
-from mainstem.client.consumer.records import (
-    ConsumerGroupMetadata,
-    ConsumerRecord,
-    TopicPartition,
-)
+from mainstem.client.consumer.records import ConsumerRecord
+from mainstem.client.positions import ConsumerGroupMetadata, TopicPartition
 from mainstem.client.results import TopicMetadata
 from mainstem.client.unclosed import free_later, warn_unclosed
 from mainstem.errors import ConsumerClosedError

@@ -12,11 +12,11 @@ from typing import Final, cast
 
 from mainstem.client.callbacks import check_returned, note_failure
 from mainstem.client.consumer.group import GroupClient
-from mainstem.client.consumer.group_commits import LogIdentity, Offsets
+from mainstem.client.consumer.group_commits import Offsets
 from mainstem.client.consumer.partitions import Partition, Partitions
 from mainstem.client.consumer.reader import Reader
-from mainstem.client.consumer.records import OFFSET_INVALID, TopicPartition
 from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.client.positions import OFFSET_INVALID, LogIdentity, ReadLog, TopicPartition
 from mainstem.errors import ConfigError, GatewayUnavailableError, MainstemError
 
 _log = logging.getLogger("mainstem.client")
@@ -221,13 +221,15 @@ class Commits:
         future.add_done_callback(partial(self._auto_commit_ended, offsets))
 
     def _logs(self, offsets: Offsets) -> dict[TopicPartition, LogIdentity]:
-        found: dict[TopicPartition, LogIdentity] = {}
-        for tp, (offset, _) in offsets.items():
-            one = self.partitions.assigned.get(tp)
-            if one is not None:
-                epoch = one.leader_epoch if one.leader_epoch and offset <= one.position else -1
-                found[tp] = LogIdentity(one.topic_id, epoch)
-        return found
+        logs = self.read_logs()
+        return {tp: logs[tp].identity_at(offsets[tp][0]) for tp in offsets if tp in logs}
+
+    def read_logs(self) -> dict[TopicPartition, ReadLog]:
+        """The logs that are read now."""
+        return {
+            tp: ReadLog(one.topic_id, one.leader_epoch, one.position)
+            for tp, one in list(self.partitions.assigned.items())
+        }
 
     def wait_for_all(self) -> None:
         deadline = time.monotonic() + LAST_COMMIT_S

@@ -14,14 +14,14 @@ from mainstem.client.consumer.engine import ConsumerEngine
 from mainstem.client.consumer.one_thread import two_threads
 from mainstem.client.consumer.partitions import Start
 from mainstem.client.consumer.reader import deadline_of
-from mainstem.client.consumer.records import (
+from mainstem.client.consumer.records import ConsumerRecord
+from mainstem.client.consumer.stepwise import StepwiseConsumer
+from mainstem.client.positions import (
     OFFSET_END,
     OFFSET_INVALID,
     ConsumerGroupMetadata,
-    ConsumerRecord,
     TopicPartition,
 )
-from mainstem.client.consumer.stepwise import StepwiseConsumer
 from mainstem.client.results import TopicMetadata
 from mainstem.client.unclosed import warn_unclosed
 from mainstem.errors import MainstemError

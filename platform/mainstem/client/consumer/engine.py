@@ -18,7 +18,11 @@ from mainstem.client.consumer.group import GroupClient
 from mainstem.client.consumer.membership import AssignmentPlan
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
 from mainstem.client.consumer.reader import Reader
-from mainstem.client.consumer.records import (
+from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.client.consumer.worker import ConsumerWorker
+from mainstem.client.gateways import Gateways
+from mainstem.client.metadata import readable
+from mainstem.client.positions import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
@@ -26,10 +30,6 @@ from mainstem.client.consumer.records import (
     ConsumerGroupMetadata,
     TopicPartition,
 )
-from mainstem.client.consumer.settings import ConsumerSettings
-from mainstem.client.consumer.worker import ConsumerWorker
-from mainstem.client.gateways import Gateways
-from mainstem.client.metadata import readable
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import (
     ConfigError,
@@ -185,7 +185,11 @@ class ConsumerEngine:
         member_id, epoch = group.identity()
         settings = self.settings
         return ConsumerGroupMetadata(
-            settings.group_id, member_id, epoch, settings.group_instance_id
+            settings.group_id,
+            member_id,
+            epoch,
+            settings.group_instance_id,
+            self.commits.read_logs(),
         )
 
     def _reconcile(self, consumer: Any) -> None:

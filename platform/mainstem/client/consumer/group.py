@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from mainstem.client.callbacks import unexpected
 from mainstem.client.consumer.group_commits import GroupCommits
 from mainstem.client.consumer.membership import AssignmentPlan, Membership, MemberState
-from mainstem.client.consumer.records import TopicPartition
 from mainstem.client.consumer.settings import ConsumerSettings
 from mainstem.client.coordinator_calls import CoordinatorCalls
 from mainstem.client.gateways import Gateways
+from mainstem.client.positions import TopicPartition
 from mainstem.errors import (
     GatewayUnavailableError,
     InstanceFencedError,
@@ -138,9 +138,13 @@ class GroupClient:
             return list(self._membership.owned)
 
     def identity(self) -> tuple[str, int]:
-        """Member id and epoch."""
+        """Member id and epoch, by which the application may commit; see ConsumerGroupMetadata."""
         with self._lock:
-            return self._membership.member_id, self._membership.epoch
+            membership = self._membership
+            if membership.state is MemberState.OUT:
+                return "", -1
+            # Until it is told what it has lost, it reads in a membership that is over.
+            return membership.member_id, membership.epoch if membership.told_joins else 0
 
     def leave(self) -> None:
         """Leaves; a static member keeps its place until its session ends. Errors are logged."""

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, NamedTuple
 
 from mainstem.client.consumer.membership import Membership, MemberState
-from mainstem.client.consumer.records import TopicPartition
 from mainstem.client.consumer.settings import ConsumerSettings
-from mainstem.client.coordinator_calls import CoordinatorCalls, request_parts
+from mainstem.client.coordinator_calls import CoordinatorCalls, offset_message, request_parts
+from mainstem.client.positions import LogIdentity, TopicPartition
 from mainstem.errors import GatewayUnavailableError, MainstemError, UnknownMemberError
 from mainstem.limits import COMMITS_WAITING_MAX, OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_from_message
@@ -25,22 +24,6 @@ _log = logging.getLogger("mainstem.client")
 
 #: Offset and metadata by partition.
 Offsets = dict[TopicPartition, tuple[int, str]]
-
-
-class LogIdentity(NamedTuple):
-    """Which log an offset is of: what tells it from another of the same name.
-
-    Attributes:
-        topic_id: Empty: not known.
-        leader_epoch: As `Partition.leader_epoch`; -1: nobody has read up to the offset, so it may
-            be none of the log's.
-    """
-
-    topic_id: str
-    leader_epoch: int
-
-
-_UNKNOWN_LOG: Final = LogIdentity("", -1)
 
 
 @dataclass(slots=True)
@@ -60,14 +43,7 @@ class _Commit:
 
     def messages(self) -> list[groups_pb2.CommittedOffset]:
         return [
-            groups_pb2.CommittedOffset(
-                topic=tp.topic,
-                topic_id=self.logs.get(tp, _UNKNOWN_LOG).topic_id,
-                partition=tp.partition,
-                offset=offset,
-                leader_epoch=self.logs.get(tp, _UNKNOWN_LOG).leader_epoch,
-                metadata=metadata,
-            )
+            offset_message(tp, offset, metadata, self.logs.get(tp))
             for tp, (offset, metadata) in self.offsets.items()
         ]
 

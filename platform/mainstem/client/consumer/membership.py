@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from mainstem.client.consumer.records import TopicPartition
+from mainstem.client.positions import TopicPartition
 from mainstem.errors import MainstemError
 from mainstem.protocol.v1 import groups_pb2
 

@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 import pyarrow as pa
 
-from mainstem.client.consumer.records import OFFSET_INVALID, TopicPartition
+from mainstem.client.positions import OFFSET_INVALID, TopicPartition
 from mainstem.errors import MainstemError
 
 

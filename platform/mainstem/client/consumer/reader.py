@@ -8,12 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from mainstem.client.consumer.partitions import Chunk, Partition, Partitions
-from mainstem.client.consumer.records import (
-    DECODE_ROWS,
-    ConsumerRecord,
-    TopicPartition,
-    records_from_batch,
-)
+from mainstem.client.consumer.records import DECODE_ROWS, ConsumerRecord, records_from_batch
+from mainstem.client.positions import TopicPartition
 
 #: How long the application's thread sleeps without looking up.
 _LOOK_EVERY_S = 0.5

@@ -1,9 +1,8 @@
-"""What a consumer hands out: records, partitions with offsets; and how Arrow becomes records."""
+"""What a consumer hands out: records; and how Arrow becomes records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from typing import Any, Final, NamedTuple
@@ -13,12 +12,6 @@ import pyarrow as pa
 from mainstem.errors import InternalError
 from mainstem.limits import ANSWER_UNPACKED_BYTES_MAX
 from mainstem.records import TABLE_SCHEMA, unpacked_sizes
-
-#: Kafka's words for offsets that are no number; confluent-kafka has the same values.
-OFFSET_BEGINNING: Final = -2
-OFFSET_END: Final = -1
-OFFSET_STORED: Final = -1000
-OFFSET_INVALID: Final = -1001
 
 #: Rows that become objects at a time: fewer than the 700 new objects that start a garbage
 #: collection, which costs more than making the objects does.
@@ -48,32 +41,6 @@ class ConsumerRecord(NamedTuple):
 
 # `ConsumerRecord._make` without a Python frame for each record.
 _record: Any = partial(tuple.__new__, ConsumerRecord)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPartition:
-    """A partition, and where it matters an offset. Equal when topic and partition are.
-
-    Attributes:
-        offset: The next offset to read; or OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED (the
-            committed one) or OFFSET_INVALID (not said: the committed one, or auto.offset.reset).
-        metadata: A text that is committed with the offset.
-    """
-
-    topic: str
-    partition: int = 0
-    offset: int = field(default=OFFSET_INVALID, compare=False)
-    metadata: str = field(default="", compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMetadata:
-    """A member as a transaction or another system may name it."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    group_instance_id: str
 
 
 def batches_from_ipc(data: bytes, offset: int) -> list[pa.RecordBatch]:

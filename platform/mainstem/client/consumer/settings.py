@@ -151,8 +151,8 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "isolation.level",
             "enum",
             "read_uncommitted",
-            "There are no transactions yet, and a fetch never gives what is not durable: both mean "
-            "the same. Kafka: isolation.level.",
+            "Records of a transaction come into the log when it is committed, and a fetch never "
+            "gives what is not durable: both mean the same. Kafka: isolation.level.",
             choices=("read_uncommitted", "read_committed"),
         ),
         ConfigKey(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mainstem.client.consumer.group import CommittedOffset
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
-from mainstem.client.consumer.records import TopicPartition
 from mainstem.client.consumer.settings import ConsumerSettings
+from mainstem.client.positions import TopicPartition
 from mainstem.errors import MainstemError, OffsetOutOfRangeError, UnknownTopicError
 
 #: The offset that was found, or why there is none.

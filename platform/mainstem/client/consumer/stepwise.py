@@ -11,7 +11,8 @@ import pyarrow as pa
 from mainstem.client.consumer.engine import ConsumerEngine
 from mainstem.client.consumer.one_thread import OneThread
 from mainstem.client.consumer.reader import deadline_of
-from mainstem.client.consumer.records import ConsumerRecord, TopicPartition
+from mainstem.client.consumer.records import ConsumerRecord
+from mainstem.client.positions import TopicPartition
 from mainstem.errors import MainstemError
 
 

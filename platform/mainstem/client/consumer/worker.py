@@ -14,12 +14,12 @@ import grpc
 from mainstem.client.callbacks import unexpected
 from mainstem.client.consumer.fetcher import LeaderFetcher
 from mainstem.client.consumer.partitions import Partition, Partitions, Start
-from mainstem.client.consumer.records import TopicPartition
 from mainstem.client.consumer.settings import ConsumerSettings
 from mainstem.client.consumer.sources import PAUSE_S, Sources
 from mainstem.client.consumer.starts import CommittedOffsets, OffsetAnswer, StartFinder
 from mainstem.client.gateways import FIRST_REFRESH_S, Gateways
 from mainstem.client.metadata import MetadataClient
+from mainstem.client.positions import TopicPartition
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import (
     GatewayUnavailableError,

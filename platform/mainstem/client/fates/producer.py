@@ -12,7 +12,6 @@ _MURMUR2: Final = (
 )
 _BYTES_QUEUED: Final = "buffer.memory alone bounds what waits, in bytes"
 _COMPAT: Final = "mainstem.compat.confluent has it"
-_TRANSACTIONS: Final = "there are no transactions yet: remove it; enable.idempotence is on"
 _JAVA: Final = "org.apache.kafka.clients.producer."
 _SERIALIZATION: Final = "org.apache.kafka.common.serialization."
 _PLACED_OTHERWISE: Final = {
@@ -160,15 +159,14 @@ PRODUCER: Final = [
         "give a function or an object of mainstem.compat.confluent.serialization as key.serializer "
         "or value.serializer",
     ),
-    *accepted("P", "transaction.timeout.ms", "there are no transactions yet"),
+    *own("P", "transactional.id transaction.timeout.ms"),
     *accepted(
         "P",
         "transaction.two.phase.commit.enable",
-        "there are no transactions yet",
-        values=("false",),
-        otherwise=_TRANSACTIONS,
+        "prepare_transaction() is there without it",
+        values=("true", "false"),
+        otherwise="remove it",
     ),
-    *accepted("P", "transactional.id", "none is given", values=("",), otherwise=_TRANSACTIONS),
     *refused("P", "on_delivery dr_cb dr_msg_cb", f"give on_delivery to produce(); {_COMPAT}"),
     *refused("P", "partitioner_cb", "give a Python function as partitioner"),
     *refused("P", "msg_order_cmp", "it is a function of the C API: remove it"),

@@ -28,6 +28,7 @@ from mainstem.client.producer.pieces import (
     serialise,
 )
 from mainstem.client.producer.queue import QueuePolicy, TopicQueue
+from mainstem.client.producer.settings import ProducerSettings
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import RecordTooLargeError
 from mainstem.limits import HEADER_OVERHEAD_BYTES, KIB
@@ -102,7 +103,8 @@ class TopicBuffer:
         limit: `append` refuses when `used` would exceed this: the memory that was reserved, at most
             batch.size; negative when something has to be looked at first.
         stale: The gateway said that the topic does not exist: ask again before the next record.
-        closed: No more records.
+        closed: No more records, unless the producer opens it again: it ends, or no transaction is
+            open.
         compression: Of the pieces: lz4, zstd or None.
     """
 
@@ -141,18 +143,14 @@ class TopicBuffer:
     def __init__(
         self,
         info: TopicMetadata,
+        settings: ProducerSettings,
         policy: QueuePolicy,
-        *,
-        round_robin: bool,
-        sticky_linger_s: float,
-        compression: str | None,
         rng: random.Random,
-        idempotent: bool = False,
     ) -> None:
         self.name = info.topic
         self.info = info
         self.queue: TopicQueue[Piece] = TopicQueue(
-            info.topic, policy, rng.random, idempotent=idempotent
+            info.topic, policy, rng.random, idempotent=settings.idempotent
         )
         self.lane = Lane()
         self.batch_bytes = policy.batch_bytes
@@ -162,13 +160,14 @@ class TopicBuffer:
         self.reserved = 0
         self.stale = False
         self.closed = False
-        self.compression = compression
-        self._round_robin = round_robin
+        compression = settings.compression_type
+        self.compression = compression if compression in ("lz4", "zstd") else None
+        self._round_robin = settings.partitioner == "round_robin"
         self._next_round_robin = 0
         self._rng = rng
         self._sticky = rng.randrange(info.partition_count)
         self._sticky_bytes = 0
-        self._sticky_linger_s = sticky_linger_s
+        self._sticky_linger_s = settings.sticky_linger_ms / 1000
         self._sticky_since = 0.0
         self._clear()
 

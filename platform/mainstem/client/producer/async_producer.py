@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from mainstem.client.positions import ConsumerGroupMetadata, TopicPartition
 from mainstem.client.producer.append import (
     BytesLike,
     HeadersLike,
@@ -22,7 +23,8 @@ from mainstem.client.producer.append import (
     to_headers,
 )
 from mainstem.client.producer.engine import Engine, WouldBlock
-from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
+from mainstem.client.producer.transactions import Transactions
+from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata, TransactionPlaces
 from mainstem.client.unclosed import warn_unclosed
 from mainstem.errors import MainstemError
 
@@ -55,6 +57,9 @@ class AsyncProducer:
         #: Calls for the metadata of a topic, which go on when who made them was cancelled.
         self._asking: dict[str, asyncio.Future[object]] = {}
         self._closing: asyncio.Future[None] | None = None
+        #: The call of transactions that is under way, by name. It goes on when who made it was
+        #: cancelled; the same call joins it, another one waits for it.
+        self._transacting: tuple[str, asyncio.Future[Any]] | None = None
 
     async def send(
         self,
@@ -148,12 +153,82 @@ class AsyncProducer:
 
     async def partitions_for(self, topic: str) -> int:
         """How many partitions the topic has."""
-        found = await _in_thread(self._engine.open, topic)
-        return found.info.partition_count
+        return await _in_thread(self._engine.partition_count, topic)
 
     async def list_topics(self, timeout: float = 30.0) -> dict[str, TopicMetadata]:  # noqa: ASYNC109
         """Every topic, by name; `timeout` in seconds for each gateway that is asked."""
         return await _in_thread(self._engine.all_topics, timeout)
+
+    async def init_transactions(self, timeout: float | None = None) -> str | None:  # noqa: ASYNC109
+        """See `Producer.init_transactions`, also for what errors mean.
+
+        This and the following calls go on when they are cancelled. The same call then waits for
+        the same end; another one is made after it.
+        """
+        return await self._transact("init_transactions", Transactions.init, timeout)
+
+    async def begin_transaction(self) -> None:
+        """See `Producer.begin_transaction`."""
+        await self._transact("begin_transaction", Transactions.open)
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Iterable[TopicPartition],
+        group_metadata: ConsumerGroupMetadata,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> None:
+        """See `Producer.send_offsets_to_transaction`."""
+        call = "send_offsets_to_transaction"
+        await self._transact(
+            call, Transactions.send_offsets, list(offsets), group_metadata, timeout
+        )
+
+    async def commit_transaction(self, timeout: float | None = None) -> TransactionPlaces:  # noqa: ASYNC109
+        """See `Producer.commit_transaction`."""
+        return await self._transact("commit_transaction", Transactions.commit, timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """See `Producer.abort_transaction`."""
+        await self._transact("abort_transaction", Transactions.abort, timeout)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """`async with producer.transaction():`, see `Producer.transaction`."""
+        transactions = Transactions.of(self._engine, "transaction")
+        await self.begin_transaction()
+        try:
+            yield self
+            if transactions.is_open:
+                await self.commit_transaction()
+        except BaseException:
+            await self._transact("abort_transaction", Transactions.roll_back)
+            raise
+
+    async def prepare_transaction(self, timeout: float | None = None) -> str:  # noqa: ASYNC109
+        """See `Producer.prepare_transaction`."""
+        return await self._transact("prepare_transaction", Transactions.prepare, timeout)
+
+    async def complete_transaction(
+        self,
+        token: str,
+        commit: bool = True,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> TransactionPlaces:
+        """See `Producer.complete_transaction`."""
+        call = "complete_transaction"
+        return await self._transact(call, Transactions.complete, token, commit, timeout)
+
+    async def _transact(self, name: str, call: Callable[..., T], *arguments: object) -> T:
+        transactions = Transactions.of(self._engine, name)
+        while self._transacting is not None and not self._transacting[1].done():
+            before, running = self._transacting
+            if before == name and before != "send_offsets_to_transaction":
+                return await asyncio.shield(running)
+            await asyncio.wait([running])
+        running = _in_thread(call, transactions, *arguments)
+        self._transacting = name, running
+        running.add_done_callback(_looked_at)
+        return await asyncio.shield(running)
 
     async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109
         """Sends everything at once and waits for it; see `Producer.flush`.
@@ -201,6 +276,12 @@ class AsyncProducer:
         else:
             with contextlib.suppress(MainstemError):
                 await self.close()
+
+
+def _looked_at(done: asyncio.Future[Any]) -> None:
+    """What a call raised is no news to asyncio: who waits for it is told."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _in_thread(call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:

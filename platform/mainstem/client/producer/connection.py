@@ -6,6 +6,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Set
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -13,11 +14,12 @@ import grpc
 
 from mainstem.client.backoff import backoff_s
 from mainstem.client.callbacks import unexpected
-from mainstem.client.channels import Channels
+from mainstem.client.gateways import Gateways
 from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.queue import Request
 from mainstem.client.producer.requests import Outgoing, encode_request
+from mainstem.client.producer.settings import ProducerSettings
 from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2
@@ -231,24 +233,41 @@ class Link:
 
 
 class Links:
-    """The connections to all leaders of one producer.
+    """The connections to all leaders of one producer, or to the coordinator of its transactions.
 
     Args:
-        open_stream: Opens a stream to a leader.
-        channels: Forgets those to leaders of the past.
-        answer_s_max: request.timeout.ms.
+        gateways: Has the channels, and is told of gateways that fail.
+        on_answer, on_end, on_fault: As of ProduceStream, the first two with the link.
     """
 
     def __init__(
         self,
-        open_stream: Callable[[Link], ProduceStream],
-        channels: Channels,
-        answer_s_max: float,
+        settings: ProducerSettings,
+        gateways: Gateways,
+        on_answer: Callable[[Link, ProduceStream, log_pb2.ProduceResponse], None],
+        on_end: Callable[[Link, ProduceStream, MainstemError], None],
+        on_fault: Callable[[MainstemError], None],
     ) -> None:
-        self._open_stream = open_stream
-        self._channels = channels
-        self._answer_s_max = answer_s_max
+        self._settings = settings
+        self._gateways = gateways
+        self._on_answer = on_answer
+        self._on_end = on_end
+        self._on_fault = on_fault
+        self._answer_s_max = settings.request_timeout_ms / 1000
         self._links: dict[str, Link] = {}
+
+    def _open(self, link: Link) -> ProduceStream:
+        gzip = self._settings.compression_type == "gzip"
+        return ProduceStream(
+            self._gateways.channels.get(link.address),
+            self._settings.acks,
+            grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression,
+            partial(self._on_answer, link),
+            partial(self._on_end, link),
+            self._on_fault,
+            partial(self._gateways.failed, address=link.address),
+            f"mainstem-producer {link.address}",
+        )
 
     def get(self, address: str) -> Link | None:
         """The connection to a leader, if there is one."""
@@ -264,7 +283,7 @@ class Links:
     def send(self, link: Link, topic: TopicBuffer, request: Request[Piece]) -> None:
         """Sends a request, on a new stream if none is open."""
         if link.stream is None:
-            link.stream = self._open_stream(link)
+            link.stream = self._open(link)
         link.send(topic, request)
 
     def may_have_left(self, topic: TopicBuffer) -> bool:
@@ -308,8 +327,22 @@ class Links:
             if link.stream is not None:
                 ends.append(link.stream.cancel)
                 link.stream = None
-            ends += [channel.close for channel in self._channels.take(link.address)]
+            ends += [channel.close for channel in self._gateways.channels.take(link.address)]
         return ends
+
+    def give_up(
+        self, topic: TopicBuffer, leader: str, now: float
+    ) -> tuple[object, MainstemError] | None:
+        """Another gateway, `leader`, has the topic now. If its old one hangs, what that has not
+        answered is for the new one: returns the old stream's token, and why."""
+        link = self._links.get(topic.info.leader)
+        if link is None or leader == link.address or not link.is_silent(now):
+            return None
+        error = link.no_answer(now)
+        if not link.give_up(topic):
+            return None
+        _log.warning("%s leads topic %s now: %s", leader, topic.name, error)
+        return link.token, error
 
     def clear(self) -> list[ProduceStream]:
         """Forgets all; returns the open streams, for the caller to end."""

@@ -106,7 +106,9 @@ class Reports:
                     metadata = receipts.metadata(topic, piece.ranges, base_offsets, table_version)
                     share = piece.memory_bytes // piece.row_count
                     reports = tell(receipts, metadata, error, share)
-                if error is not None and silent_count:
+                if error is not None and error.abortable:
+                    silent_count = 0  # its transaction failed, which the end of that tells
+                elif error is not None and silent_count:
                     _log.error(
                         "%d records of topic %s were not delivered: %s", silent_count, topic, error
                     )
@@ -227,6 +229,12 @@ class Reports:
         """Whether another thread has polled just now."""
         thread, at = self._polled_by
         return thread != threading.get_ident() and self._clock() - at < _POLLED_RECENTLY_S
+
+    def forget_failure(self) -> None:
+        """What failed was told otherwise."""
+        with self._progress:
+            self._failure = None
+            self._failure_count = 0
 
     def raise_failure(self) -> None:
         """Raises what failed since the last call and nobody had asked about, if anything did."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import random
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -17,11 +15,13 @@ from mainstem.client.callbacks import raise_first
 from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
 from mainstem.client.metadata import MetadataClient, readable
+from mainstem.client.producer import exits
 from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
 from mainstem.client.producer.delivery import LOOK_EVERY_S, Reports
 from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.sender import Sender
 from mainstem.client.producer.settings import ProducerSettings
+from mainstem.client.producer.transactions import Transactions
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import (
     MainstemError,
@@ -63,6 +63,9 @@ class Engine:
             the hot path needs no check of its own.
         clock: Monotonic seconds.
         memory, sender: For `produce_batch`, which brings pieces of its own.
+        reports: What became of each piece.
+        transactions: None: there is no transactional.id.
+        gate: Guards `topics`, and whether records are let in. Taken before a topic's lock.
     """
 
     def __init__(
@@ -83,62 +86,78 @@ class Engine:
         gateways = Gateways(settings.bootstrap_servers, channels, time.monotonic)
         self._metadata = MetadataClient(gateways, clock, may_create=True)
         self._closing = threading.Event()
-        self._close_lock = threading.Lock()
+        self.gate = threading.Lock()
         self._pid = os.getpid()
         self.memory = BufferMemory(settings.buffer_memory)
-        self._reports = Reports(self.memory, clock)
+        self.reports = Reports(self.memory, clock)
+        self.transactions = (
+            Transactions(self, settings, gateways, lambda seconds: not self._closing.wait(seconds))
+            if settings.transactional_id
+            else None
+        )
         self.sender = Sender(
             settings,
             self._policy,
             gateways,
             self._metadata,
             self.memory,
-            self._reports,
-            self._end,
+            self.reports,
+            self.transactions,
+            self.end,
             clock,
             self._rng,
         )
-        _engines.add(self)
+        exits.watch(self)
 
     # ------------------------------------------------------------------------------------- records
 
     def open(self, name: str, *, blocking: bool = True) -> TopicBuffer:
-        """The topic's buffer, with metadata that is known to exist.
+        """The topic's buffer, with metadata that is known to exist, in a transaction that is begun.
 
         Raises:
             UnknownTopicError: The gateway says that there is no such topic.
             GatewayUnavailableError: Nobody answered within max.block.ms.
+            InvalidTxnStateError, TransactionAbortedError: No transaction takes records.
             WouldBlock: Not `blocking`, and a gateway has to be asked.
         """
-        self._check_open()
+        self.check_open()
         topic = self.topics.get(name)
         if topic is not None and not topic.stale:
             return topic
         check_topic_name(name)
-        if not blocking:
+        transactions = self.transactions
+        must_begin = transactions is not None and transactions.must_begin()
+        known = self.sender.topic(name)
+        if not blocking and (must_begin or known is None or known.stale):
             raise WouldBlock(name, lambda *_: self.open(name))
-        self.sender.prepare()
-        info = self.metadata_of(name)
-        if topic is None:
-            round_robin = self.settings.partitioner == "round_robin"
-            compression = self.settings.compression_type
-            created = TopicBuffer(
-                info,
-                self._policy,
-                round_robin=round_robin,
-                sticky_linger_s=self.settings.sticky_linger_ms / 1000,
-                compression=compression if compression in ("lz4", "zstd") else None,
-                rng=self._rng,
-                idempotent=self.settings.idempotent,
-            )
-            with self._close_lock:
-                self._check_open()
-                topic = self.topics[name] = self.sender.add(created)
-        with topic.lock:
-            topic.info = info
-            topic.stale = False
-            topic.limit = max(topic.limit, 0)
+        if transactions is None:
+            self.sender.prepare()
+        info = self.metadata_of(name) if known is None or known.stale else None
+        number = 0 if transactions is None else transactions.begin()
+        if known is None:
+            assert info is not None
+            known = TopicBuffer(info, self.settings, self._policy, self._rng)
+        with self.gate:
+            self.check_open()
+            if transactions is not None:
+                transactions.check(number)
+            topic = self.topics[name] = self.sender.add(known)
+            with topic.lock:
+                topic.info = info or topic.info
+                topic.stale = topic.closed = False
+                topic.limit = max(topic.limit, 0)
         return topic
+
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic has, also if no transaction takes records for it now."""
+        if self.transactions is None:
+            return self.open(name).info.partition_count
+        self.check_open()
+        known = self.sender.topic(name)
+        if known is None or known.stale:
+            check_topic_name(name)
+            return self.metadata_of(name).partition_count
+        return known.info.partition_count
 
     def metadata_of(self, name: str) -> TopicMetadata:
         """Asks for a topic, again and again until max.block.ms has passed."""
@@ -154,11 +173,11 @@ class Engine:
     def _pause(self, seconds: float) -> None:
         """Sleeps, unless the producer is closed."""
         self._closing.wait(seconds)
-        self._check_open()
+        self.check_open()
 
     def all_topics(self, timeout_s: float) -> dict[str, TopicMetadata]:
         """Every topic, by name."""
-        self._check_open()
+        self.check_open()
         return readable(self._metadata.fetch([], timeout_s))
 
     def check_partition(self, topic: TopicBuffer, partition: int, *, blocking: bool) -> None:
@@ -231,14 +250,15 @@ class Engine:
         topic.check_size(size, self.settings.max_request_size, self.settings.buffer_memory)
         deadline: float | None = None
         while True:
-            self._check_open()
+            self.check_open()
             if topic.stale:
+                return self.open(topic.name, blocking=blocking)
+            if topic.closed:
                 return self.open(topic.name, blocking=blocking)
             cut = False
             with topic.lock:
                 if topic.closed:
-                    self._check_open()
-                    raise _closed_error()
+                    continue
                 if topic.values and topic.used + size > topic.batch_bytes:
                     self.sender.cut(topic, ready=True)
                     cut = True
@@ -266,9 +286,9 @@ class Engine:
         """
         memory = self.memory
         while not memory.wait(size, 0) and not (given_up is not None and given_up.is_set()):
-            self._check_open()
+            self.check_open()
             left_s = deadline - self.clock()
-            if memory.only_reports and not self._reports.served_elsewhere():
+            if memory.only_reports and not self.reports.served_elsewhere():
                 raise QueueFullError(
                     f"buffer.memory ({memory.total_bytes} bytes) is full of records whose delivery "
                     "reports nobody has served: call poll() now and then, or flush()",
@@ -285,22 +305,23 @@ class Engine:
 
     # ------------------------------------------------------------------------------------- results
 
-    def _end(self, error: MainstemError) -> None:
+    def end(self, error: MainstemError) -> None:
         """Another producer goes on in this one's place, or a fault of ours has lost account of its
         records: fails everything, now and later."""
-        with self._close_lock:
+        with self.gate:
             if self._fatal is not None:
                 return
             self._fatal = error
-            self.topics.clear()
         _log.error("the producer cannot go on: %s", error)
         try:
-            self._end_topics()
+            self.shut()
         finally:
             self.sender.abandon(error)
 
-    def _end_topics(self) -> None:
-        """No more records; what is open becomes a piece."""
+    def shut(self) -> None:
+        """No more records, until `open` lets some in again; what is open becomes a piece."""
+        with self.gate:
+            self.topics.clear()
         for topic in self.sender.topics():
             with topic.lock:
                 topic.closed = True
@@ -311,7 +332,7 @@ class Engine:
     def poll(self, timeout_s: float | None) -> int:
         """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""
         waits = self._pid == os.getpid()
-        return self._reports.poll(timeout_s if waits else 0, self._closing.is_set)
+        return self.reports.poll(timeout_s if waits else 0, self._closing.is_set)
 
     def pending_count(self) -> int:
         """Records that are not acknowledged, and delivery reports that are not served."""
@@ -319,30 +340,39 @@ class Engine:
         for topic in self.sender.topics():
             with topic.lock:  # between lists and queue they would be in neither
                 open_count += len(topic.values)
-        return open_count + self._reports.left_count()
+        return open_count + self.reports.left_count()
 
     @property
     def in_callback(self) -> bool:
         """Whether a delivery callback has called, in this thread."""
-        return self._reports.in_callback
+        return self.reports.in_callback
 
     @property
     def report_count(self) -> int:
         """Delivery reports that are not served."""
-        return len(self._reports)
+        return len(self.reports)
 
     def flush(self, timeout_s: float | None) -> int:
         """Sends what is buffered and waits for it; see Producer.flush."""
+        left_count = self.settle("flush", timeout_s)
+        self.reports.raise_failure()
+        self.check_fatal()
+        return left_count
+
+    def settle(self, call: str, timeout_s: float | None) -> int:
+        """As `flush`, but for records that failed.
+
+        Args:
+            call: Of the application, for the error.
+        """
         if self.in_callback:
             raise RuntimeError(
-                "flush() was called in a delivery callback: it would wait for reports that only "
-                "the call around it serves. Flush where poll() is called"
+                f"{call}() was called in a delivery callback: it would wait for reports that only "
+                "the call around it serves. Call it where poll() is called"
             )
         failures: list[BaseException] = []
         left_count = self._drain(timeout_s, failures)
         raise_first(failures, _CALLBACKS)
-        self._reports.raise_failure()
-        self._check_fatal()
         return left_count
 
     def _drain(
@@ -361,25 +391,30 @@ class Engine:
                     self.sender.cut(topic, ready=True)
         mark = self.sender.mark_ready()
         while True:
-            self._reports.serve(failures)
+            self.reports.serve(failures)
             if not closing and failures and not isinstance(failures[-1], Exception):
                 raise failures[-1]
             left_s = LOOK_EVERY_S if deadline is None else deadline - self.clock()
-            if self._reports.wait(mark, min(left_s, LOOK_EVERY_S)):
+            if self.reports.wait(mark, min(left_s, LOOK_EVERY_S)):
                 return 0
             if left_s <= 0:
-                return self._reports.left_count(mark)
+                return self.reports.left_count(mark)
 
     # --------------------------------------------------------------------------------------- close
 
     def close(self, timeout_s: float | None) -> None:
         """Flushes, fails what is left, and ends threads and connections. Again: does nothing."""
+        transactions = self.transactions
+        if transactions is not None and not self.closed and not self.in_callback:
+            transactions.wait_idle(timeout_s)
         if self._pid != os.getpid() or not self._begin_to_close():
             return
         failures: list[BaseException] = []
         after = "" if timeout_s is None or timeout_s < 0 else f" after {timeout_s} s"
         try:
-            self._end_topics()
+            self.shut()
+            if transactions is not None:
+                transactions.close()
             self._drain(timeout_s, failures, closing=True)
         except BaseException as failure:  # an interrupt of the wait, for one
             failures.append(failure)
@@ -392,11 +427,11 @@ class Engine:
                     "log if it was sent"
                 )
             )
-            self._reports.serve(failures)
+            self.reports.serve(failures)
             self.sender.stop()
-            _engines.discard(self)
+            exits.forget(self)
         raise_first(failures, _CALLBACKS)
-        self._reports.raise_failure()
+        self.reports.raise_failure()
 
     def free(self) -> None:
         """Nobody has closed it, and nobody can any more: sends what is buffered, as it would have
@@ -404,24 +439,26 @@ class Engine:
         if self._pid != os.getpid() or not self._begin_to_close():
             return
         try:
-            self._end_topics()
+            self.shut()
+            if self.transactions is not None:
+                self.transactions.close()
             mark = self.sender.mark_ready()
-            while not self._reports.wait(mark, LOOK_EVERY_S, served=False):
+            while not self.reports.wait(mark, LOOK_EVERY_S, served=False):
                 pass  # delivery.timeout.ms bounds it
-            _tell_of_reports(self.report_count)
+            exits.tell_of_reports(self.report_count)
         finally:
             self.sender.stop()
-            _engines.discard(self)
+            exits.forget(self)
 
     def _begin_to_close(self) -> bool:
         """No more records; returns False if it was closed before."""
-        with self._close_lock:
+        with self.gate:
             if self._closing.is_set():
                 return False
             self._closing.set()
             self.topics.clear()
         self.memory.close()
-        self._reports.wake()
+        self.reports.wake()
         return True
 
     @property
@@ -437,13 +474,13 @@ class Engine:
                 "with multiprocessing's 'spawn' or 'forkserver', and make a producer in it"
             )
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         self._check_process()
         if self._closing.is_set():
             raise _closed_error()
-        self._check_fatal()
+        self.check_fatal()
 
-    def _check_fatal(self) -> None:
+    def check_fatal(self) -> None:
         fatal = self._fatal
         if fatal is not None:
             error = type(fatal)(fatal.message)
@@ -457,40 +494,3 @@ class Engine:
 
 def _closed_error() -> ProducerClosedError:
     return ProducerClosedError("the producer is closed; make a new one")
-
-
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for engine in list(_engines):
-        engine.forked()
-    _engines.clear()
-
-
-def _tell_of_reports(count: int) -> None:
-    if count:
-        _log.error(
-            "a producer was not closed, and %d delivery reports were never served: call poll(), "
-            "flush() or close()",
-            count,
-        )
-
-
-def _at_exit() -> None:
-    for engine in list(_engines):
-        report_count = engine.report_count
-        count = engine.pending_count() - report_count
-        if count:
-            _log.error(
-                "a producer was not closed, and %d of its records were not acknowledged: they are "
-                "lost unless they had been sent; call close(), or use it as a context manager",
-                count,
-            )
-        _tell_of_reports(report_count)
-        # A thread that is inside gRPC when the interpreter ends may abort the process.
-        engine.sender.stop()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-atexit.register(_at_exit)

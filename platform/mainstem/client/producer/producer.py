@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
+from mainstem.client.positions import ConsumerGroupMetadata, TopicPartition
 from mainstem.client.producer.accumulator import FULL, record_bytes
 from mainstem.client.producer.append import (
     BytesLike,
@@ -23,7 +25,8 @@ from mainstem.client.producer.append import (
 from mainstem.client.producer.delivery import check_callback
 from mainstem.client.producer.engine import Engine
 from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES, DeliveryCallback, Waiter
-from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata
+from mainstem.client.producer.transactions import Transactions
+from mainstem.client.results import BatchMetadata, RecordMetadata, TopicMetadata, TransactionPlaces
 from mainstem.client.unclosed import warn_unclosed
 from mainstem.errors import MainstemError
 
@@ -41,6 +44,11 @@ class Producer:
     its future; without either it is logged, and the next `flush()` or `close()` raises. Close the
     producer, or use it as a context manager: a program that ends without that loses what is
     buffered. A producer that is garbage before it was closed is a ResourceWarning.
+
+    With `transactional.id` records are produced in transactions only: they become visible together,
+    in all their topics, with offsets of a group if wanted, or not at all. In a transaction a
+    record's delivery report comes when the coordinator has taken it, with offset -1; close()
+    aborts one that is open.
 
     Args:
         config: Settings by Kafka's names; `bootstrap.servers` is needed. docs/reference/client.md.
@@ -99,6 +107,8 @@ class Producer:
             ProducerClosedError: close() was called, or this is a forked child.
             ProducerFencedError: Another producer goes on in this one's place. So does every other
                 call but poll() and close().
+            InvalidTxnStateError: With transactional.id, and no transaction is open.
+            TransactionAbortedError: The transaction is lost: abort_transaction().
         """
         if on_delivery is not None:
             check_callback(on_delivery)
@@ -218,6 +228,161 @@ class Producer:
         """
         self._engine.close(timeout)
 
+    # ------------------------------------------------------------------------------- transactions
+
+    def init_transactions(self, timeout: float | None = None) -> str | None:
+        """Makes this producer the one of its transactional.id: whoever had it before is fenced, and
+        its open transaction aborted. Once, before the first transaction.
+
+        Errors of this and the following calls are of three kinds. `retriable`: call again.
+        `abortable`: abort_transaction(), and go on with the next transaction. `fatal`: close the
+        producer. InvalidTxnStateError is none of them: the call does not fit what was called
+        before, and nothing was changed.
+
+        Args:
+            timeout: Seconds; None or negative: max.block.ms.
+
+        Returns:
+            The token of a transaction that is prepared under this id: complete_transaction() it
+            before another can begin. None: there is none.
+
+        Raises:
+            ConfigError: transactional.id is not set.
+            PolicyViolationError: The gateway does not take transaction.timeout.ms.
+            InvalidConfigError: The gateway is older than this client and has no transactions.
+            GatewayUnavailableError, OutcomeUnknownError: (retriable) Nobody answered in time.
+        """
+        return Transactions.of(self._engine, "init_transactions").init(timeout)
+
+    def begin_transaction(self) -> None:
+        """Opens a transaction: records and offsets from now on are of it. Asks nobody: the
+        coordinator hears of it with the first of them.
+
+        Raises:
+            InvalidTxnStateError: init_transactions() was not called, or a transaction is open.
+            ProducerFencedError: (fatal) Another producer has the transactional.id now.
+        """
+        Transactions.of(self._engine, "begin_transaction").open()
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Iterable[TopicPartition],
+        group_metadata: ConsumerGroupMetadata,
+        timeout: float | None = None,
+    ) -> None:
+        """Commits offsets of a group with the transaction. The consumer has enable.auto.commit off.
+
+        Args:
+            offsets: The next offsets to read. Those that are OFFSET_INVALID are left out.
+            group_metadata: What `consumer_group_metadata()` of the consumer returns at this moment.
+            timeout: Seconds; None or negative: max.block.ms.
+
+        Raises:
+            TransactionAbortedError: (abortable) The consumer has lost the partitions, or is not a
+                member any more; or the transaction was lost already.
+            GatewayUnavailableError, OutcomeUnknownError: (retriable) Nobody answered in time.
+            ProducerFencedError: (fatal)
+        """
+        transactions = Transactions.of(self._engine, "send_offsets_to_transaction")
+        transactions.send_offsets(offsets, group_metadata, timeout)
+
+    def commit_transaction(self, timeout: float | None = None) -> TransactionPlaces:
+        """Sends what is buffered, then commits: when it returns, all records are rows of their
+        topics' tables, and the offsets are committed. Calls `on_delivery` as poll() does.
+
+        Args:
+            timeout: Seconds; None or negative: as long as the records take
+                (delivery.timeout.ms bounds it), and max.block.ms for the answer.
+
+        Returns:
+            Where the records are, by (topic, partition); empty for an empty transaction.
+
+        Raises:
+            TransactionAbortedError: (abortable) A record failed, or the transaction was lost;
+                TransactionTimedOutError: it was open for longer than transaction.timeout.ms.
+                Nothing of it is in the log.
+            OutcomeUnknownError: (retriable) No answer in time: it may be committed. Call this
+                again until it is answered; nothing else can be done with the transaction.
+            GatewayUnavailableError: (retriable) Not all records were taken in time. Call it again,
+                or abort.
+            ProducerFencedError: (fatal)
+            RuntimeError: An `on_delivery` called it.
+            Exception: The first that an `on_delivery` raised: nothing was committed; the
+                transaction is still open.
+        """
+        return Transactions.of(self._engine, "commit_transaction").commit(timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Ends the transaction without a trace. What was not sent is thrown away: its `on_delivery`
+        and futures get a TransactionAbortedError.
+
+        Args:
+            timeout: Seconds; None or negative: max.block.ms.
+
+        Raises:
+            GatewayUnavailableError, OutcomeUnknownError: (retriable) Nobody answered in time. The
+                coordinator aborts it in any case when transaction.timeout.ms has passed.
+            ProducerFencedError: (fatal)
+        """
+        Transactions.of(self._engine, "abort_transaction").abort(timeout)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """`with producer.transaction():` begins a transaction and commits it at the block's end.
+
+        What the block raises aborts it, and goes on. So does what commit_transaction() raises,
+        unless the transaction may be committed: after an OutcomeUnknownError call
+        commit_transaction() until it is answered. A transaction that the block itself has ended or
+        prepared is left as it is.
+        """
+        transactions = Transactions.of(self._engine, "transaction")
+        transactions.open()
+        try:
+            yield self
+            if transactions.is_open:
+                transactions.commit(None)
+        except BaseException:
+            transactions.roll_back()
+            raise
+
+    def prepare_transaction(self, timeout: float | None = None) -> str:
+        """The first phase of a commit together with another system: what was sent is durable, and
+        waits for `complete_transaction`, from any process and for any time. It holds back no
+        reader, and this producer begins no other transaction before. It may not have offsets.
+
+        Args:
+            timeout: As of commit_transaction.
+
+        Returns:
+            The token, which the other system stores in the transaction that it commits.
+
+        Raises:
+            As commit_transaction; after an OutcomeUnknownError call this again.
+        """
+        return Transactions.of(self._engine, "prepare_transaction").prepare(timeout)
+
+    def complete_transaction(
+        self, token: str, commit: bool = True, timeout: float | None = None
+    ) -> TransactionPlaces:
+        """The second phase. `AdminClient.complete_transaction` is the same for any process.
+
+        Args:
+            token: From prepare_transaction() or init_transactions(), of any producer.
+            commit: False: abort.
+            timeout: Seconds; None or negative: max.block.ms.
+
+        Returns:
+            As commit_transaction. It may be called again with the same `commit`.
+
+        Raises:
+            InvalidTxnStateError: It was completed the other way, or is not known.
+            GatewayUnavailableError, OutcomeUnknownError: (retriable) Nobody answered in time.
+        """
+        transactions = Transactions.of(self._engine, "complete_transaction")
+        return transactions.complete(token, commit, timeout)
+
+    # -------------------------------------------------------------------------------------- topics
+
     def list_topics(self, timeout: float = 30.0) -> dict[str, TopicMetadata]:
         """Every topic, by name; the log (`mainstem.client`) names those that cannot be read.
 
@@ -235,7 +400,7 @@ class Producer:
         Raises:
             UnknownTopicError, GatewayUnavailableError: As `produce`.
         """
-        return self._engine.open(topic).info.partition_count
+        return self._engine.partition_count(topic)
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)

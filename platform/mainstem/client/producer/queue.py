@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from mainstem.client.backoff import backoff_s
+from mainstem.client.producer.expiry import timeout_error
 from mainstem.client.producer.sequences import (
     NOT_IN_SEQUENCE,
     Numbering,
@@ -232,7 +233,9 @@ class TopicQueue(Generic[P]):
     ) -> list[Failure[P]]:
         """The request was refused as a whole. Returns what failed for good."""
         request = self.in_flight.pop(correlation_id)
-        if request.numbers is not None and error.code in NOT_IN_SEQUENCE:
+        numbers = request.numbers
+        alone = numbers is not None and not numbers.identity.transaction_number
+        if alone and error.code in NOT_IN_SEQUENCE:
             return self._out_of_sequence(request, error, now)
         self._doubt(request, sent=request.sent or taken_in_doubt(error))
         if not retriable:
@@ -338,14 +341,24 @@ class TopicQueue(Generic[P]):
         return outcome
 
     def abandon(self, error: MainstemError) -> list[Failure[P]]:
-        """Fails everything: the producer closes."""
+        """Fails everything: the producer closes, or its transaction is over. What comes after that
+        goes out on another stream."""
         pieces = [piece for r in [*self.in_flight.values(), *self.retrying] for piece in r.pieces]
         pieces += self.waiting
         self.in_flight.clear()
         self.retrying.clear()
         self.waiting.clear()
         self.waiting_bytes = 0
+        self._stream = self._resume_on = None
+        self._draining = False
+        self._failures = 0
+        self.not_before = 0.0
+        self.last_error = self.trouble = None
         return self._fail(pieces, error)
+
+    def finish_transaction(self) -> None:
+        """What comes now is of another transaction: it is counted from 0 again."""
+        self._numbering = self._spent = None
 
     def next_deadline(self) -> float:
         """When `expire` has something to do at the earliest; infinite when nothing waits."""
@@ -480,20 +493,6 @@ class TopicQueue(Generic[P]):
 
     def _timeout(self, piece: P) -> DeliveryTimeoutError:
         why = self.trouble or self.last_error
-        if piece.sent:
-            fate = "it was sent and may still be in the log"
-        elif self._failures:
-            fate = "no gateway took it: it is not in the log"
-        else:
-            fate = "it was never sent"
-        error = DeliveryTimeoutError(
-            f"a record of topic {self.topic} was not acknowledged within delivery.timeout.ms "
-            f"({self.policy.delivery_timeout_ms} ms): {fate}"
-            + (f"; the last error was: {why}" if why else ""),
-            topic=self.topic,
-            delivery_timeout_ms=self.policy.delivery_timeout_ms,
-            sent=piece.sent,
-        )
-        if why is not None:
-            error.facts["cause"] = why.code
-        return error
+        tried = bool(self._failures)
+        timeout_ms = self.policy.delivery_timeout_ms
+        return timeout_error(self.topic, timeout_ms, why, sent=piece.sent, tried=tried)

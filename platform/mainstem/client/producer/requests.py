@@ -58,7 +58,10 @@ def encode_request(request: Outgoing, acks: log_pb2.Acks) -> bytes:
         resume=request.resume,
     )
     if request.numbers is not None:
-        head.producer_id, head.producer_epoch = request.numbers.identity
+        identity = request.numbers.identity
+        head.producer_id, head.producer_epoch = identity.producer_id, identity.epoch
+        head.transactional_id = identity.transactional_id
+        head.transaction_number = identity.transaction_number
         for one, base_sequence in zip(ranges, request.numbers.base_sequences, strict=True):
             one.base_sequence = base_sequence
     head.resends_rest = True
@@ -139,6 +142,13 @@ class Remainder(NamedTuple):
     left: list[list[Piece]]
     lost: list[Piece]
     replaced: list[tuple[Piece, list[Piece]]]
+
+    def lose(self, error: MainstemError) -> list[Failure[Piece]]:
+        """Fails what will never be taken."""
+        failures = [(piece, error) for piece in self.lost if not piece.done]
+        for piece, _ in failures:
+            piece.done = True
+        return failures
 
 
 def remainder(

@@ -8,13 +8,10 @@ nobody else takes; while it is held no topic's lock is taken, and nobody is told
 
 from __future__ import annotations
 
-import functools
 import logging
 import random
 import threading
 from collections.abc import Callable
-
-import grpc
 
 from mainstem.client.backoff import backoff_s
 from mainstem.client.callbacks import unexpected
@@ -26,10 +23,11 @@ from mainstem.client.producer.connection import Link, Links, ProduceStream
 from mainstem.client.producer.delivery import Reports
 from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.pieces import Piece
-from mainstem.client.producer.queue import Failure, QueuePolicy
-from mainstem.client.producer.requests import PieceOutcome, Remainder, accepted, failed, remainder
+from mainstem.client.producer.queue import QueuePolicy
+from mainstem.client.producer.requests import PieceOutcome, accepted, failed, remainder
 from mainstem.client.producer.sequences import IdentityKeeper
 from mainstem.client.producer.settings import ProducerSettings
+from mainstem.client.producer.transactions import Transactions
 from mainstem.client.results import ProducerIdentity, TopicMetadata
 from mainstem.errors import MainstemError, ProducerFencedError, UnknownTopicError
 from mainstem.protocol import error_from_message
@@ -58,6 +56,7 @@ class Sender:
     Args:
         memory: Gets back what an open buffer did not need.
         reports: Knows each piece from `enqueue` on, and tells what became of it.
+        transactions: Told of each piece that fails, before anybody else is; None: there are none.
         fault: Called with an error after which the producer cannot go on.
         clock: Monotonic seconds.
     """
@@ -70,6 +69,7 @@ class Sender:
         metadata: MetadataClient,
         memory: BufferMemory,
         reports: Reports,
+        transactions: Transactions | None,
         fault: Callable[[MainstemError], None],
         clock: Callable[[], float],
         rng: random.Random,
@@ -81,14 +81,17 @@ class Sender:
         self._metadata = metadata
         self._memory = memory
         self._reports = reports
+        self._transactions = transactions
         self._fault = fault
         self._clock = clock
         self._rng = rng
         self._topics: dict[str, TopicBuffer] = {}
         # Those with something to send.
         self._active: dict[TopicBuffer, None] = {}
-        self._links = Links(self._open, gateways.channels, settings.request_timeout_ms / 1000)
-        self._identity = IdentityKeeper()
+        self._links = Links(settings, gateways, self._on_answer, self._on_end, fault)
+        self._identity = IdentityKeeper(asks=transactions is None)
+        #: Of transactions: it takes all requests, whoever leads their topics. Empty: leaders do.
+        self._coordinator = ""
         self._refresh = RefreshSchedule(clock(), settings.metadata_max_age_ms / 1000)
         self._last_number = 0
         self._ready_before = 0
@@ -104,6 +107,9 @@ class Sender:
         with self._lock:
             return self._topics.setdefault(topic.name, topic)
 
+    def topic(self, name: str) -> TopicBuffer | None:
+        return self._topics.get(name)
+
     def topics(self) -> list[TopicBuffer]:
         """Every topic that was used."""
         with self._lock:
@@ -114,7 +120,7 @@ class Sender:
         now = self._clock()
         with self._lock:
             if self._settings.idempotent and self._identity.current is None:
-                self._want_identity(now)
+                self._alarm.by(self._identity.want(now))
 
     def cut(self, topic: TopicBuffer, *, ready: bool) -> None:
         """Makes a piece of the open records and queues it; the caller holds the topic's lock."""
@@ -154,10 +160,37 @@ class Sender:
         """Whether a request of the topic could go out now. A guess without the lock."""
         if topic.queue.waiting or topic.queue.retrying:
             return False
-        link = self._links.get(topic.info.leader)
+        link = self._links.get(self._target(topic))
         return link is None or (
             self._may_send(topic) and self._opens_at(topic, link) <= self._clock()
         )
+
+    def begin(self, identity: ProducerIdentity, coordinator: str) -> None:
+        """A transaction is begun: what is enqueued from now on is of it."""
+        with self._lock:
+            self._identity.given(identity)
+            self._coordinator = coordinator
+
+    def finish_transaction(self) -> None:
+        """The transaction is over, and nothing of it is left."""
+        with self._lock:
+            self._identity.current = None
+            for topic in self._topics.values():
+                topic.queue.finish_transaction()
+
+    def discard(self, error: MainstemError) -> None:
+        """Fails everything that has not ended, and is ready for the next transaction: nothing that
+        was refused or held before gets in its way."""
+        streams: list[ProduceStream] = []
+        with self._lock:
+            topics = [topic for topic in self._topics.values() if not topic.queue.idle]
+            ended = [(topic, failed(topic.queue.abandon(error))) for topic in topics]
+            self._active.clear()
+            if topics:
+                streams = self._links.clear()
+        for stream in streams:
+            stream.cancel()
+        self._tell(ended)
 
     def wake_by(self, at: float) -> None:
         """Makes the background thread look at the latest at `at` (monotonic seconds)."""
@@ -197,7 +230,7 @@ class Sender:
                     sent = True
 
     def _send_one(self, topic: TopicBuffer, now: float) -> bool:
-        link = self._links.to(topic.info.leader)
+        link = self._links.to(self._target(topic))
         if self._stopped or not self._may_send(topic) or now < link.retry_at:
             return False
         opens_at = self._opens_at(topic, link)
@@ -210,7 +243,7 @@ class Sender:
         )
         if request is None:
             if not keeper.wanted and topic.queue.wants_identity(keeper.current):
-                self._want_identity(now)
+                self._alarm.by(self._identity.want(now))
             return False
         self._links.send(link, topic, request)
         topic.lane.sent(now, self._settings.max_in_flight)
@@ -218,6 +251,10 @@ class Sender:
             del self._active[topic]
         self._alarm.by(now + self._request_timeout_s)
         return True
+
+    def _target(self, topic: TopicBuffer) -> str:
+        """host:port of the gateway that takes the topic's requests."""
+        return self._coordinator or topic.info.leader
 
     def _may_send(self, topic: TopicBuffer) -> bool:
         """Whether fewer requests of the topic are in flight than may be."""
@@ -227,23 +264,6 @@ class Sender:
     def _opens_at(topic: TopicBuffer, link: Link) -> float:
         """When a small request of the topic may go out; monotonic seconds."""
         return max(link.retry_at, topic.lane.next_at) if topic.queue.in_flight else link.retry_at
-
-    def _want_identity(self, now: float) -> None:
-        self._identity.wanted = True
-        self._alarm.by(max(now, self._identity.retry_at))
-
-    def _open(self, link: Link) -> ProduceStream:
-        gzip = self._settings.compression_type == "gzip"
-        return ProduceStream(
-            self._gateways.channels.get(link.address),
-            self._settings.acks,
-            grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression,
-            functools.partial(self._on_answer, link),
-            functools.partial(self._on_end, link),
-            self._fault,
-            functools.partial(self._gateways.failed, address=link.address),
-            f"mainstem-producer {link.address}",
-        )
 
     def _break(self, link: Link, error: MainstemError, now: float, *, left: bool = True) -> Ended:
         """The link's stream is over: puts back what was unanswered, and waits before the next."""
@@ -300,29 +320,16 @@ class Sender:
         refused = topic.queue.in_flight[answer.correlation_id]
         rest = remainder(refused, error, answer.refused_records, topic.compression)
         if rest is not None:
-            return self._on_refused_in_part(topic, answer.correlation_id, rest, error, now)
+            for piece, parts in rest.replaced:
+                if not piece.done:
+                    self._reports.replace(piece, parts)
+            left, number = rest.left, answer.correlation_id
+            return failed(rest.lose(error) + topic.queue.refused_in_part(number, left, error, now))
         if error.code == "NOT_LEADER":
             self._refresh.soon(now)
         # The wire's word counts: a newer gateway may have codes that this client does not know.
         retriable = answer.error.retriable or error.retriable
         return failed(topic.queue.refused(answer.correlation_id, error, now, retriable=retriable))
-
-    def _on_refused_in_part(
-        self,
-        topic: TopicBuffer,
-        correlation_id: int,
-        rest: Remainder,
-        error: MainstemError,
-        now: float,
-    ) -> list[PieceOutcome]:
-        """Sends again what is left; fails what will never be taken."""
-        for piece, parts in rest.replaced:
-            if not piece.done:
-                self._reports.replace(piece, parts)
-        lost: list[Failure[Piece]] = [(piece, error) for piece in rest.lost if not piece.done]
-        for piece, _ in lost:
-            piece.done = True
-        return failed(lost + topic.queue.refused_in_part(correlation_id, rest.left, error, now))
 
     def _on_end(self, link: Link, stream: ProduceStream, error: MainstemError) -> None:
         now = self._clock()
@@ -338,6 +345,8 @@ class Sender:
             for piece, base_offsets, table_version, error in outcomes:
                 if isinstance(error, UnknownTopicError):
                     topic.mark_stale()
+                if error is not None and self._transactions is not None:
+                    self._transactions.lost(error)
                 try:
                     self._reports.completed(topic.name, piece, base_offsets, table_version, error)
                 finally:
@@ -369,7 +378,7 @@ class Sender:
                 if not topic.queue.sendable:
                     del self._active[topic]
             self._pump(now)
-            ends = self._links.release({topic.info.leader for topic in self._topics.values()})
+            ends = self._links.release(set(map(self._target, self._topics.values())))
             names = list(self._topics)
             refresh = bool(names) and self._refresh.begin(now)
             ask = self._identity.begin(now)
@@ -399,7 +408,7 @@ class Sender:
             at = min(at, self._refresh.next_call())
         for topic in self._topics.values():
             queue = topic.queue
-            link = self._links.to(topic.info.leader)
+            link = self._links.to(self._target(topic))
             may_send = self._may_send(topic)
             opens_at = self._opens_at(topic, link)
             if topic.created_at:
@@ -476,7 +485,9 @@ class Sender:
                 if topic is None:
                     continue
                 if isinstance(answer, TopicMetadata):
-                    ended += self._give_up(topic, answer.leader, now)
+                    given_up = self._links.give_up(topic, answer.leader, now)
+                    if given_up is not None:
+                        ended.append((topic, self._put_back(topic, *given_up)))
                     topic.info = answer
                 elif isinstance(answer, UnknownTopicError):
                     gone.append(topic)
@@ -485,15 +496,5 @@ class Sender:
         self._tell(ended)
         for topic in gone:
             topic.mark_stale()
-
-    def _give_up(self, topic: TopicBuffer, leader: str, now: float) -> Ended:
-        """Another gateway leads the topic now. If its old leader hangs, what that one has not
-        answered goes to the new one; the lock is held."""
-        link = self._links.get(topic.info.leader)
-        if link is None or leader == link.address or not link.is_silent(now):
-            return []
-        error = link.no_answer(now)
-        if not link.give_up(topic):
-            return []
-        _log.warning("%s leads topic %s now: %s", leader, topic.name, error)
-        return [(topic, self._put_back(topic, link.token, error))]
+        if self._transactions is not None:
+            self._transactions.look()

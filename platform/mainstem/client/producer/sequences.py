@@ -84,22 +84,32 @@ class IdentityKeeper:
     A topic keeps its id until that has a gap. Whichever topic needs one first makes the producer
     ask; a topic that needs one later takes the same.
 
+    Args:
+        asks: False: nobody is asked, as each transaction brings its own.
+
     Attributes:
-        current: The newest; None before the first answer.
+        current: The newest; None before the first answer, and while no transaction is open.
         wanted: A topic cannot go on without a newer one.
         asking: A call is under way.
         retry_at: No call before this.
         failures: Calls that failed since the last answer.
     """
 
-    __slots__ = ("asking", "current", "failures", "retry_at", "wanted")
+    __slots__ = ("_asks", "asking", "current", "failures", "retry_at", "wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks: bool = True) -> None:
+        self._asks = asks
         self.current: ProducerIdentity | None = None
         self.wanted = False
         self.asking = False
         self.retry_at = 0.0
         self.failures = 0
+
+    def want(self, now: float) -> float:
+        """A topic cannot go on without a newer one. When `begin` is to be called; infinite: nobody
+        is to be asked."""
+        self.wanted = self._asks
+        return max(now, self.retry_at) if self._asks else float("inf")
 
     def begin(self, now: float) -> bool:
         """Whether to call now; if so, a call is under way until `given` or `failed`."""

@@ -10,7 +10,12 @@ from mainstem.client.producer.queue import QueuePolicy
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
 from mainstem.config import ConfigKey, ConfigValue, Faults, keys_by_name, nearest_name
 from mainstem.errors import ConfigError
-from mainstem.limits import IN_FLIGHT_BATCHES_MAX, MIB, REQUEST_RECORDS_MAX
+from mainstem.limits import (
+    IN_FLIGHT_BATCHES_MAX,
+    MIB,
+    REQUEST_RECORDS_MAX,
+    TRANSACTIONAL_ID_BYTES_MAX,
+)
 from mainstem.protocol.v1 import log_pb2
 
 #: Places a record: `partitioner(key, partition_count) -> partition`, called inside `produce()`.
@@ -196,6 +201,23 @@ PRODUCER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "max.in.flight.requests.per.connection; it is off when acks or retries say otherwise "
             "and it was not set. Kafka: enable.idempotence.",
         ),
+        ConfigKey(
+            "transactional.id",
+            "str",
+            "",
+            "A name for the producer over its restarts, 1 to 249 bytes: records are produced in "
+            "transactions, and a new producer with the same name fences the one before and aborts "
+            "its open transaction. Needs enable.idempotence. Kafka: transactional.id.",
+        ),
+        _ms(
+            "transaction.timeout.ms",
+            60_000,
+            "How long a transaction may be open, from its first record on, before the coordinator "
+            "aborts it. With transactional.id, delivery.timeout.ms is at most this unless it is "
+            "set. The gateway limits it (transaction.max.timeout.ms). "
+            "Kafka: transaction.timeout.ms.",
+            minimum=1,
+        ),
     )
 )
 
@@ -219,6 +241,7 @@ class ProducerSettings:
 
     Attributes:
         idempotent: enable.idempotence, unless acks or retries turned it off.
+        transactional_id: Empty: no transactions.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -240,6 +263,8 @@ class ProducerSettings:
     partitioner: str | Partitioner
     metadata_max_age_ms: int
     idempotent: bool
+    transactional_id: str
+    transaction_timeout_ms: int
 
     @classmethod
     def parse(cls, config: Mapping[str, object]) -> Self:
@@ -259,11 +284,15 @@ class ProducerSettings:
             partitioner = _partitioner(reading.functions.get("partitioner", values["partitioner"]))
         idempotent = False
         with faults.about("acks", "retries", _IN_FLIGHT, "enable.idempotence"):
-            idempotent = _idempotent(values, asked="enable.idempotence" in reading.named)
+            asked = bool("enable.idempotence" in reading.named or values["transactional.id"])
+            idempotent = _idempotent(values, asked=asked)
         batch_size = int(values["batch.size"])
         if "batch.size" not in reading.named:
             batch_size = min(batch_size, int(values["max.request.size"]))
         delivery_ms, linger_ms = int(values["delivery.timeout.ms"]), int(values["linger.ms"])
+        transaction_ms = int(values["transaction.timeout.ms"])
+        if values["transactional.id"] and "delivery.timeout.ms" not in reading.named:
+            delivery_ms = max(min(delivery_ms, transaction_ms), linger_ms + 1)
         request_ms = int(values["request.timeout.ms"])
         if "request.timeout.ms" not in reading.named:
             request_ms = max(1, min(request_ms, delivery_ms - linger_ms))
@@ -287,6 +316,8 @@ class ProducerSettings:
             partitioner=partitioner,
             metadata_max_age_ms=int(values["metadata.max.age.ms"]),
             idempotent=idempotent,
+            transactional_id=str(values["transactional.id"]),
+            transaction_timeout_ms=transaction_ms,
         )
         settings._check(faults)
         faults.tell()
@@ -324,6 +355,23 @@ class ProducerSettings:
                 )
         with faults.about("client.id"):
             check_client_id(self.client_id)
+        with faults.about("transactional.id", "enable.idempotence"):
+            self._check_transactional()
+
+    def _check_transactional(self) -> None:
+        size_bytes = len(self.transactional_id.encode("utf-8", "surrogatepass"))
+        if size_bytes > TRANSACTIONAL_ID_BYTES_MAX:
+            raise ConfigError(
+                f"transactional.id has {size_bytes} bytes; it may have at most "
+                f"{TRANSACTIONAL_ID_BYTES_MAX}",
+                name="transactional.id",
+            )
+        if size_bytes and not self.idempotent:
+            raise ConfigError(
+                "transactional.id is set and enable.idempotence is false: transactions need it; "
+                "set it to true, or leave transactional.id out",
+                name="enable.idempotence",
+            )
 
 
 def _idempotent(values: Mapping[str, ConfigValue], *, asked: bool) -> bool:
@@ -335,6 +383,7 @@ def _idempotent(values: Mapping[str, ConfigValue], *, asked: bool) -> bool:
     if not values["enable.idempotence"]:
         return False
     acks, retries = values["acks"], values["retries"]
+    needing = "transactional.id" if values["transactional.id"] else "enable.idempotence"
     for name, value, need, fits in (
         ("acks", acks, "all", _ACKS[str(acks)] == log_pb2.ACKS_ALL),
         ("retries", retries, "at least 1", int(retries) > 0),
@@ -344,21 +393,29 @@ def _idempotent(values: Mapping[str, ConfigValue], *, asked: bool) -> bool:
         if not asked:
             return False
         raise ConfigError(
-            f"{name} is {value}; with enable.idempotence it must be {need}: change it, or set "
-            "enable.idempotence to false",
+            f"{name} is {value}; with {needing} it must be {need}: change it, or "
+            f"{_without(needing)}",
             name=name,
             value=value,
         )
     name = _IN_FLIGHT
     if int(values[name]) > IN_FLIGHT_BATCHES_MAX:
         raise ConfigError(
-            f"{name} is {values[name]}; with enable.idempotence it must be at most "
-            f"{IN_FLIGHT_BATCHES_MAX}, as many as the gateway remembers of each producer: change "
-            "it, or set enable.idempotence to false",
+            f"{name} is {values[name]}; with {needing} it must be at most {IN_FLIGHT_BATCHES_MAX}, "
+            "as many as the gateway remembers of each producer: change it, or "
+            f"{_without(needing)}",
             name=name,
             value=values[name],
         )
     return True
+
+
+def _without(name: str) -> str:
+    return (
+        "leave transactional.id out"
+        if name == "transactional.id"
+        else "set enable.idempotence to false"
+    )
 
 
 def _partitioner(value: object) -> str | Partitioner:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mainstem.client.consumer.consumer import Consumer
-from mainstem.client.consumer.records import ConsumerRecord, TopicPartition
+from mainstem.client.consumer.records import ConsumerRecord
+from mainstem.client.positions import TopicPartition
 from mainstem.client.producer.producer import Producer
 from mainstem.errors import ConsumerClosedError, InvalidRecordError, RecordTooLargeError
 from mainstem.records import check_topic_name

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from mainstem.client.consumer.consumer import Consumer
-from mainstem.client.consumer.records import TopicPartition
+from mainstem.client.positions import TopicPartition
 from mainstem.errors import ConfigError
 
 _POLL_S = 0.2

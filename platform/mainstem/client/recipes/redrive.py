@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mainstem.client.consumer.consumer import Consumer
-from mainstem.client.consumer.records import ConsumerRecord, TopicPartition
+from mainstem.client.consumer.records import ConsumerRecord
+from mainstem.client.positions import TopicPartition
 from mainstem.client.producer.producer import Producer
 from mainstem.client.recipes.dead_letters import (
     DEAD_LETTER_FACTS,

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
 from mainstem import client
+from mainstem.compat.aiokafka import members
 from mainstem.compat.aiokafka.configuration import (
     CONSUMER,
     check_function,
@@ -92,6 +93,8 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
         try:
             await self.topics()
             await self._do_what_was_asked()
+            if self._group_id is not None:
+                members.started(consumer, self._group_id)
         except BaseException:
             self._consumer = None
             await consumer.close()
@@ -102,6 +105,7 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
         self._stopped = True
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
+            members.stopped(consumer)
             with their_errors():
                 await consumer.close()
 

@@ -31,7 +31,7 @@ class PositionCalls(AskedConsumer):
         self._needs_group()
         given = None
         if offsets is not None:
-            given = [_commit(tp, at) for tp, at in _dictionary(offsets, "offsets").items()]
+            given = [commit_of(tp, at) for tp, at in dictionary(offsets, "offsets").items()]
         consumer = await self._ready()
         with their_errors():
             await consumer.commit(offsets=given)
@@ -113,7 +113,7 @@ class PositionCalls(AskedConsumer):
 
         The timestamp of the answer is the one that was asked for.
         """
-        for tp, at in _dictionary(timestamps, "timestamps").items():
+        for tp, at in dictionary(timestamps, "timestamps").items():
             if at < 0:
                 raise ValueError(f"The target time for partition {tp} is {at} ms: it is negative")
         consumer = await self._ready()
@@ -136,7 +136,7 @@ class PositionCalls(AskedConsumer):
         return found.high_watermark if found is not None and found.high_watermark >= 0 else None
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The same as highwater(): there are no transactions."""
+        """The same as highwater(): what is not committed is not in the log."""
         return self.highwater(partition)
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
@@ -166,7 +166,8 @@ def _is_offset(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and value >= 0
 
 
-def _dictionary(given: Any, name: str) -> Mapping[TopicPartition, Any]:
+def dictionary(given: Any, name: str) -> Mapping[TopicPartition, Any]:
+    """An argument that is a dictionary by partition; else a TypeError."""
     if not isinstance(given, Mapping):
         raise TypeError(
             f"{name} is a {type(given).__name__}; it must be a dict whose keys are TopicPartitions"
@@ -174,7 +175,8 @@ def _dictionary(given: Any, name: str) -> Mapping[TopicPartition, Any]:
     return given
 
 
-def _commit(tp: TopicPartition, at: Any) -> client.TopicPartition:
+def commit_of(tp: TopicPartition, at: Any) -> client.TopicPartition:
+    """An offset to commit, as mainstem.client takes it."""
     offset, metadata = at if isinstance(at, tuple) and len(at) == 2 else (at, "")
     metadata = metadata or ""
     if not _is_offset(offset) or not isinstance(metadata, str):

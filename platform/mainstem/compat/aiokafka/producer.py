@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, cast
 
@@ -19,7 +20,15 @@ from mainstem.compat.aiokafka.configuration import (
     their_errors,
     with_defaults,
 )
-from mainstem.compat.aiokafka.errors import ProducerClosed, UnsupportedFeatureError, from_mainstem
+from mainstem.compat.aiokafka.errors import (
+    IllegalOperation,
+    InvalidTxnState,
+    ProducerClosed,
+    ProducerFenced,
+    from_mainstem,
+)
+from mainstem.compat.aiokafka.members import by_member
+from mainstem.compat.aiokafka.positions import commit_of, dictionary
 from mainstem.compat.aiokafka.structs import RecordMetadata, TopicPartition, where
 from mainstem.errors import ConfigError
 
@@ -101,6 +110,28 @@ class BatchBuilder:
         return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
 
+class TransactionContext:
+    """What AIOKafkaProducer.transaction() gives."""
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> Self:
+        await self._producer.begin_transaction()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self._producer.commit_transaction()
+        elif not isinstance(error, (ProducerFenced, ProducerClosed)):
+            await self._producer.abort_transaction()
+
+
 class AIOKafkaProducer:
     """Sends records. Records are stored once, and acks is all, unless the arguments say otherwise.
 
@@ -145,7 +176,7 @@ class AIOKafkaProducer:
         self._producer: client.AsyncProducer | None = None
 
     async def start(self) -> None:
-        """Connects.
+        """Connects; with transactional_id, ends whoever had it before.
 
         Raises:
             KafkaConnectionError: No gateway can be reached.
@@ -155,6 +186,8 @@ class AIOKafkaProducer:
         try:
             with their_errors():
                 await producer.list_topics(10.0)
+                if self._settings.get("transactional.id"):
+                    await producer.init_transactions()
         except BaseException:
             await producer.close(0)
             raise
@@ -190,7 +223,7 @@ class AIOKafkaProducer:
         producer = self._open()
         if not isinstance(topic, str):
             raise TypeError(f"topic is a {type(topic).__name__}; it must be a str")
-        with their_errors():
+        with _sending(), their_errors():
             sent = await producer.send(
                 topic,
                 _serialized(self._value_serializer, value),
@@ -229,7 +262,7 @@ class AIOKafkaProducer:
             tp = TopicPartition(topic, partition)
             return RecordMetadata(*tp, tp, offset, int(time.time() * 1000), 0, None)
 
-        with their_errors():
+        with _sending(), their_errors():
             sent = await producer.send_batch(topic, batch.rows(partition))
         return _translated(sent, place)
 
@@ -248,30 +281,67 @@ class AIOKafkaProducer:
     ) -> None:
         await self.stop()
 
-    async def begin_transaction(self) -> NoReturn:
-        """Refused: there are no transactions yet."""
-        raise _no_transactions()
+    async def begin_transaction(self) -> None:
+        """What is sent from now on is of a transaction.
 
-    async def commit_transaction(self) -> NoReturn:
-        """Refused: there are no transactions yet."""
-        raise _no_transactions()
+        Raises:
+            IllegalOperation: There is no transactional_id.
+        """
+        with their_errors():
+            await self._transactional().begin_transaction()
 
-    async def abort_transaction(self) -> NoReturn:
-        """Refused: there are no transactions yet."""
-        raise _no_transactions()
+    async def commit_transaction(self) -> None:
+        """Sends what waits, and commits.
 
-    async def send_offsets_to_transaction(self, offsets: Any, group_id: str) -> NoReturn:
-        """Refused: there are no transactions yet."""
-        raise _no_transactions()
+        Raises:
+            InvalidTxnState: No transaction is open, or it is lost: abort it.
+            ProducerFenced: Another producer has the transactional_id.
+        """
+        with their_errors():
+            await self._transactional().commit_transaction()
 
-    def transaction(self) -> NoReturn:
-        """Refused: there are no transactions yet."""
-        raise _no_transactions()
+    async def abort_transaction(self) -> None:
+        """Throws away what the transaction has sent, and what waits."""
+        with their_errors():
+            await self._transactional().abort_transaction()
+
+    def transaction(self) -> TransactionContext:
+        """`async with producer.transaction():` begins one, and commits it at the block's end, or
+        aborts it when the block raises."""
+        return TransactionContext(self)
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, Any], group_id: str
+    ) -> None:
+        """Commits offsets with the transaction: by the consumer of the group in this event loop
+        that has the partition, or from outside the group, which may then have no members.
+
+        Args:
+            offsets: By partition, the next offset to read: an int, or OffsetAndMetadata.
+        """
+        producer = self._transactional()
+        ours = [commit_of(tp, at) for tp, at in dictionary(offsets, "offsets").items()]
+        with their_errors():
+            for member, some in await by_member(group_id, ours):
+                await producer.send_offsets_to_transaction(some, member)
+
+    def _transactional(self) -> client.AsyncProducer:
+        if not self._settings.get("transactional.id"):
+            raise IllegalOperation("You need to configure transactional_id to use transactions")
+        return self._open()
 
     def _open(self) -> client.AsyncProducer:
         if self._producer is None:
             raise ProducerClosed("the producer is not started, or was stopped")
         return self._producer
+
+
+@contextlib.contextmanager
+def _sending() -> Iterator[None]:
+    try:
+        yield
+    except InvalidTxnState as error:
+        raise IllegalOperation("Can't send messages while not in transaction") from error
 
 
 def _serialized(serializer: Serializer | None, value: Any) -> Any:
@@ -305,10 +375,3 @@ def _translated(
 
     sent.add_done_callback(ended)
     return answer
-
-
-def _no_transactions() -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        "there are no transactions yet: leave out transactional_id and these calls; "
-        "enable_idempotence, which is on, stores each record once"
-    )

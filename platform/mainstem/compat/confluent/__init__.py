@@ -1,7 +1,7 @@
 """confluent-kafka-python's names: change the import, keep the program.
 
-Call shapes, defaults and callbacks are those of confluent-kafka 2.16. Transactions, share groups,
-access control lists and SASL are refused with a sentence.
+Call shapes, defaults and callbacks are those of confluent-kafka 2.16. Share groups, access control
+lists and SASL are refused with a sentence.
 """
 
 from typing import Final, NoReturn

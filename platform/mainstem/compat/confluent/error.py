@@ -174,7 +174,7 @@ class KafkaError(metaclass=_Codes):
         return self._retriable
 
     def txn_requires_abort(self) -> bool:
-        """False: there are no transactions."""
+        """The transaction is lost: abort_transaction(), and go on with the next."""
         return self._txn_requires_abort
 
     def __eq__(self, other: object) -> bool:
@@ -281,7 +281,7 @@ def kafka_error(name: str, reason: str | None = None) -> KafkaError:
 def from_mainstem(error: MainstemError) -> KafkaError:
     """The same error in Kafka's words; the sentence is ours."""
     code = CODES[KAFKA_NAMES.get(error.code, "UNKNOWN")]
-    return KafkaError(code, error.message, error.fatal, error.retriable)
+    return KafkaError(code, error.message, error.fatal, error.retriable, error.abortable)
 
 
 def exception_from(error: MainstemError) -> KafkaException:

@@ -311,7 +311,7 @@ class ConsumerGroupType(Enum):
 
 
 class IsolationLevel(Enum):
-    """Both read the same: there are no transactions."""
+    """Both read the same: what is not committed is not in the log."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1

@@ -33,13 +33,20 @@ from mainstem.compat.confluent.error import (
     refused,
 )
 from mainstem.compat.confluent.metadata import ClusterMetadata, cluster_metadata
-from mainstem.compat.confluent.model import TIMESTAMP_CREATE_TIME, Headers, Message
+from mainstem.compat.confluent.model import (
+    TIMESTAMP_CREATE_TIME,
+    Headers,
+    Message,
+)
+from mainstem.compat.confluent.transactions import TransactionalProducer
 from mainstem.errors import (
     ConfigError,
     GatewayUnavailableError,
+    InvalidTxnStateError,
     MainstemError,
     ProducerClosedError,
     RecordTooLargeError,
+    TransactionAbortedError,
     UnknownPartitionError,
 )
 
@@ -50,15 +57,10 @@ _OWN: Final = ("queue.buffering.max.messages", "delivery.report.only.error")
 
 #: librdkafka's defaults where ours are others and a program may rely on them.
 _DEFAULTS: Final = {"delivery.timeout.ms": 300_000}
-_SAME_AS_DELIVERY_TIMEOUT: Final = ("delivery.timeout.ms", "message.timeout.ms")
-
-_NO_TRANSACTIONS: Final = (
-    "there are no transactions yet: leave out transactional.id and these calls; "
-    "enable.idempotence, which is on, stores each message once"
-)
+_BOUNDS_OF_DELIVERY: Final = ("delivery.timeout.ms", "message.timeout.ms", "transactional.id")
 
 
-class Producer:
+class Producer(TransactionalProducer):
     """Sends messages; `on_delivery(error, message)` is called by poll() and flush().
 
     Args:
@@ -72,7 +74,8 @@ class Producer:
     def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         self._configuration = Configuration(config, keywords, own=_OWN)
         settings = self._configuration.settings
-        if not any(name in settings for name in _SAME_AS_DELIVERY_TIMEOUT):
+        # Of a transaction, transaction.timeout.ms bounds it.
+        if not any(name in settings for name in _BOUNDS_OF_DELIVERY):
             settings.update(_DEFAULTS)
         try:
             self._engine = Engine(settings)
@@ -154,7 +157,9 @@ class Producer:
                 check_timestamp(timestamp or None),
                 pairs,
             )
-        except (RecordTooLargeError, UnknownPartitionError) as error:
+        except InvalidTxnStateError as error:
+            raise refused("_STATE", error.message) from error
+        except (RecordTooLargeError, TransactionAbortedError, UnknownPartitionError) as error:
             raise KafkaException(from_mainstem(error)) from error
         except ProducerClosedError:
             raise _closed() from None
@@ -284,7 +289,8 @@ class Producer:
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Gives up what has not been acknowledged: each report says _PURGE_QUEUE, at the next poll.
 
-        A message that was under way may be stored all the same.
+        A message that was under way may be stored all the same. In a transaction it is not: what is
+        left of that is to abort it.
 
         Raises:
             KafkaException: Only one of the two queues was named: they are purged together.
@@ -298,6 +304,11 @@ class Producer:
                 "what waits and what is under way are purged together: purge() without arguments",
             )
         self._purging = True
+        if self._engine.transactions is not None:
+            self._engine.transactions.lost(TransactionAbortedError("purge() was called"))
+            self._engine.poll(0)
+            self._purging = False
+            return
         try:
             self._engine.close(0)
         except MainstemError as error:
@@ -314,9 +325,11 @@ class Producer:
         if self._closed:
             return True
         failures: list[BaseException] = []
+        # An open transaction is aborted: nothing of it is worth waiting for.
+        flush_s = None if self._engine.transactions is None else 0
         while not self._engine.in_callback:
             try:
-                self._flush(None)
+                self._flush(flush_s)
             except ProducerClosedError:
                 break  # of another process
             except Exception as failure:
@@ -378,28 +391,6 @@ class Producer:
 
     # ------------------------------------------------------------------------- what cannot be
 
-    def init_transactions(self, timeout: float = -1) -> None:
-        """Refused: there are no transactions yet."""
-        raise refused("_NOT_IMPLEMENTED", _NO_TRANSACTIONS)
-
-    def begin_transaction(self) -> None:
-        """Refused: there are no transactions yet."""
-        raise refused("_NOT_IMPLEMENTED", _NO_TRANSACTIONS)
-
-    def commit_transaction(self, timeout: float = -1) -> None:
-        """Refused: there are no transactions yet."""
-        raise refused("_NOT_IMPLEMENTED", _NO_TRANSACTIONS)
-
-    def abort_transaction(self, timeout: float = -1) -> None:
-        """Refused: there are no transactions yet."""
-        raise refused("_NOT_IMPLEMENTED", _NO_TRANSACTIONS)
-
-    def send_offsets_to_transaction(
-        self, positions: object, group_metadata: object, timeout: float = -1
-    ) -> None:
-        """Refused: there are no transactions yet."""
-        raise refused("_NOT_IMPLEMENTED", _NO_TRANSACTIONS)
-
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Refused: there is no authentication yet."""
         raise refused(
@@ -410,7 +401,7 @@ class Producer:
     # ------------------------------------------------------------------------------- inside
 
     def _failure(self, error: MainstemError) -> KafkaError:
-        if self._purging and isinstance(error, ProducerClosedError):
+        if self._purging and isinstance(error, (ProducerClosedError, TransactionAbortedError)):
             return kafka_error("_PURGE_QUEUE", "purge() was called; it may be stored all the same")
         if isinstance(error, GatewayUnavailableError):
             self._configuration.tell_error(error)
