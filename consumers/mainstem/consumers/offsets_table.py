@@ -12,7 +12,7 @@ from typing import Final
 
 from mainstem.consumers.offset_rows import GroupRow, OffsetKey, Row, StoredOffset
 from mainstem.consumers.offsets_view import OffsetsView
-from mainstem.delta_log.append import ByteBudget
+from mainstem.delta_log.append import ByteBudget, TransactionMark
 from mainstem.delta_log.latest import LatestTable, TableKind
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import ObjectStore
@@ -175,17 +175,12 @@ class OffsetsTable:
         if pending is not None:
             await asyncio.shield(pending)
 
-    def write(self, rows: Sequence[Row]) -> asyncio.Future[None]:
-        """Accepts rows, all in one table commit, in the order of calls. Done when durable.
-
-        The future is the caller's alone: to cancel it takes nothing back, and nobody else waits for
-        it.
-
-        Raises:
-            BackPressureError: Too much waits; nothing was taken.
-            MainstemError: The table is lost; see `failure`.
-        """
-        written = self._table.write(rows)
+    def write(
+        self, rows: Sequence[Row], mark: TransactionMark | None = None
+    ) -> asyncio.Future[None]:
+        """Accepts rows, all in one table commit, in the order of calls. Done when durable; see
+        `LatestTable.write`."""
+        written = self._table.write(rows, mark)
         groups = {row.group for row in rows}
         for group in groups:
             self._pending[group] = written

@@ -136,6 +136,10 @@ IN_FLIGHT_BATCHES_MAX: Final = 5
 #: the registers of all that were heard of within it.
 PRODUCER_EXPIRATION_MS_MAX: Final = 86_400_000
 
+#: A topic forgets which transaction of a transactional id it had last when it got none for so long.
+#: Kafka: transactional.id.expiration.ms.
+TRANSACTIONAL_ID_EXPIRATION_MS: Final = 604_800_000
+
 #: Numbers of producer ids that a warehouse gives out, ten thousand a second for three years. The
 #: other 23 bits of an id are a tag that nobody can guess: who tries needs millions of requests for
 #: an id that he could have asked for.

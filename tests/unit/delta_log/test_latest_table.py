@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from mainstem.delta_log.append import ByteBudget
+from mainstem.delta_log.append import ByteBudget, TransactionMark
 from mainstem.delta_log.latest import LatestTable, RowsByPlace, TableKind, rewriting
 from mainstem.delta_log.store import LocalStore
 from mainstem.delta_log.topics import SYSTEM
 from mainstem.delta_log.verify import verify_topic
+from mainstem.errors import TransactionAbortedError
 
 
 @dataclass(frozen=True)
@@ -96,3 +97,32 @@ def test_the_latest_row_of_each_key_shows_whatever_was_rewritten_meanwhile(
     report = verify_topic(store, "words")
     store.close()
     assert report.ok, report.findings
+
+
+def test_rows_of_a_transaction_are_written_once_and_do_not_undo_what_came_after(
+    tmp_path: Path,
+) -> None:
+    mark = TransactionMark("bank", 2)
+    rows_of_it = [Word("a", "1"), Word("b", None)]
+
+    async def test() -> None:
+        async with led(tmp_path) as (table, rows):
+            await table.write([Word("b", "0")])
+            first = table.write(rows_of_it, mark)
+            pending = table.write(rows_of_it, mark)
+            later = table.write([Word("a", "2"), Word("b", "2")])
+            await asyncio.gather(first, pending, later)
+            end = table._appender.log_end_offset(0)
+            await table.write(rows_of_it, mark)
+            assert table._appender.log_end_offset(0) == end == 5
+            assert {word: row.meaning for word, row in rows.items()} == {"a": "2", "b": "2"}
+            await table.rewrite()
+        async with led(tmp_path) as (table, rows):
+            await table.write(rows_of_it, mark)
+            assert {word: row.meaning for word, row in rows.items()} == {"a": "2", "b": "2"}
+            await table.write([Word("c", "3")], TransactionMark("bank", 4))
+            with pytest.raises(TransactionAbortedError):
+                table.write(rows_of_it, mark)
+            assert rows["c"].meaning == "3"
+
+    asyncio.run(test())

@@ -439,6 +439,39 @@ def the_epoch_does_not_rise(table: Table) -> None:
     table.commit([Register(registers.EPOCH, 3)])
 
 
+def a_transaction_comes_twice(table: Table) -> None:
+    for _ in range(2):
+        base = table.state.log_end_offset(1)
+        table.commit(
+            [
+                table.file(1, base, 2),
+                Register(registers.leo(1), base + 2),
+                Register(registers.transaction("x"), 8, NOW_MS),
+            ],
+            batches=[Batch(1, base, 2)],
+        )
+
+
+def a_fence_is_lowered(table: Table) -> None:
+    table.commit([Register(registers.transaction("x"), 7, NOW_MS)])
+    table.commit([Register(registers.transaction("x"), 5, NOW_MS)])
+
+
+def a_transaction_has_no_records(table: Table) -> None:
+    table.commit([Register(registers.transaction("x"), 8, NOW_MS)])
+
+
+def a_fence_comes_with_records(table: Table) -> None:
+    table.commit(
+        [
+            table.file(0, 15, 2),
+            Register(registers.leo(0), 17),
+            Register(registers.transaction("x"), 9, NOW_MS),
+        ],
+        batches=[Batch(0, 15, 2)],
+    )
+
+
 def statistic(group: str, column: str, value: object) -> Callable[[Table], None]:
     def plant(table: Table) -> None:
         table.edit_stats(2, lambda stats: stats[group].__setitem__(column, value))
@@ -610,6 +643,10 @@ FAULTS: list[tuple[Callable[[Table], None], str, str]] = [
     (a_register_is_negative, "registers", "REGISTER_WRONG"),
     (a_producers_register_is_wrong, "registers", "REGISTER_WRONG"),
     (the_epoch_does_not_rise, "commits", "COMMIT_WRONG"),
+    (a_transaction_comes_twice, "commits", "COMMIT_WRONG"),
+    (a_fence_is_lowered, "commits", "COMMIT_WRONG"),
+    (a_transaction_has_no_records, "commits", "COMMIT_WRONG"),
+    (a_fence_comes_with_records, "commits", "COMMIT_WRONG"),
     (statistic("minValues", "offset", 4), "statistics", "STATISTICS_WRONG"),
     (statistic("maxValues", "offset", 10), "statistics", "STATISTICS_WRONG"),
     (

@@ -13,7 +13,15 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -27,6 +35,7 @@ from mainstem.delta_log.append.producer_memory import FORGET_STEP_MAX, ProducerM
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
 from mainstem.delta_log.append.topic_wal import TopicWal
+from mainstem.delta_log.append.transactions import TransactionMark, Transactions
 from mainstem.delta_log.append.turns import CommitTurns, Turn
 from mainstem.delta_log.append.waiter import (
     Appended,
@@ -41,7 +50,7 @@ from mainstem.delta_log.append.wal_recovery import (
     recover_topic,
 )
 from mainstem.delta_log.files import Roller, RollUpMemory, Slice
-from mainstem.delta_log.format import Action, Metadata
+from mainstem.delta_log.format import Action, Metadata, Register
 from mainstem.delta_log.metrics import AppenderMetrics, NoMetrics
 from mainstem.delta_log.store import time_elapsed_s, wall_clock_ms
 from mainstem.delta_log.table import (
@@ -61,9 +70,14 @@ from mainstem.errors import (
     OutcomeUnknownError,
     ShuttingDownError,
     StoreUnavailableError,
+    UnknownPartitionError,
     UnknownTopicError,
 )
-from mainstem.limits import COMMIT_BYTES_MAX, PRODUCER_EXPIRATION_MS_MAX
+from mainstem.limits import (
+    COMMIT_BYTES_MAX,
+    PRODUCER_EXPIRATION_MS_MAX,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+)
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +137,8 @@ class Appender:
             A leader that may have been replaced waits for its commit, which finds out.
         wal_generation: Of that log, before the epoch was claimed.
         settles: What other gateways have left of the topic is in `recovered`.
+        transactional_id_expiration_ms: It is forgotten which transaction of an id was the last one
+            when none came for this long.
         producers: What idempotent producers have sent before.
         roll_up_memory: Shared by all topics of a gateway; None: small files stay as they are.
         turns: Shared by all topics of a gateway, which share its commits; None: nobody else
@@ -146,6 +162,7 @@ class Appender:
         wal: Wal | None = None,
         wal_generation: int | None = None,
         settles: bool = False,
+        transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
         on_durable: Callable[[CommittedRecords], None] | None = None,
         producers: ProducerStates[AppendWaiter] | None = None,
         recovered: Recovered | None = None,
@@ -171,6 +188,13 @@ class Appender:
             epoch,
         )
         self._queue.producers.begin(self._now_ms())
+        self._transactions: Transactions[AppendWaiter] = Transactions(
+            opened.topic,
+            opened.state.register_value,
+            transactional_id_expiration_ms,
+            opened.state.registers,
+            self._now_ms(),
+        )
         self._budget = budget
         self._may_acknowledge = may_acknowledge
         self._on_durable = on_durable
@@ -367,23 +391,9 @@ class Appender:
                 producer's batch does not follow its last one; nothing was taken.
             MainstemError: The appender has failed or is closed; see `failure`.
         """
-        if self._failure is not None:
-            # Each raise of one exception object adds to its traceback, and this one may be raised
-            # for ever.
-            raise self._failure.with_traceback(None)
-        if self._closing:
-            raise ShuttingDownError(
-                f"topic {self.topic!r} is being closed here; send the batch again",
-                retry_delay_ms=100,
-            )
-        if self.state.config.log_append_time:
-            # Now: the timestamps were set under the setting of this moment, not of the commit's.
-            slices = [
-                replace(slice_, log_append_time=True) if slice_.log_append_time is None else slice_
-                for slice_ in slices
-            ]
+        self._check_takes()
         waiter = AppendWaiter(asyncio.get_running_loop().create_future(), self._monotonic())
-        accepted = self._queue.accept(slices, size_bytes, waiter, self._now_ms())
+        accepted = self._queue.accept(self._timed(slices), size_bytes, waiter, self._now_ms())
         if self._budget.is_short:
             self._turns.hurry_all()
         if accepted.repeated:
@@ -406,6 +416,118 @@ class Appender:
         return after_repeats(
             accepted.pending, accepted.repeated, self._may_acknowledge, write_ahead=write_ahead
         )
+
+    def append_transaction(
+        self, mark: TransactionMark, slices: Sequence[Slice]
+    ) -> asyncio.Future[Appended]:
+        """Accepts the records of a transaction, all of them, once, whatever the limits of the queue
+        are: their offsets are theirs from now on, and one commit, which does not wait for its
+        interval, has them and the register of the transactional id.
+
+        What is accepted behind them enters no write-ahead log before that commit.
+
+        Args:
+            slices: As of `submit`. Who numbered the records does not count.
+
+        Returns:
+            A future that is the caller's alone. Done when the records are in the table; at once,
+            and with no batches, where they have been there before. It fails like one of `submit`:
+            then nobody knows whether they are there, and `settle_transaction`, or the same call,
+            of who leads the topic next finds out.
+
+        Raises:
+            TransactionAbortedError: The transaction is not in the table, and may not get there any
+                more: it was fenced, or a later one of the id is there.
+            UnknownPartitionError: The topic does not have a partition. Nothing was taken.
+            MainstemError: The appender has failed or is closed; see `failure`.
+        """
+        self._check_takes()
+        loop = asyncio.get_running_loop()
+        waiter = self._transactions.find(mark)
+        if waiter is None and self._transactions.is_committed(mark):
+            done: asyncio.Future[Appended] = loop.create_future()
+            done.set_result(Appended(-1, ()))
+            return done
+        if waiter is None:
+            assert slices
+            self._check_partitions(slice_.partition for slice_ in slices)
+            waiter = AppendWaiter(loop.create_future(), self._monotonic())
+            waiter.future.add_done_callback(retrieve)
+            unnumbered = [replace(slice_, producer=None) for slice_ in self._timed(slices)]
+            size_bytes = sum(slice_.records.nbytes for slice_ in slices)
+            pending = self._queue.accept_transaction(
+                unnumbered, size_bytes, waiter, self._now_ms(), mark
+            )
+            self._transactions.accept(mark, waiter)
+            if self._wal is not None:
+                self._wal.keep_out(pending)
+            self._wake.set()
+            self._await_commit()
+        answer = asyncio.shield(waiter.future)
+        answer.add_done_callback(retrieve)
+        return answer
+
+    async def settle_transaction(self, mark: TransactionMark) -> bool:
+        """Finds out what became of a transaction in this topic, and makes it final.
+
+        From this call on `append_transaction` refuses the transaction, and those of its id before
+        it, where it has not accepted them; what it has accepted is waited for.
+
+        Returns:
+            True: its records are in the table. False: they are not, and never will be, as the
+            table's register says.
+
+        Raises:
+            MainstemError: Nothing was found out: the topic was lost, or the store did not take the
+                fence in time. Ask again, or ask who leads the topic next.
+        """
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        self._transactions.fence(mark)
+        for waiter in self._transactions.waiting(mark.transactional_id):
+            await asyncio.shield(waiter.future)
+
+        def build(state: TableState) -> list[Action]:
+            if state.register_value(mark.register) >= mark.ordinal:
+                return []
+            return [Register(mark.register, mark.fence, updated_ms=self._clock_ms())]
+
+        if build(self.state):
+            await self.change("FENCE TRANSACTION", build)
+            self._transactions.note_set(mark.register, self._now_ms())
+        self._transactions.settled(mark)
+        return self._transactions.is_committed(mark)
+
+    def _check_takes(self) -> None:
+        if self._failure is not None:
+            # Each raise of one exception object adds to its traceback, and this one may be raised
+            # for ever.
+            raise self._failure.with_traceback(None)
+        if self._closing:
+            raise ShuttingDownError(
+                f"topic {self.topic!r} is being closed here; send the batch again",
+                retry_delay_ms=100,
+            )
+
+    def _check_partitions(self, partitions: Iterable[int]) -> None:
+        count = self.state.partition_count
+        for partition in partitions:
+            if not 0 <= partition < count:
+                raise UnknownPartitionError(
+                    f"topic {self.topic!r} has no partition {partition}, only 0 to {count - 1}",
+                    topic=self.topic,
+                    partition=partition,
+                )
+
+    def _timed(self, slices: Sequence[Slice]) -> Sequence[Slice]:
+        """The slices, with the kind of their timestamps: that of this moment, not of the commit's,
+        as they were set under the setting of this one."""
+        if not self.state.config.log_append_time:
+            return slices
+        return [
+            replace(slice_, log_append_time=True) if slice_.log_append_time is None else slice_
+            for slice_ in slices
+        ]
 
     def _await_commit(self) -> None:
         """Somebody waits for the next commit."""
@@ -627,7 +749,8 @@ class Appender:
         config = self.state.config
         while not self._closing:
             left = self._began_at + config.commit_interval_ms / 1000 - self._monotonic()
-            if left <= 0 or self._queue.waiting_bytes >= config.commit_bytes:
+            enough = self._queue.waiting_bytes >= config.commit_bytes
+            if left <= 0 or enough or self._transactions.is_waiting:
                 return
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
@@ -640,6 +763,8 @@ class Appender:
         self._committing = portion.requests[0].token if portion.requests else None
         forgotten = self._queue.producers.take_forgotten(FORGET_STEP_MAX)
         more = forgotten_registers(forgotten)
+        more += self._transactions.registers(portion.marks(), self._clock_ms())
+        more += self._transactions.forgotten(self._now_ms())
         if self._wal is not None:
             more += self._wal.registers(portion)
         return await self._commits.append(portion, more)
@@ -655,6 +780,7 @@ class Appender:
         self._committing = None
         if self._wal is not None:
             self._wal.committed(portion)
+        self._transactions.committed(portion.marks(), self._now_ms())
         for request in portion.requests:
             self._queue.producers.committed(request.runs, version)
             if not request.token.future.done():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from mainstem.delta_log.append.producers import ProducerStates, SeenBatch
+from mainstem.delta_log.append.transactions import TransactionMark
 from mainstem.delta_log.files import Slice
 from mainstem.delta_log.format import Batch, ProducerBatch
 from mainstem.errors import BackPressureError, OutOfOrderSequenceError, RequestTooLargeError
@@ -42,6 +43,7 @@ class Pending(Generic[Token]):
     Attributes:
         runs: The same by partition, as producers see them.
         epoch: The leader epoch in which it was accepted.
+        mark: Of the transaction that these are the records of; None: of none.
     """
 
     slices: tuple[Slice, ...]
@@ -50,6 +52,7 @@ class Pending(Generic[Token]):
     size_bytes: int
     token: Token
     epoch: int = 0
+    mark: TransactionMark | None = None
 
     @property
     def record_count(self) -> int:
@@ -87,6 +90,10 @@ class Portion(Generic[Token]):
                 else:
                     found[slice_.partition] = (batch.base_offset, [slice_])
         return found
+
+    def marks(self) -> list[TransactionMark]:
+        """The transactions in it, in the order of their acceptance."""
+        return [request.mark for request in self.requests if request.mark is not None]
 
     def epochs(self) -> dict[int, list[tuple[int, int]]]:
         """For each partition (leader epoch, base offset) of what was accepted in each epoch, in
@@ -226,8 +233,30 @@ class AppendQueue(Generic[Token]):
         has made sure that the records get the offsets that they had."""
         return self._enqueue(_runs(slices), size_bytes, token, now_ms, epoch)
 
+    def accept_transaction(
+        self,
+        slices: Sequence[Slice],
+        size_bytes: int,
+        token: Token,
+        now_ms: int,
+        mark: TransactionMark,
+    ) -> Pending[Token]:
+        """Queues the records of a transaction, whatever the limits: it may be decided elsewhere
+        that they belong into the log. The caller has made sure that they come once.
+
+        Args:
+            slices: As of `accept`, without producers.
+        """
+        return self._enqueue(_runs(slices), size_bytes, token, now_ms, self._epoch, mark)
+
     def _enqueue(
-        self, runs: Sequence[_Run], size_bytes: int, token: Token, now_ms: int, epoch: int
+        self,
+        runs: Sequence[_Run],
+        size_bytes: int,
+        token: Token,
+        now_ms: int,
+        epoch: int,
+        mark: TransactionMark | None = None,
     ) -> Pending[Token]:
         batches: list[Batch] = []
         placed: list[Batch] = []
@@ -240,7 +269,7 @@ class AppendQueue(Generic[Token]):
                 offset += count
             self._next_offsets[run.partition] = offset
         slices = tuple(slice_ for run in runs for slice_ in run.slices)
-        pending = Pending(slices, tuple(batches), tuple(placed), size_bytes, token, epoch)
+        pending = Pending(slices, tuple(batches), tuple(placed), size_bytes, token, epoch, mark)
         for batch in placed:
             if batch.producer is not None:
                 self.producers.accept(batch, token, now_ms)

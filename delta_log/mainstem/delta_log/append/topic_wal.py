@@ -80,6 +80,8 @@ class TopicWal(Generic[Token]):
         self._logged: deque[tuple[int, Pending[Token]]] = deque()
         #: Of these, those that were not shown; in order.
         self._unshown: deque[tuple[int, Pending[Token]]] = deque()
+        #: Accepted, not committed, and never in the log: records of transactions, in order.
+        self._kept_out: deque[Pending[Token]] = deque()
         self._shown_number = _NONE
         self._committed_number = _NONE
         #: Of the log when the commit began that is under way.
@@ -95,6 +97,11 @@ class TopicWal(Generic[Token]):
         """
         self._unlogged.append((self._wal.take_number(), pending))
 
+    def keep_out(self, pending: Pending[Token]) -> None:
+        """Notes a request that waits for its table commit and does not enter the log, nor does
+        what is accepted behind it before that commit: the log has no gap."""
+        self._kept_out.append(pending)
+
     def recovered(self, found: RecoveredRequest, pending: Pending[Token]) -> bool:
         """Notes a request that came from a log. Whether it counts as being in this one."""
         if found.wal is self._wal and not self._recovered:
@@ -108,7 +115,7 @@ class TopicWal(Generic[Token]):
 
         None: the log takes no more now. What was accepted then waits for its table commit.
         """
-        if self._recovered or self._wal.generation != self._generation:
+        if self._recovered or self._kept_out or self._wal.generation != self._generation:
             return None
         if self._wal.turn(self._topic, self._topic_id) != self._turn:
             return None  # another appender has taken the topic over
@@ -194,7 +201,9 @@ class TopicWal(Generic[Token]):
                 break
             name = self._wal.register
             values[name] = max(values.get(name, _NONE), number)
-        assert values, "a portion whose requests were not accepted here"
+        assert values or any(id(pending) in members for pending in self._kept_out), (
+            "a portion whose requests were not accepted here"
+        )
         said = [Register(name, value) for name, value in values.items()]
         if not left and not self._is_settled:
             said.append(Register(registers.SETTLED, self._epoch))
@@ -208,6 +217,8 @@ class TopicWal(Generic[Token]):
             found, _ = self._recovered.popleft()
             found.wal.fold(self._topic, self._topic_id, found.number)
         self._is_settled = self._is_settled or not self._recovered
+        while self._kept_out and id(self._kept_out[0]) in members:
+            self._kept_out.popleft()
         number = None
         while self._logged and id(self._logged[0][1]) in members:
             number, _ = self._logged.popleft()

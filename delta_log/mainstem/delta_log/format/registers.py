@@ -22,6 +22,7 @@ RESTORED: Final = "mainstem/restored/"
 SETTLED: Final = "mainstem/settled"
 _LED: Final = "mainstem/led/"
 _PRODUCER: Final = "mainstem/producer/"
+_TRANSACTION: Final = "mainstem/transaction/"
 
 #: The time of a register that is not kept any more: Delta knows no other way to remove one than to
 #: let it expire. The next checkpoint leaves it out.
@@ -90,7 +91,8 @@ def producer_epoch(producer_id: int, partition: int) -> str:
 
 def belongs_to_appends(name: str) -> bool:
     """Whether appends set the register: it says nothing about what was there before."""
-    return name == SETTLED or name.startswith((_LEO, _PARTITION_EPOCH, _EPOCHS, _PRODUCER, _WAL))
+    prefixes = (_LEO, _PARTITION_EPOCH, _EPOCHS, _PRODUCER, _TRANSACTION, _WAL)
+    return name == SETTLED or name.startswith(prefixes)
 
 
 def is_producer(name: str) -> bool:
@@ -105,6 +107,23 @@ def parse_producer(name: str) -> tuple[int, int] | None:
     rest = name.removeprefix(_PRODUCER).removesuffix(_PRODUCER_EPOCH)
     producer_id, _, partition = rest.partition("/")
     return int(producer_id), int(partition)
+
+
+def transaction(transactional_id: str) -> str:
+    """The register of the last transaction of a transactional id that the table has, or may not get
+    any more."""
+    return f"{_TRANSACTION}{transactional_id}"
+
+
+def is_transaction(name: str) -> bool:
+    """Whether `name` is the register of a transactional id."""
+    return name.startswith(_TRANSACTION)
+
+
+def parse_transaction(name: str) -> str:
+    """The transactional id of its register."""
+    assert is_transaction(name)
+    return name.removeprefix(_TRANSACTION)
 
 
 def wal(gateway_id: str, log_id: str = "") -> str:

@@ -21,7 +21,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from mainstem.delta_log.append import Appended, Appender
+from mainstem.delta_log.append import Appended, Appender, TransactionMark
 from mainstem.delta_log.files import Slice
 from mainstem.delta_log.format import Action, Remove
 from mainstem.delta_log.latest.rows import LatestRows, Placed, Row
@@ -79,22 +79,29 @@ def is_due(rows: int, live_rows: int, files: int) -> bool:
 
 
 def append_rows(
-    appender: Appender, encoded: Sequence[tuple[bytes, bytes | None]], now_ms: int
+    appender: Appender,
+    encoded: Sequence[tuple[bytes, bytes | None]],
+    now_ms: int,
+    mark: TransactionMark | None = None,
 ) -> asyncio.Future[Appended]:
     """Appends rows, all in one table commit.
 
     Args:
         now_ms: By which the rows are dated.
+        mark: Of the transaction that they are a part of; see `Appender.append_transaction`.
 
     Raises:
-        BackPressureError: Too much waits; nothing was taken.
+        BackPressureError: Too much waits; nothing was taken. Not of a transaction.
+        TransactionAbortedError: The transaction may not get into the table.
         MainstemError: The table is lost.
     """
     keys = [key for key, _ in encoded]
     values = [value for _, value in encoded]
     batch = records_to_wire_batch(keys, values, None, [now_ms] * len(keys))
-    size_bytes = batch.nbytes + _ROW_OVERHEAD_BYTES * len(keys)
-    future = appender.submit([Slice(0, batch)], size_bytes)
+    slices = [Slice(0, batch)]
+    if mark is not None:
+        return appender.append_transaction(mark, slices)
+    future = appender.submit(slices, batch.nbytes + _ROW_OVERHEAD_BYTES * len(keys))
     future.add_done_callback(_retrieve)
     return future
 

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic
 
-from mainstem.delta_log.append import Appended, Appender, ByteBudget, hand_over
+from mainstem.delta_log.append import (
+    Appended,
+    Appender,
+    ByteBudget,
+    TransactionMark,
+    hand_over,
+)
 from mainstem.delta_log.files import RollUpMemory, read_data_file
 from mainstem.delta_log.latest.rewriting import Rewriter, append_rows
 from mainstem.delta_log.latest.rows import LatestRows, Placed, Row, View
@@ -151,22 +157,31 @@ class LatestTable(Generic[Row]):
         """The time by which rows are dated, and how old they are is told."""
         return self._clock.now_ms()
 
-    def write(self, rows: Sequence[Row]) -> asyncio.Future[None]:
+    def write(
+        self, rows: Sequence[Row], mark: TransactionMark | None = None
+    ) -> asyncio.Future[None]:
         """Accepts rows, all in one table commit, in the order of calls. Done when durable.
 
         The future is the caller's alone: to cancel it takes nothing back, and nobody else waits for
         it.
 
+        Args:
+            mark: Of the transaction that the rows are a part of: the commit has its register, and
+                rows of a transaction that the table has, or is about to have, are not written
+                again.
+
         Raises:
-            BackPressureError: Too much waits; nothing was taken.
+            BackPressureError: Too much waits; nothing was taken. Not of a transaction.
+            TransactionAbortedError: The transaction may not get into the table.
             MainstemError: The table is lost; see `failure`.
         """
         assert rows
         base_offset = self._appender.log_end_offset(0)
         encoded = [row.encode() for row in rows]
-        appended = append_rows(self._appender, encoded, self.now_ms())
-        self._latest.accept(rows, base_offset)
-        end_offset = base_offset + len(rows)
+        appended = append_rows(self._appender, encoded, self.now_ms(), mark)
+        end_offset = self._appender.log_end_offset(0)
+        accepted = rows if end_offset > base_offset else ()
+        self._latest.accept(accepted, base_offset)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(retrieve)
 
@@ -177,7 +192,7 @@ class LatestTable(Generic[Row]):
             elif future.cancelled():
                 done.cancel()
             else:
-                self._latest.show(rows, end_offset)
+                self._latest.show(accepted, end_offset if accepted else 0)
                 done.set_result(None)
                 self._rewriter.consider()
 

@@ -42,7 +42,11 @@ from mainstem.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from mainstem.limits import PARTITION_COUNT_MAX, PRODUCER_EXPIRATION_MS_MAX
+from mainstem.limits import (
+    PARTITION_COUNT_MAX,
+    PRODUCER_EXPIRATION_MS_MAX,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+)
 from mainstem.records import check_new_topic_name, check_topic_name
 
 log = logging.getLogger(__name__)
@@ -62,15 +66,15 @@ _REGISTER_RETENTION = "delta.setTransactionRetentionDuration"
 #: Properties that every topic table gets beside its settings.
 _TABLE_PROPERTIES = {
     "delta.dataSkippingStatsColumns": "offset,timestamp",
-    # Idempotent producers' registers leave the checkpoints when their leader has forgotten them,
-    # which it says with a time that lies before this. Not by their age: the process that writes a
-    # checkpoint may have a clock that is wrong by a day or a year.
+    # Registers of idempotent producers and of transactional ids leave the checkpoints when their
+    # leader has forgotten them, which it says with a time that lies before this. Not by their age:
+    # the process that writes a checkpoint may have a clock that is wrong by a day or a year.
     _REGISTER_RETENTION: "interval 10000 days",
 }
 
-assert interval_ms(_TABLE_PROPERTIES[_REGISTER_RETENTION]) >= PRODUCER_EXPIRATION_MS_MAX, (
-    "a checkpoint would forget a producer before the gateway does"
-)
+assert interval_ms(_TABLE_PROPERTIES[_REGISTER_RETENTION]) >= max(
+    PRODUCER_EXPIRATION_MS_MAX, TRANSACTIONAL_ID_EXPIRATION_MS
+), "a checkpoint would forget a producer or a transaction before the gateway does"
 
 
 T = TypeVar("T")

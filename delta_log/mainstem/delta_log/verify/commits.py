@@ -177,7 +177,15 @@ class CommitWalk:
             by = batch.producer
             if by is not None and by.epoch > 0 and by.base_sequence == 0:
                 self._epoch_starts.add((by.id, batch.partition, batch.base_offset))
-        numbers = {one.name: one.value for one in actions if isinstance(one, Register)}
+        numbers: dict[str, int] = {}
+        for action in actions:
+            if isinstance(action, Register):
+                if registers.is_transaction(action.name) and (
+                    action.updated_ms == registers.FORGOTTEN_MS
+                ):
+                    self._numbers.pop(action.name, None)
+                else:
+                    numbers[action.name] = action.value
         if any(name.startswith(registers.RESTORED) for name in numbers):
             # Its files are those of another table, of which nothing is known but what they say.
             added.clear()
@@ -192,6 +200,7 @@ class CommitWalk:
                 numbers.get(registers.leo(partition)),
             )
         self._check_registers(version, numbers, {*added, *batches})
+        self._check_transactions(version, numbers, has_records=bool(added or batches))
         self._check_moved(version, moved, swapped)
 
     def _apply_removes(
@@ -244,7 +253,8 @@ class CommitWalk:
             if before is None:
                 continue
             ends = name.startswith(("mainstem/leo/", "mainstem/lso/", "mainstem/cleaned/"))
-            if (ends and value < before) or (name == registers.EPOCH and value <= before):
+            begins = name == registers.EPOCH or registers.is_transaction(name)
+            if (ends and value < before) or (begins and value <= before):
                 self._commits.add(
                     "COMMIT_WRONG", f"version {version} sets {name} from {before} to {value}"
                 )
@@ -259,6 +269,18 @@ class CommitWalk:
                     "COMMIT_WRONG",
                     f"version {version} moves the end of partition {partition} from {before} to "
                     f"{end} without records",
+                )
+
+    def _check_transactions(
+        self, version: int, numbers: dict[str, int], *, has_records: bool
+    ) -> None:
+        """A transaction comes with its records, and a fence without any."""
+        for name, value in numbers.items():
+            is_fence = value % 2 == 1
+            if registers.is_transaction(name) and is_fence == has_records:
+                what = "a fence with" if is_fence else "a transaction without"
+                self._commits.add(
+                    "COMMIT_WRONG", f"version {version} has {what} records: {name} is {value}"
                 )
 
     def _check_moved(
