@@ -65,7 +65,7 @@ def test_a_transaction_is_one_commit_with_its_register_and_comes_once(
         first = leader.append_transaction(mark(1), slices)
         pending = leader.append_transaction(mark(1), slices)
         behind = leader.submit([Slice(0, batch(3))], 1)
-        assert await before
+        assert (await before).batches
         appended = await first
         assert appended == await pending
         assert [(b.partition, b.base_offset, b.record_count) for b in appended.batches] == [
@@ -212,7 +212,7 @@ def test_a_topic_of_append_time_marks_the_records_of_a_transaction(
 
     async def work() -> None:
         leader = await lead(topics.open("t"), pool)
-        told = []
+        told: list[Any] = []
         leader._on_records = told.append
         await leader.append_transaction(mark(1), [Slice(0, batch(1))])
         (slice_,) = told[0].partitions[0][1]

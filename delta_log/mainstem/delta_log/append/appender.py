@@ -463,9 +463,7 @@ class Appender:
                 self._wal.keep_out(pending)
             self._wake.set()
             self._await_commit()
-        answer = asyncio.shield(waiter.future)
-        answer.add_done_callback(retrieve)
-        return answer
+        return waiter.answer()
 
     async def settle_transaction(self, mark: TransactionMark) -> bool:
         """Finds out what became of a transaction in this topic, and makes it final.
@@ -783,8 +781,7 @@ class Appender:
         self._transactions.committed(portion.marks(), self._now_ms())
         for request in portion.requests:
             self._queue.producers.committed(request.runs, version)
-            if not request.token.future.done():
-                request.token.future.set_result(Appended(version, request.runs))
+            request.token.committed(Appended(version, request.runs))
         self._queue.producers.expire(self._now_ms())
 
     def _recover(self, wal: TopicWal[AppendWaiter], recovered: Recovered | None) -> None:
@@ -812,8 +809,7 @@ class Appender:
 
     def _give_up(self, portion: Portion[AppendWaiter], error: MainstemError) -> None:
         for request in portion.requests:
-            if not request.token.future.done():
-                request.token.future.set_exception(error)
+            request.token.failed(error)
         self._queue.done(portion)
         self._committing = None
         self._fail(error)
@@ -831,8 +827,7 @@ class Appender:
         while len(self._queue):
             portion = self._queue.take(COMMIT_BYTES_MAX)
             for request in portion.requests:
-                if not request.token.future.done():
-                    request.token.future.set_exception(self._failure)
+                request.token.failed(self._failure)
             self._queue.done(portion)
         self._queue.producers.end()
         self._wake.set()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mainstem.delta_log.append.producers import SeenBatch
 from mainstem.delta_log.append.queue import Pending
 from mainstem.delta_log.format import Batch
+from mainstem.errors import MainstemError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,33 @@ class AppendWaiter:
         future: For its table commit.
         accepted_at: Monotonic time.
         written: For the write-ahead log, if somebody asked for that.
+        answers: Others for its table commit, each of one caller. They are done in the same step as
+            `future`, so that whoever waits is told in the order of the log.
     """
 
     future: asyncio.Future[Appended]
     accepted_at: float
     written: asyncio.Future[None] | None = None
+    answers: list[asyncio.Future[Appended]] = field(default_factory=list)
+
+    def answer(self) -> asyncio.Future[Appended]:
+        """A future for one caller, who may cancel it."""
+        one: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        one.add_done_callback(retrieve)
+        self.answers.append(one)
+        return one
+
+    def committed(self, appended: Appended) -> None:
+        """The table has the request."""
+        for one in (self.future, *self.answers):
+            if not one.done():
+                one.set_result(appended)
+
+    def failed(self, error: MainstemError) -> None:
+        """The request will not be committed here."""
+        for one in (self.future, *self.answers):
+            if not one.done():
+                one.set_exception(error)
 
 
 def first_durable(

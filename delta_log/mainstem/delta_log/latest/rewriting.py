@@ -132,6 +132,7 @@ class Rewriter(Generic[Row]):
         self._now_ms = now_ms
         self._monotonic = monotonic
         self._task: asyncio.Task[None] | None = None
+        self._pass_lock = asyncio.Lock()
         #: Where the pass that is under way ends. One that failed goes on there.
         self._end_offset: int | None = None
         self._not_before = -1e9
@@ -148,20 +149,21 @@ class Rewriter(Generic[Row]):
             )
 
     async def rewrite(self) -> None:
-        """Makes one pass, or ends the one that failed.
+        """Makes one pass, or ends the one that failed. One after another.
 
         Raises:
             MainstemError: The table is lost, or too much waits; what was done stays.
         """
-        if self._end_offset is None:
-            self._end_offset = self._latest.shown_end
-        is_last = False
-        while not is_last:
-            await self._commits_first()
-            self._end_offset = self._end_of_file(self._end_offset)
-            await self._until_shown(self._end_offset)
-            is_last = await self._rewrite_chunk(self._end_offset)
-        self._end_offset = None
+        async with self._pass_lock:
+            if self._end_offset is None:
+                self._end_offset = self._latest.shown_end
+            is_last = False
+            while not is_last:
+                await self._commits_first()
+                self._end_offset = self._end_of_file(self._end_offset)
+                await self._until_shown(self._end_offset)
+                is_last = await self._rewrite_chunk(self._end_offset)
+            self._end_offset = None
 
     async def close(self) -> None:
         """Stops, wherever it is."""
