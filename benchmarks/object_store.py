@@ -1,6 +1,6 @@
 """What does a warehouse in S3 cost beside one on a disk?
 
-    python benchmarks/object_store.py [local] [s3] [--records N] [--topics N] [--seconds N]
+    python benchmarks/object_store.py [local] [s3] [--records N] [--topics N] [--seconds N] ...
 
 s3 is versitygw on this machine (`make s3` installs it) behind a proxy, in a process of its own,
 that makes each request take as long as Amazon publishes for S3 Standard: a put 100 ms at the median
@@ -9,28 +9,27 @@ and 195 ms at the 99th percentile, a get 60 ms.
 produce: records of 116 bytes to six partitions by `produce()`, acks=all.
 ack: one record at a time; and at random times, 20 a second.
 history: one consumer of the six partitions from their start, `poll_batch`.
-trickle: topics of one partition that get a record a second each; requests to the store a second.
+trickle: topics of one partition that get a record each every second, or as --every says; requests
+to the store a second. --acks is theirs. --records 0 measures this alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from tests.faulty_http import Faults, faulty_proxy
+from tests.slow_s3 import slow_s3
 from tests.versitygw import running_versitygw
 
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
@@ -40,43 +39,7 @@ PARTITIONS = 6
 KEY_BYTES, VALUE_BYTES = 16, 100
 DEADLINE_S = 600.0
 
-#: Seconds at the median, by method, and the spread that makes 195 of 100 at the 99th percentile.
-LATENCY_S = {"PUT": 0.100, "GET": 0.060, "HEAD": 0.060, "POST": 0.100, "DELETE": 0.060}
-SPREAD = 0.287
-
 Requests = Callable[[], Counter[str]]
-
-
-def serve_proxy(target: str) -> None:
-    """The proxy's process: its address on a line; then, for each line that comes, its counts."""
-    faults = Faults(0.0, random.Random(7))
-    faults.latency_s, faults.latency_spread = LATENCY_S, SPREAD
-    with faulty_proxy(target, faults) as url:
-        print(url, flush=True)
-        for _ in sys.stdin:
-            print(json.dumps(faults.requests), flush=True)
-
-
-@contextlib.contextmanager
-def slow_s3(directory: Path) -> Iterator[tuple[str, Requests]]:
-    """A warehouse behind the proxy, which the environment says how to reach; and its counts."""
-    with running_versitygw(directory) as server:
-        command = [sys.executable, __file__, "--proxy", server.url]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as proxy:
-            assert proxy.stdin is not None
-            assert proxy.stdout is not None
-            ask, answers = proxy.stdin, proxy.stdout
-            os.environ.update(server.options, AWS_ENDPOINT_URL=answers.readline().strip())
-
-            def requests() -> Counter[str]:
-                ask.write("\n")
-                ask.flush()
-                return Counter(json.loads(answers.readline()))
-
-            yield f"s3://{server.make_bucket()}/lake", requests
-            ask.close()
 
 
 def produce(address: str, record_count: int, topic: str) -> float:
@@ -133,24 +96,28 @@ def history(address: str, record_count: int, topic: str) -> float:
         return found / (time.monotonic() - began_at)
 
 
-def trickle(address: str, topics: int, seconds: float, requests: Requests) -> Counter[str]:
-    """Requests to the store while topics get a record a second each."""
-    names = [f"quiet-{number}" for number in range(topics)]
-    with AdminClient({"bootstrap.servers": address}) as admin:
-        for name in names:
-            admin.create_topic(name, 1)
-    with Producer({"bootstrap.servers": address, "linger.ms": 0}) as producer:
-        for _ in range(3):  # they are led, and their files known, from then on
+def trickle(address: str, words: argparse.Namespace, requests: Requests) -> tuple[str, float]:
+    """Requests to the store a second while topics get a record each now and then, and how many
+    records a second were sent."""
+    names = [f"quiet-{number}" for number in range(words.topics)]
+    with AdminClient({"bootstrap.servers": address}) as admin, ThreadPoolExecutor(32) as pool:
+        list(pool.map(lambda name: admin.create_topic(name, 1), names))
+    config = {"bootstrap.servers": address, "linger.ms": 0, "acks": words.acks}
+    pause_s = words.every / len(names)
+    with Producer(config) as producer:
+        for _ in range(2):  # they are led, and their files known, from then on
             for name in names:
                 producer.produce(name, b"x", partition=0)
             assert producer.flush(DEADLINE_S) == 0
-        before = requests()
-        ends_at = time.monotonic() + seconds
-        while (round_at := time.monotonic()) < ends_at:
-            for name in names:
-                producer.produce(name, b"x", partition=0)
-            time.sleep(max(round_at + 1 - time.monotonic(), 0))
-        return requests() - before
+        sent, began_at, before = 0, time.monotonic(), requests()
+        while (now := time.monotonic()) < began_at + words.seconds:
+            while sent * pause_s <= now - began_at:
+                producer.produce(names[sent % len(names)], b"x", partition=0)
+                sent += 1
+            time.sleep(0.005)
+        found = requests() - before
+    each = ", ".join(f"{m} {n / words.seconds:.1f}" for m, n in sorted(found.items()))
+    return each or "no", sent / words.seconds
 
 
 def measure(place: str, words: argparse.Namespace, requests: Requests, name: str) -> None:
@@ -160,20 +127,28 @@ def measure(place: str, words: argparse.Namespace, requests: Requests, name: str
         with AdminClient({"bootstrap.servers": address}) as admin:
             for topic in ("warm", "many", "single"):
                 admin.create_topic(topic, PARTITIONS)
-        produce(address, words.records // 4, "warm")
-        rate = produce(address, words.records, "many")
-        print(f"{name}: produce {rate:,.0f} records/s", flush=True)
-        for level in ("all", "1"):
-            for how, measured in (("one at a time", acks), ("at random", acks_at_random)):
-                half, most = measured(address, 60, "single", level)
-                print(f"{name}: acks={level}, {how} p50 {half:.1f}, p99 {most:.1f} ms", flush=True)
-        for turn in ("first", "second"):
-            rate = history(address, words.records, "many")
-            print(f"{name}: history, {turn} time {rate:,.0f} records/s", flush=True)
+        if words.records:
+            measure_records(address, words.records, name)
         if words.topics:
-            found = trickle(address, words.topics, words.seconds, requests)
-            each = ", ".join(f"{m} {n / words.seconds:.1f}" for m, n in sorted(found.items()))
-            print(f"{name}: {words.topics} quiet topics: {each or 'no'} requests/s", flush=True)
+            each, rate = trickle(address, words, requests)
+            print(
+                f"{name}: {words.topics} quiet topics, acks={words.acks}, {rate:,.0f} records/s: "
+                f"{each} requests/s",
+                flush=True,
+            )
+
+
+def measure_records(address: str, record_count: int, name: str) -> None:
+    produce(address, record_count // 4, "warm")
+    rate = produce(address, record_count, "many")
+    print(f"{name}: produce {rate:,.0f} records/s", flush=True)
+    for level in ("all", "1"):
+        for how, measured in (("one at a time", acks), ("at random", acks_at_random)):
+            half, most = measured(address, 60, "single", level)
+            print(f"{name}: acks={level}, {how} p50 {half:.1f}, p99 {most:.1f} ms", flush=True)
+    for turn in ("first", "second"):
+        rate = history(address, record_count, "many")
+        print(f"{name}: history, {turn} time {rate:,.0f} records/s", flush=True)
 
 
 def main() -> None:
@@ -182,18 +157,18 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--topics", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--proxy", help=argparse.SUPPRESS)
+    parser.add_argument("--every", type=float, default=1.0)
+    parser.add_argument("--acks", choices=("all", "1"), default="all")
     words = parser.parse_args()
-    if words.proxy:
-        serve_proxy(words.proxy)
-        return
     for name in words.what or ("local", "s3"):
         with tempfile.TemporaryDirectory() as directory:
             if name == "local":
                 measure(f"{directory}/warehouse", words, Counter, name)
                 continue
-            with slow_s3(Path(directory)) as (place, requests):
-                measure(place, words, requests, name)
+            with running_versitygw(Path(directory)) as server, slow_s3(server.url) as proxy:
+                os.environ.update(server.options, AWS_ENDPOINT_URL=proxy.url)
+                place = f"s3://{server.make_bucket()}/lake"
+                measure(place, words, proxy.requests, name)
 
 
 if __name__ == "__main__":

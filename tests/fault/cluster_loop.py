@@ -16,6 +16,8 @@ from pathlib import Path
 from tests.fault.consumer_members import PATIENCE_S, ConsumerSpec, Members
 from tests.fault.consumer_onlooker import Onlooker, unread
 from tests.fault.workload import Follower, Judgement, Producers, ProducerSpec, judge, tally
+from tests.s3_server import S3Server
+from tests.slow_s3 import S3_FAULT_RATE, SlowS3, slow_s3
 
 from mainstem.client import AdminClient, TopicPartition
 from mainstem.delta_log.store import Place
@@ -52,9 +54,6 @@ FEW_PRODUCERS = tuple(spec for spec in PRODUCERS if not spec.name.startswith("pl
 FEW_CONSUMERS = tuple(spec for spec in CONSUMERS if spec.name.startswith(("manual", "durable-")))[
     :3
 ]
-
-#: How long groups have to read to the end.
-READ_WAIT_S = 60.0
 
 GATEWAY_COUNT = 3
 
@@ -119,6 +118,7 @@ class Cluster:
         warehouse: Where readers find it, whatever becomes of the gateways.
         cut_off: Cuts the gateway of a number off while the block lasts.
         session_ms: After so long without a heartbeat its topics are taken over.
+        read_wait_s: How long groups have to read to the end.
     """
 
     def __init__(
@@ -127,11 +127,13 @@ class Cluster:
         gateways: Sequence[GatewayProcess],
         cut_off: Callable[[int], contextlib.AbstractContextManager[None]],
         session_ms: int,
+        read_wait_s: float = 60.0,
     ) -> None:
         self.warehouse = warehouse
         self.gateways = gateways
         self.cut_off = cut_off
         self.session_ms = session_ms
+        self.read_wait_s = read_wait_s
 
     @property
     def bootstrap(self) -> str:
@@ -163,6 +165,38 @@ def on_a_disk(directory: Path) -> Iterator[Cluster]:
                 away.rename(links[number])
 
         yield Cluster(warehouse, gateways, cut_off, SESSION_MS)
+
+
+#: A heartbeat is a put, and three lists.
+S3_HEARTBEAT_MS, S3_SESSION_MS = 500, 3_000
+
+
+@contextlib.contextmanager
+def on_s3(directory: Path, server: S3Server, seed: int) -> Iterator[Cluster]:
+    """Gateways on a bucket, each behind a proxy of its own that is slow, gives errors and loses
+    answers, and lets nothing through where it is cut off. The environment has to say how the server
+    itself is reached."""
+    warehouse = f"s3://{server.make_bucket()}/lake"
+    with contextlib.ExitStack() as stack:
+        gateways: list[GatewayProcess] = []
+        proxies: list[SlowS3] = []
+        for number in range(GATEWAY_COUNT):
+            proxies.append(stack.enter_context(slow_s3(server.url, S3_FAULT_RATE, seed + number)))
+            settings = {
+                **SETTINGS,
+                "gateway.id": f"g{number}",
+                "gateway.heartbeat.interval.ms": S3_HEARTBEAT_MS,
+                "gateway.session.timeout.ms": S3_SESSION_MS,
+                "store.endpoint": proxies[-1].url,
+            }
+            gateways.append(
+                stack.enter_context(
+                    GatewayProcess(warehouse, settings=settings, start_timeout_s=PATIENCE_S)
+                )
+            )
+        yield Cluster(
+            warehouse, gateways, lambda number: proxies[number].cut_off(), S3_SESSION_MS, 180.0
+        )
 
 
 class Faults:
@@ -291,9 +325,14 @@ def run_cluster_loop(
                 faults = Faults(cluster, random.Random(seed))
                 faults.run(size, check)
                 producers.stop()
-                left = unread(members, groups, PARTITIONS, cluster.bootstrap, database, READ_WAIT_S)
+                left = unread(
+                    members, groups, PARTITIONS, cluster.bootstrap, database, cluster.read_wait_s
+                )
                 if left:
-                    raise AssertionError(f"records were not read: {left}\n{members.stacks()}")
+                    logs = "\n".join(f"--- {one.address}\n{one.log[-10_000:]}" for one in gateways)
+                    raise AssertionError(
+                        f"records were not read: {left}\n{members.stacks()}\n{logs}"
+                    )
                 for slot in members.all:
                     slot.stop()
             onlooker.check()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,9 +23,9 @@ from tests.fault.kill_loop import (
 )
 from tests.fault.workload import PRODUCERS
 from tests.fault.wrong_clocks import commit_time_range_s, give_wrong_clocks
-from tests.faulty_http import Faults, faulty_proxy
 from tests.length import FULL
 from tests.s3_server import S3Server
+from tests.slow_s3 import S3_FAULT_RATE, slow_s3
 
 from mainstem.testing import GatewayProcess
 
@@ -61,13 +60,6 @@ def test_no_kill_loses_or_doubles_anything_where_the_clocks_jump_by_minutes(
     assert all(commit_time_range_s(tmp_path / "warehouse", topic) > 300 for topic in TOPICS)
 
 
-#: Of S3 Standard, about: at the median, by method, with the spread that makes twice as much of it
-#: at the 99th percentile; and how many requests fail.
-S3_LATENCY_S = {"PUT": 0.1, "GET": 0.06, "HEAD": 0.06, "POST": 0.1, "DELETE": 0.06}
-S3_SPREAD = 0.287
-S3_FAULT_RATE = 0.02
-
-
 @pytest.mark.timeout(900)
 def test_no_kill_loses_or_doubles_anything_in_a_bucket_that_is_slow_and_fails(
     tmp_path: Path,
@@ -78,10 +70,8 @@ def test_no_kill_loses_or_doubles_anything_in_a_bucket_that_is_slow_and_fails(
 ) -> None:
     for name, value in versitygw.options.items():
         monkeypatch.setenv(name, value)
-    faults = Faults(S3_FAULT_RATE, random.Random(seed))
-    faults.latency_s, faults.latency_spread = S3_LATENCY_S, S3_SPREAD
-    with faulty_proxy(versitygw.url, faults) as url:
-        settings = {"store.endpoint": url, "wal.directory": tmp_path / "wal"}
+    with slow_s3(versitygw.url, S3_FAULT_RATE, seed) as proxy:
+        settings = {"store.endpoint": proxy.url, "wal.directory": tmp_path / "wal"}
         place = f"s3://{versitygw.make_bucket()}/lake"
         size = KillLoop(10, 2_000, life_s=(1.0, 6.0))
         result = run_kill_loop(
@@ -92,10 +82,11 @@ def test_no_kill_loses_or_doubles_anything_in_a_bucket_that_is_slow_and_fails(
             place=place,
             settings=GATEWAY_SETTINGS | settings,
         )
-    report(f"{result}\nfaults                {dict(faults.happened)}")
+        happened = proxy.happened()
+    report(f"{result}\nfaults                {dict(happened)}")
     assert result.judgement.ok, str(result)
     assert result.judgement.verdict.acknowledged_count.keys() == {"0", "1", "all"}
-    assert faults.happened
+    assert happened
 
 
 #: Makes it likely that a kill falls between a commit and its answer.
