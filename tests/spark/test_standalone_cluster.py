@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pyspark
 import pytest
+from tests.length import FULL
 from tests.s3_server import S3Server
 from tests.unit.jobs.topic_tables import Appends, all_records, appends, check_verified, file_count
 
@@ -165,6 +166,8 @@ def wait_for(log: Path, pattern: str) -> str:
         time.sleep(0.1)
 
 
+@pytest.mark.fault  # with them, as it is long and the next one runs the same program
+@pytest.mark.skipif(not FULL, reason="`make test-fault` only")
 def test_a_job_is_a_plain_application_whose_tasks_run_on_every_executor(
     cluster: Cluster, tmp_path: Path, rng: random.Random
 ) -> None:
