@@ -16,7 +16,7 @@ from typing import ClassVar, Final, Generic, Self, TypeVar
 from mainstem.delta_log.format import DataFile
 from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import OpenTopic, TableState
-from mainstem.delta_log.topics import OFFSETS_TABLE, TOPICS
+from mainstem.delta_log.topics import OFFSETS_TABLE, TOPICS, TRANSACTIONS_TABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,7 @@ SYSTEM_TABLES: Final = (
     "job_history",
     "job_scheduler",
     "producer_ids",
+    TRANSACTIONS_TABLE,
 )
 
 

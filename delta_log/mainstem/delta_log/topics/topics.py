@@ -57,6 +57,9 @@ SYSTEM = "system"
 #: Of the tables there, that of what groups have committed: a log, as a topic's is.
 OFFSETS_TABLE: Final = "consumer_offsets"
 
+#: And that of what was decided about transactions.
+TRANSACTIONS_TABLE: Final = "transactions"
+
 #: Attempts of a create: against a store that gives no answer, and against others that delete the
 #: topic.
 _ATTEMPTS_MAX = 5

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from mainstem.delta_log.files import check_data_file, read_data_file
 from mainstem.delta_log.format import (
-    LOG,
     DataFile,
     LogFiles,
     checkpoint_path,
@@ -314,8 +313,8 @@ class _Verification:
     def _note_orphans(self) -> None:
         count = size_bytes = 0
         for directory in self._store.list_directories(""):
-            if directory == LOG:
-                continue
+            if directory.startswith("_"):
+                continue  # the log, and what is no data of the table
             for name, size in self._listing(directory).items():
                 if not self._state.is_active(f"{directory}/{name}"):
                     count += 1
