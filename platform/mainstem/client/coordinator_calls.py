@@ -97,12 +97,21 @@ class CoordinatorCalls:
         return self._answered
 
     def call(
-        self, method: str, request: Any, timeout_s: float, total_s: float | None = None
+        self,
+        method: str,
+        request: Any,
+        timeout_s: float,
+        total_s: float | None = None,
+        *,
+        only: str = "",
     ) -> Any:
         """The answer of `method` of the service; `timeout_s` for each gateway asked, and no more
         than `total_s` for all.
 
         A gateway that does not answer in time is asked over a new connection the next time.
+
+        Args:
+            only: host:port of the gateway to ask, and no other, whoever coordinates.
 
         Raises:
             GatewayUnavailableError: No gateway was reached.
@@ -111,7 +120,7 @@ class CoordinatorCalls:
         """
         gateways = self._gateways
         known = gateways.order()
-        address = self._coordinator or known[0]
+        address = only or self._coordinator or known[0]
         untried = [one for one in known if one != address]
         # A gateway that says who coordinates may be behind: two of such answers, no more.
         redirects_left = 2
@@ -137,7 +146,7 @@ class CoordinatorCalls:
                 gateways.answered(address)
                 return answer
             leader = error.facts.get("leader", "")
-            if time.monotonic() >= ends_at:
+            if only or time.monotonic() >= ends_at:
                 raise error
             if error.code == "NOT_LEADER" and leader and leader != address and redirects_left:
                 redirects_left -= 1

@@ -112,6 +112,9 @@ class FakeTransactions(transactions_pb2_grpc.TransactionsServicer):
         with self._lock:
             other.lose_open()
             self._producers = other._producers
+            for producer in self._producers.values():
+                if producer.last is not None and producer.last.state != "COMMITTED":
+                    producer.last = None  # nothing of it was kept
             self._tokens = other._tokens
             self._last_id = other._last_id
             self.leader = ""

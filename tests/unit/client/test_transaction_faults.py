@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import pytest
 from tests.unit.client.transactional import at, count, held, stored, transactional
 from tests.unit.client.waiting import DEADLINE_S, wait_until
 
 from mainstem.client import ConsumerGroupMetadata, Producer, TopicPartition
+from mainstem.client.producer.transactions.calls import transaction_id
 from mainstem.errors import (
     BackPressureError,
     ConcurrentTransactionsError,
@@ -27,7 +29,7 @@ from mainstem.errors import (
     StoreUnavailableError,
     TransactionAbortedError,
 )
-from mainstem.protocol.v1 import log_pb2
+from mainstem.protocol.v1 import log_pb2, transactions_pb2, transactions_pb2_grpc
 from mainstem.testing import FakeGateway, Fault
 
 pytestmark = pytest.mark.fault
@@ -300,6 +302,28 @@ def test_a_transaction_does_not_go_on_at_another_coordinator(
         between.produce("one", b"c")
     assert stored(gateway, "one") == []
     assert stored(next_one, "one") == [b"c"]
+
+
+@pytest.mark.parametrize("call", ["commit_transaction", "prepare_transaction"])
+def test_a_begin_that_was_late_at_the_next_coordinator_does_not_make_a_commit_of_nothing(
+    gateway: FakeGateway, next_one: FakeGateway, between: Producer, call: str
+) -> None:
+    between.begin_transaction()
+    between.send("one", b"a").result(10)
+    transactions = between._engine.transactions
+    assert transactions is not None
+    hand_over(gateway, next_one)
+    with grpc.insecure_channel(next_one.address) as channel:
+        transactions_pb2_grpc.TransactionsStub(channel).BeginTransaction(
+            transactions_pb2.BeginTransactionRequest(
+                transaction=transaction_id(transactions._state.identity)
+            )
+        )
+    assert next_one.transactions.open_count() == 1
+    with pytest.raises(TransactionAbortedError, match=f"{next_one.address} coordinates"):
+        getattr(between, call)()
+    between.abort_transaction()
+    assert next_one.transactions.open_count() == 0
 
 
 def test_a_coordinator_that_dies_is_replaced_by_the_one_that_others_name(

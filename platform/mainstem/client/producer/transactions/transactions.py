@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mainstem.client.gateways import Gateways
 from mainstem.client.positions import ConsumerGroupMetadata, TopicPartition
 from mainstem.client.producer.settings import ProducerSettings
-from mainstem.client.producer.transactions.calls import TransactionCalls, transaction_id
+from mainstem.client.producer.transactions.calls import TransactionCalls, moved, transaction_id
 from mainstem.client.producer.transactions.offsets import offset_requests
 from mainstem.client.producer.transactions.state import (
     NOT_COMMITTED,
@@ -59,6 +59,7 @@ class Transactions:
         self._engine = engine
         self._calls = TransactionCalls(
             gateways,
+            transactional_id=settings.transactional_id,
             answer_s_max=settings.request_timeout_ms / 1000,
             first_backoff_s=settings.retry_backoff_ms / 1000,
             backoff_s_max=settings.retry_backoff_max_ms / 1000,
@@ -215,11 +216,11 @@ class Transactions:
         if not begun_at or not self._looking.acquire(blocking=False):
             return
         try:
-            found = self._calls.find(self._id)
+            found = self._calls.find()
         finally:
             self._looking.release()
         if found and found != begun_at == self._begun_at:
-            self.lost(_moved(begun_at, found))
+            self.lost(moved(begun_at, found))
 
     # ------------------------------------------------------------------------------------- ending
 
@@ -227,9 +228,11 @@ class Transactions:
         """See Producer.commit_transaction."""
         with self._call("commit_transaction", ends=True):
             deadline = self._deadline(timeout_s)
+            # Who has what was sent is told first. Asked again, any coordinator may know of it.
+            first_at = ""
             if self._state.state is not TxnState.COMMITTING:
                 self._flush("commit_transaction", timeout_s)
-                self._check_coordinator()
+                first_at = self._begun_at
             if not self._ending(TxnState.COMMITTING):
                 self._ended("committed")
                 return {}
@@ -237,7 +240,7 @@ class Transactions:
                 transaction=transaction_id(self._state.identity), commit=True
             )
             try:
-                answer = self._ask("EndTransaction", request, self._left_s(deadline))
+                answer = self._ask("EndTransaction", request, self._left_s(deadline), first_at)
             except MainstemError as error:
                 raise self._not_committed(error) from error
             self._ended("committed")
@@ -247,15 +250,18 @@ class Transactions:
         """See Producer.prepare_transaction."""
         with self._call("prepare_transaction", ends=True):
             deadline = self._deadline(timeout_s)
+            first_at = ""
             if self._state.state is not TxnState.PREPARING:
                 self._flush("prepare_transaction", timeout_s)
+                first_at = self._begun_at
             if not self._ending(TxnState.PREPARING):
                 self._begin_empty()
             request = transactions_pb2.PrepareTransactionRequest(
                 transaction=transaction_id(self._state.identity)
             )
             try:
-                answer = self._ask("PrepareTransaction", request, self._left_s(deadline))
+                left_s = self._left_s(deadline)
+                answer = self._ask("PrepareTransaction", request, left_s, first_at)
             except MainstemError as error:
                 raise self._not_committed(error, surely=not error.retriable) from error
             self._forget()
@@ -357,11 +363,11 @@ class Transactions:
                 self._state.finish()
                 self._idle.notify_all()
 
-    def _ask(self, method: str, request: Any, timeout_s: float | None) -> Any:
+    def _ask(self, method: str, request: Any, timeout_s: float | None, first_at: str = "") -> Any:
         """What the coordinator answers; the producer ends where another has its place."""
         limit_s = self._block_s if timeout_s is None or timeout_s < 0 else timeout_s
         try:
-            return self._calls.call(method, request, limit_s)
+            return self._calls.call(method, request, limit_s, first_at=first_at)
         except ProducerFencedError as error:
             self._engine.end(error)
             raise
@@ -375,13 +381,6 @@ class Transactions:
                 "abort_transaction()",
                 record_count=left_count,
             )
-
-    def _check_coordinator(self) -> None:
-        """The first who is told to commit is who has what was sent. A later call may go elsewhere:
-        it asks what became of the first."""
-        begun_at, found = self._begun_at, self._calls.address
-        if begun_at and found != begun_at:
-            self.lost(_moved(begun_at, found))
 
     def _begin_empty(self) -> None:
         """A transaction that is prepared has a token, also if nothing is in it."""
@@ -460,10 +459,3 @@ def places_of(answer: transactions_pb2.EndTransactionResponse) -> TransactionPla
         )
         for one in answer.results
     }
-
-
-def _moved(begun_at: str, found: str) -> TransactionAbortedError:
-    return TransactionAbortedError(
-        f"{found} coordinates transactions now, in place of {begun_at}, which had what was sent",
-        leader=found,
-    )
