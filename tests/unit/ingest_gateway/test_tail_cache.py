@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstem.delta_log import Slice
 from mainstem.delta_log.append import CommittedRecords
+from mainstem.ingest_gateway.fetching.arrivals import Arrivals
 from mainstem.ingest_gateway.fetching.tail_cache import TailCache
 from mainstem.records import records_to_wire_batch
 
@@ -111,3 +114,17 @@ def test_what_is_cached_is_always_the_end_of_the_log(
         for name, log in model.items():
             start = cache.start_offset(name, "id", 0, len(log))
             assert cached(cache, len(log), topic=name) == log[start:]
+
+
+def test_a_commit_of_more_than_there_is_memory_for_wakes_whoever_waits_and_leaves_no_gap() -> None:
+    async def test() -> None:
+        arrivals = Arrivals(2**20)
+        arrivals.committed(commit(0, slice_of(b"a")))
+        with arrivals.waiters.waiting([("t", 0)], 2**30, 60.0) as waiter:
+            arrivals.committed(CommittedRecords("t", "id", 2, {}))
+            assert waiter.woken.done()
+        assert cached(arrivals.cache, 1_001) == [], "the offsets from 1 to 1000 are not here"
+        arrivals.committed(commit(1_001, slice_of(b"z")))
+        assert cached(arrivals.cache, 1_002) == [b"z"]
+
+    asyncio.run(test())

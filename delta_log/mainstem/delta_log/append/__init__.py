@@ -6,7 +6,7 @@ from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import PlacedBatch, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
-from mainstem.delta_log.append.transactions import TransactionMark
+from mainstem.delta_log.append.transactions import StagedRecords, TransactionMark
 from mainstem.delta_log.append.turns import CommitTurns
 from mainstem.delta_log.append.waiter import Appended
 from mainstem.delta_log.append.wal_recovery import (
@@ -30,6 +30,7 @@ __all__ = [
     "ProducerMemory",
     "ProducerStates",
     "Recovered",
+    "StagedRecords",
     "TransactionMark",
     "gateways_before",
     "hand_over",

@@ -14,8 +14,10 @@ _NO_SEQUENCE: Final = -1
 
 def file_actions(files: Sequence[DataFile]) -> list[Action]:
     """The actions that add `files`, and say where their partitions end now."""
-    ends = [Register(registers.leo(file.partition), file.last_offset + 1) for file in files]
-    return [*files, *ends]
+    ends: dict[int, int] = {}
+    for file in files:
+        ends[file.partition] = max(ends.get(file.partition, 0), file.last_offset + 1)
+    return [*files, *(Register(registers.leo(one), end) for one, end in ends.items())]
 
 
 def producer_registers(batches: Sequence[Batch], now_ms: int) -> list[Register]:

@@ -7,13 +7,15 @@ Runs on the appender's loop; one commit at a time: the caller sees to that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from mainstem.delta_log.append.actions import file_actions, partition_epochs, producer_registers
 from mainstem.delta_log.append.queue import Portion
+from mainstem.delta_log.append.staged_append import STAGED_WRITERS, StagedAppend
+from mainstem.delta_log.append.transactions import StagedRecords
 from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, put_file
 from mainstem.delta_log.format import Action, DataFile, Register
 from mainstem.delta_log.metrics import AppenderMetrics
@@ -66,6 +68,8 @@ class TopicCommits:
         Raises:
             MainstemError: The topic is lost.
         """
+        if portion.staged is not None:
+            return await self._append_staged(portion, portion.staged, registers)
         append = _Append(
             portion,
             registers,
@@ -88,6 +92,29 @@ class TopicCommits:
         self._metrics.append_seconds("encode", encoded - started)
         self._metrics.append_seconds("commit", self._monotonic() - encoded)
         return version
+
+    async def _append_staged(
+        self, portion: Portion[Token], staged: StagedRecords, registers: Sequence[Register]
+    ) -> int:
+        """Writes and commits a large transaction."""
+        append = StagedAppend(
+            portion, staged, registers, self._store, self._commits.state, self._clock_ms()
+        )
+        started = self._monotonic()
+        turns = asyncio.Semaphore(STAGED_WRITERS)
+
+        async def write(partition: int) -> None:
+            async with turns:
+                while await self._commits.until_stored(append.write_next, partition):
+                    pass
+
+        await _all_of([write(partition) for partition in append.partitions])
+        encoded = self._monotonic()
+        landed = await self._commits.commit(lambda _: append.commit())
+        assert landed is not None
+        self._metrics.append_seconds("encode", encoded - started)
+        self._metrics.append_seconds("commit", self._monotonic() - encoded)
+        return landed.version
 
     async def swap(self) -> None:
         """Commits roll-ups alone: no records came that they could have gone with.
@@ -126,16 +153,20 @@ class TopicCommits:
 
     async def _write(self, append: _Append) -> None:
         """Writes the data file of each partition, several at a time."""
-        writes = [
-            asyncio.ensure_future(self._commits.until_stored(append.write, partition))
-            for partition in append.partitions
-        ]
-        try:
-            await asyncio.gather(*writes)
-        except BaseException:
-            for one in writes:  # or they would go on trying while the store fails
-                one.cancel()
-            raise
+        await _all_of(
+            [self._commits.until_stored(append.write, partition) for partition in append.partitions]
+        )
+
+
+async def _all_of(works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Does all of them, at once; the first failure ends the others."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for one in tasks:  # or they would go on trying while the store fails
+            one.cancel()
+        raise
 
 
 class _Append:

@@ -35,7 +35,7 @@ from mainstem.delta_log.append.producer_memory import FORGET_STEP_MAX, ProducerM
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
 from mainstem.delta_log.append.topic_wal import TopicWal
-from mainstem.delta_log.append.transactions import TransactionMark, Transactions
+from mainstem.delta_log.append.transactions import StagedRecords, TransactionMark, Transactions
 from mainstem.delta_log.append.turns import CommitTurns, Turn
 from mainstem.delta_log.append.waiter import (
     Appended,
@@ -107,6 +107,7 @@ class CommittedRecords:
     Attributes:
         table_version: -1: no table has them yet, but the write-ahead log.
         partitions: The base offset and the slices of each partition; their offsets have no gap.
+            None of a large transaction, whose records are not in memory.
     """
 
     topic: str
@@ -418,16 +419,18 @@ class Appender:
         )
 
     def append_transaction(
-        self, mark: TransactionMark, slices: Sequence[Slice]
+        self, mark: TransactionMark, records: Sequence[Slice] | StagedRecords
     ) -> asyncio.Future[Appended]:
         """Accepts the records of a transaction, all of them, once, whatever the limits of the queue
         are: their offsets are theirs from now on, and one commit, which does not wait for its
         interval, has them and the register of the transactional id.
 
-        What is accepted behind them enters no write-ahead log before that commit.
+        What is accepted behind them enters no write-ahead log before that commit, and waits for it.
 
         Args:
-            slices: As of `submit`. Who numbered the records does not count.
+            records: Slices as of `submit`; who numbered them does not count. Or staged records, of
+                which some chunks are in memory at a time: check these first, since to find them
+                damaged here ends the lead.
 
         Returns:
             A future that is the caller's alone. Done when the records are in the table; at once,
@@ -449,21 +452,29 @@ class Appender:
             done.set_result(Appended(-1, ()))
             return done
         if waiter is None:
-            assert slices
-            self._check_partitions(slice_.partition for slice_ in slices)
             waiter = AppendWaiter(loop.create_future(), self._monotonic())
             waiter.future.add_done_callback(retrieve)
-            unnumbered = [replace(slice_, producer=None) for slice_ in self._timed(slices)]
-            size_bytes = sum(slice_.records.nbytes for slice_ in slices)
-            pending = self._queue.accept_transaction(
-                unnumbered, size_bytes, waiter, self._now_ms(), mark
-            )
+            pending = self._queue_transaction(mark, records, waiter)
             self._transactions.accept(mark, waiter)
             if self._wal is not None:
                 self._wal.keep_out(pending)
             self._wake.set()
             self._await_commit()
         return waiter.answer()
+
+    def _queue_transaction(
+        self, mark: TransactionMark, records: Sequence[Slice] | StagedRecords, waiter: AppendWaiter
+    ) -> Pending[AppendWaiter]:
+        if not isinstance(records, Sequence):
+            assert records.counts
+            self._check_partitions(records.counts)
+            size_bytes = min(records.size_bytes, COMMIT_BYTES_MAX)
+            return self._queue.accept_staged(records, size_bytes, waiter, mark)
+        assert records
+        self._check_partitions(slice_.partition for slice_ in records)
+        unnumbered = [replace(slice_, producer=None) for slice_ in self._timed(records)]
+        size_bytes = sum(slice_.records.nbytes for slice_ in records)
+        return self._queue.accept_transaction(unnumbered, size_bytes, waiter, self._now_ms(), mark)
 
     async def settle_transaction(self, mark: TransactionMark) -> bool:
         """Finds out what became of a transaction in this topic, and makes it final.

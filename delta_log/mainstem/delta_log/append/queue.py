@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from mainstem.delta_log.append.producers import ProducerStates, SeenBatch
-from mainstem.delta_log.append.transactions import TransactionMark
+from mainstem.delta_log.append.transactions import StagedRecords, TransactionMark
 from mainstem.delta_log.files import Slice
 from mainstem.delta_log.format import Batch, ProducerBatch
 from mainstem.errors import BackPressureError, OutOfOrderSequenceError, RequestTooLargeError
@@ -44,6 +44,7 @@ class Pending(Generic[Token]):
         runs: The same by partition, as producers see them.
         epoch: The leader epoch in which it was accepted.
         mark: Of the transaction that these are the records of; None: of none.
+        staged: The records of a large one, in place of slices; None: there are slices.
     """
 
     slices: tuple[Slice, ...]
@@ -53,10 +54,11 @@ class Pending(Generic[Token]):
     token: Token
     epoch: int = 0
     mark: TransactionMark | None = None
+    staged: StagedRecords | None = None
 
     @property
     def record_count(self) -> int:
-        return sum(batch.record_count for batch in self.batches)
+        return sum(run.record_count for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,14 @@ class Portion(Generic[Token]):
     size_bytes: int = 0
     record_count: int = 0
 
+    @property
+    def staged(self) -> StagedRecords | None:
+        """The records of the large transaction that it is, alone; None: it is none."""
+        return self.requests[0].staged if self.requests else None
+
     def by_partition(self) -> dict[int, tuple[int, list[Slice]]]:
-        """For each partition the base offset and the slices, in offset order."""
+        """For each partition the base offset and the slices, in offset order. Empty where the
+        records are staged."""
         found: dict[int, tuple[int, list[Slice]]] = {}
         for request in self.requests:
             for slice_, batch in zip(request.slices, request.batches, strict=True):
@@ -249,6 +257,24 @@ class AppendQueue(Generic[Token]):
         """
         return self._enqueue(_runs(slices), size_bytes, token, now_ms, self._epoch, mark)
 
+    def accept_staged(
+        self, staged: StagedRecords, size_bytes: int, token: Token, mark: TransactionMark
+    ) -> Pending[Token]:
+        """As `accept_transaction`, with records that are not in memory.
+
+        Args:
+            size_bytes: What of them is in memory at a time.
+        """
+        placed: list[Batch] = []
+        for partition, count in sorted(staged.counts.items()):
+            assert count > 0
+            offset = self.log_end_offset(partition)
+            placed.append(Batch(partition, offset, count))
+            self._next_offsets[partition] = offset + count
+        pending = Pending((), (), tuple(placed), size_bytes, token, self._epoch, mark, staged)
+        self._wait(pending)
+        return pending
+
     def _enqueue(
         self,
         runs: Sequence[_Run],
@@ -273,18 +299,24 @@ class AppendQueue(Generic[Token]):
         for batch in placed:
             if batch.producer is not None:
                 self.producers.accept(batch, token, now_ms)
-        self._waiting.append(pending)
-        self.waiting_bytes += size_bytes
-        self.used_bytes += size_bytes
-        self._budget.used_bytes += size_bytes
+        self._wait(pending)
         return pending
 
+    def _wait(self, pending: Pending[Token]) -> None:
+        self._waiting.append(pending)
+        self.waiting_bytes += pending.size_bytes
+        self.used_bytes += pending.size_bytes
+        self._budget.used_bytes += pending.size_bytes
+
     def take(self, bytes_max: int) -> Portion[Token]:
-        """The next portion: at least one request if any waits, then as many as fit `bytes_max`."""
+        """The next portion: at least one request if any waits, then as many as fit `bytes_max`. One
+        with staged records is alone in its portion."""
         portion: Portion[Token] = Portion()
         while self._waiting:
             head = self._waiting[0]
-            if portion.requests and portion.size_bytes + head.size_bytes > bytes_max:
+            is_full = portion.size_bytes + head.size_bytes > bytes_max
+            is_alone = head.staged is not None or portion.staged is not None
+            if portion.requests and (is_full or is_alone):
                 break
             self._waiting.popleft()
             portion.requests.append(head)

@@ -9,10 +9,11 @@ Source: KIP-98 (transactions); the register in the commit takes the place of Kaf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
+from mainstem.delta_log.files import Slice
 from mainstem.delta_log.format import Register, registers
 from mainstem.errors import TransactionAbortedError
 
@@ -48,6 +49,31 @@ class TransactionMark:
     def fence(self) -> int:
         """The register's value when the transaction cannot get in any more."""
         return self.ordinal | 1
+
+
+class StagedRecords(Protocol):
+    """What a transaction brings to one topic; may be larger than memory.
+
+    Attributes:
+        counts: Records by partition, each more than 0.
+        size_bytes: Of all of them, about.
+    """
+
+    @property
+    def counts(self) -> Mapping[int, int]: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def slices(self, partition: int) -> Iterator[list[Slice]]:
+        """The records of a partition in order, some MiB at a time: each part becomes a data file.
+        From the start each time that it is called. Blocks; called in threads of the pool.
+
+        Raises:
+            StoreUnavailableError: The store failed; it is asked again.
+            LogDamagedError: They are not what they were.
+        """
+        ...
 
 
 class Transactions(Generic[Token]):

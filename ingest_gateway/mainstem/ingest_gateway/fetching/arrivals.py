@@ -25,7 +25,10 @@ class Arrivals:
     def committed(self, records: CommittedRecords) -> None:
         """A commit has added records to a topic."""
         self.durable_tail.committed(records)
-        self.waiters.appended(records.topic, self.cache.add(records))
+        if records.partitions:
+            self.waiters.appended(records.topic, self.cache.add(records))
+        else:  # more than there is memory for: whoever waits finds them in the table
+            self.waiters.changed(records.topic)
 
     def durable(self, records: CommittedRecords) -> None:
         """Records are in the write-ahead log, and will be committed."""
