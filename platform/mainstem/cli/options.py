@@ -75,6 +75,15 @@ def given_on_the_command_line(parameter: str) -> bool:
     return False
 
 
+def refuse_transactions(settings: Settings) -> None:
+    """Raises UsageError for a setting of producers with which records need a transaction."""
+    if settings.flags.get("transactional.id"):
+        raise click.UsageError(
+            "transactional.id: this command sends records one by one, outside of transactions; "
+            "leave it out"
+        )
+
+
 def parse_pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
     """Reads KEY=VALUE arguments.
 

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainstem.cli.context import Settings, out, print_object
-from mainstem.cli.options import current_settings, given_on_the_command_line
+from mainstem.cli.options import (
+    current_settings,
+    given_on_the_command_line,
+    refuse_transactions,
+)
 from mainstem.config import GATEWAY_KEYS
 
 if TYPE_CHECKING:
@@ -83,6 +87,7 @@ def bench_place(
     """Raises UsageError for a setting of a gateway that runs already."""
     from mainstem.cli.bench.place import BenchPlace
 
+    refuse_transactions(settings)
     gateway = {name: value for name, value in settings.flags.items() if name in GATEWAY_KEYS}
     if gateway and bootstrap_servers:
         raise click.UsageError(

@@ -21,7 +21,7 @@ from mainstem.cli.context import (
 )
 from mainstem.cli.errors import FormatError
 from mainstem.cli.help import ExampleCommand
-from mainstem.cli.options import given_on_the_command_line, take_format
+from mainstem.cli.options import given_on_the_command_line, refuse_transactions, take_format
 from mainstem.cli.output import OutputError
 from mainstem.cli.topic.record_reader import (
     InputRecord,
@@ -367,6 +367,7 @@ def _record_format(
 def _producer_config(
     settings: Settings, servers: str, acks: str | None, compression: str | None
 ) -> dict[str, object]:
+    refuse_transactions(settings)
     timeout_ms = max(1, int(settings.timeout_s * 1000))
     linger_ms = settings.flags.get("linger.ms", "5")
     config: dict[str, object] = {

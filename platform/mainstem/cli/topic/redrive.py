@@ -26,6 +26,7 @@ from mainstem.cli.context import (
     split_flags,
 )
 from mainstem.cli.help import ExampleCommand
+from mainstem.cli.options import refuse_transactions
 from mainstem.cli.partitions import all_partitions, offset_bounds
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def redrive(
     """
     from mainstem.client import Producer, Redrive
 
+    refuse_transactions(settings)
     if to == topic:
         raise click.UsageError("--to is the topic of dead letters itself")
     group = group or f"{topic}.redrive"

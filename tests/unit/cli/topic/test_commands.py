@@ -148,6 +148,20 @@ def test_a_file_that_is_not_there_is_told_before_anything_is_sent(
     assert shell.gateway.values("payments") == [[]]
 
 
+def test_a_transactional_id_is_not_for_a_command_that_sends_records_one_by_one(
+    shell: Shell,
+) -> None:
+    commands = (
+        ("topic", "produce", "payments"),
+        ("topic", "redrive", "orders.dlt"),
+        ("bench", "produce", "-b", shell.gateway.address),
+    )
+    for command in commands:
+        refused = shell("-X", "transactional.id=x", *command, typed="1\n")
+        assert refused.exit_code == 2, refused.output
+        assert "transactional.id: this command sends records one by one" in refused.stderr
+
+
 def test_a_bad_record_is_told_with_its_file_and_number(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "one").write_text('{"value": "1"}\n')
     (tmp_path / "two").write_text('{"value": "2"}\nx\n')
