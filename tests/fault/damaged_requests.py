@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from google.protobuf.message import Message
 from tests.unit.ingest_gateway.payloads import arrow_request, batch_of, records_request
 
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb2
 
 #: So far from the topic that is there that damage seldom makes the one of the other.
 OTHER = "uuuuuuuu"
 
-LOG, GROUPS, ADMIN = (f"/mainstem.v1.{name}/" for name in ("Log", "Groups", "Admin"))
+LOG, GROUPS, ADMIN, TRANSACTIONS = (
+    f"/mainstem.v1.{name}/" for name in ("Log", "Groups", "Admin", "Transactions")
+)
 
 
 def examples() -> dict[str, list[Message]]:
@@ -100,7 +103,45 @@ def examples() -> dict[str, list[Message]]:
         ADMIN + "DescribeCluster": [admin_pb2.DescribeClusterRequest()],
         ADMIN + "ListConnections": [admin_pb2.ListConnectionsRequest()],
         ADMIN + "Rebalance": [admin_pb2.RebalanceRequest(validate_only=True)],
+        **_of_transactions(),
     }
+
+
+def _of_transactions() -> dict[str, list[Message]]:
+    transaction = transactions_pb2.TransactionId(
+        transactional_id="i", producer_id=1, producer_epoch=0, number=1
+    )
+    offsets = groups_pb2.CommitOffsetsRequest(
+        group="g",
+        member_epoch=-1,
+        offsets=[groups_pb2.CommittedOffset(topic="t", offset=1)],
+    )
+    place: dict[str, Any] = {"transactional_id": "i", "ordinal": 2, "topic": OTHER}
+    found: dict[str, list[Message]] = {
+        "InitTransactions": [transactions_pb2.InitTransactionsRequest(transactional_id="i")],
+        "BeginTransaction": [transactions_pb2.BeginTransactionRequest(transaction=transaction)],
+        "AddOffsets": [
+            transactions_pb2.AddOffsetsRequest(transaction=transaction, offsets=offsets)
+        ],
+        "EndTransaction": [
+            transactions_pb2.EndTransactionRequest(transaction=transaction, commit=True)
+        ],
+        "PrepareTransaction": [transactions_pb2.PrepareTransactionRequest(transaction=transaction)],
+        "CompleteTransaction": [
+            transactions_pb2.CompleteTransactionRequest(token="WyJpIiwgMSwgMCwgMV0="),
+            transactions_pb2.CompleteTransactionRequest(transactional_id="i"),
+        ],
+        "CompleteTransactions": [
+            transactions_pb2.CompleteTransactionsRequest(
+                transactional_id="e", tokens=["WyJpIiwgMSwgMCwgMV0="], commit=True
+            )
+        ],
+        "ListTransactions": [transactions_pb2.ListTransactionsRequest(states=["OPEN"])],
+        "DescribeTransaction": [transactions_pb2.DescribeTransactionRequest(transactional_id="i")],
+        "AppendTransaction": [transactions_pb2.AppendTransactionRequest(staged=["1-abc"], **place)],
+        "SettleTransaction": [transactions_pb2.SettleTransactionRequest(**place)],
+    }
+    return {TRANSACTIONS + name: requests for name, requests in found.items()}
 
 
 def serialised(requests: list[Message]) -> list[bytes]:

@@ -25,7 +25,12 @@ from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.far_store import cache_for, config_for
 from mainstem.ingest_gateway.fetching import Arrivals
-from mainstem.ingest_gateway.groups import GroupCoordination, GroupMetrics, watch_groups
+from mainstem.ingest_gateway.groups import (
+    GroupCoordination,
+    GroupMetrics,
+    OffsetCommits,
+    watch_groups,
+)
 from mainstem.ingest_gateway.http_pages import gateway_pages
 from mainstem.ingest_gateway.identity import GatewayIdentity
 from mainstem.ingest_gateway.listeners import (
@@ -46,6 +51,7 @@ from mainstem.ingest_gateway.services import (
     MetadataService,
     ProduceService,
     Rpc,
+    TransactionService,
 )
 from mainstem.ingest_gateway.store_threads import StoreThreads
 from mainstem.ingest_gateway.supervised import SupervisedTask
@@ -56,19 +62,21 @@ from mainstem.ingest_gateway.topics import (
     Operations,
     WalRecovery,
 )
+from mainstem.ingest_gateway.transactions import TransactionCoordination, TransactionMetrics
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
 from mainstem.metrics import HttpServer
 from mainstem.protocol.v1 import (
     admin_pb2,
     groups_pb2,
     log_pb2,
+    transactions_pb2,
 )
 
 log = structlog.get_logger()
 
 _SERVICES: Final = tuple(
     service.full_name
-    for messages in (log_pb2, admin_pb2, groups_pb2)
+    for messages in (log_pb2, admin_pb2, groups_pb2, transactions_pb2)
     for service in messages.DESCRIPTOR.services_by_name.values()
 )
 
@@ -268,6 +276,18 @@ class Gateway:
             metrics,
             self._pool,
         )
+        transactions = TransactionCoordination(
+            topics,
+            self._groups,
+            maintainer,
+            producer_ids,
+            self._store,
+            config,
+            metrics,
+            self._pool,
+        )
+        metrics.registry.register(TransactionMetrics(transactions))
+        self._closing.push_async_callback(transactions.close)
         self._closing.push_async_callback(self._groups.close, 0.0)
         self._balancing = Balancing(topics, self._groups, cluster, config)
         metrics.registry.register(GroupMetrics(self._groups, topics))
@@ -276,7 +296,13 @@ class Gateway:
         )
         self._closing.push_async_callback(self._fetches.close)
         self._produce = ProduceService(
-            topics, producer_ids, config, metrics, self._door, self._draining
+            topics,
+            producer_ids,
+            config,
+            metrics,
+            self._door,
+            transactions,
+            self._draining,
         )
         admin = AdminService(
             topics,
@@ -290,7 +316,11 @@ class Gateway:
         )
         self._register(log_pb2, self._produce, self._fetches, MetadataService(topics, cluster))
         self._register(admin_pb2, admin)
-        self._register(groups_pb2, GroupService(self._groups, config, self._door))
+        offset_commits = OffsetCommits(self._groups, config)
+        self._register(groups_pb2, GroupService(self._groups, offset_commits, self._door))
+        self._register(
+            transactions_pb2, TransactionService(transactions, self._groups, offset_commits)
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server

@@ -56,6 +56,7 @@ def run_sql(
     spark: SparkSession | None = None,
     row_count_max: int | None = None,
     protected: Iterable[str] = (),
+    consistent: bool = False,
 ) -> SqlResult:
     """Runs the statement with every topic as a table of its name (see `register_topics`).
 
@@ -69,6 +70,8 @@ def run_sql(
         spark: Default: `spark_session()`; where none runs, it is started for one statement.
         row_count_max: Take no more rows than this. Default: all; they have to fit into memory.
         protected: Directories outside the warehouse in which nothing may be written either.
+        consistent: Every transaction is in all topics that the statement reads, or in none; see
+            `register_topics`.
 
     Raises:
         SqlError: Spark refused the statement or failed at it, or it is refused before.
@@ -87,7 +90,7 @@ def run_sql(
             for directory in what.directories:
                 check_directory(session, directory, place.uri, protected)
             _check_target(tables, what)
-            return _run(session, tables, what, statement, row_count_max)
+            return _run(session, tables, what, statement, row_count_max, consistent=consistent)
     finally:
         store.close()
 
@@ -98,6 +101,8 @@ def _run(
     what: Statement,
     text: str,
     row_count_max: int | None,
+    *,
+    consistent: bool,
 ) -> SqlResult:
     notes: list[str] = []
     with tables.in_use(create=what.creates is not None):
@@ -107,6 +112,8 @@ def _run(
         if what.reads_all:
             notes = tables.attach_all()
         _resolve(session, tables, what, text)
+        if consistent:
+            tables.pin_topics()
         is_new = what.creates is not None and not tables.is_taken(what.creates)
         try:
             frame = session.sql(text)

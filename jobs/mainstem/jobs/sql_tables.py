@@ -137,6 +137,14 @@ class SqlTables:
             self._spark.sql(f"CREATE TABLE {known} USING delta LOCATION '{_literal(place)}'")
         return True
 
+    def pin_topics(self) -> None:
+        """Has the topics that are known be read at versions with whole transactions only.
+
+        Raises:
+            MainstemError: See `whole_versions`.
+        """
+        self._topics.pin(self._topics.made)
+
     def attach_all(self) -> list[str]:
         """Makes every name known; returns why one is left out."""
         notes = [f"topic {name} is left out: {why}" for name, why in self._topics.register_all()]

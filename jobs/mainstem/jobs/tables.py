@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from mainstem.delta_log.store import ObjectStore, Place, StoreFolder, open_warehouse
+from mainstem.delta_log.system import whole_versions
 from mainstem.delta_log.table import load_table
 from mainstem.delta_log.topics import TOPICS, Topics
 from mainstem.errors import LogDamagedError, MainstemError, UnknownTopicError
@@ -29,6 +30,8 @@ def register_topics(
     spark: SparkSession,
     warehouse: Place,
     topics: Iterable[str] | None = None,
+    *,
+    consistent: bool = False,
 ) -> dict[str, str]:
     """Makes every topic of the warehouse a SQL table: a temporary view of `spark`, read again by
     each query.
@@ -43,12 +46,17 @@ def register_topics(
     Args:
         warehouse: A local path or `file:` URI.
         topics: Only these; the others stay as they are. Default: all.
+        consistent: The views stand for the versions of this moment, as near to the newest as can
+            be, in which every transaction is in all of these topics or in none. Without it, a
+            query over several topics may see a transaction in one of them and not in another yet.
+            Register again to see what has come since.
 
     Returns:
         For each topic the name to use in SQL, in backquotes where SQL needs them.
 
     Raises:
-        StoreUnavailableError: There is no such warehouse.
+        StoreUnavailableError: There is no such warehouse; or, with `consistent`, a transaction
+            has waited for a topic for 30 seconds.
         UnknownTopicError: One of `topics` does not exist.
         MainstemError: One of `topics` cannot be read. Without `topics` it is left out, with a line
             in the log.
@@ -70,6 +78,8 @@ def register_topics(
         else:
             for topic in wanted:
                 views.register(topic)
+        if consistent:
+            views.pin(wanted)
         return {topic: sql_name(views.names[topic]) for topic in wanted if topic in views.names}
     finally:
         store.close()
@@ -94,13 +104,18 @@ class TopicViews:
         self._store = store
         self._topics = Topics(store)
         self._nameless: dict[str, MainstemError] = {}
+        #: The topics of the views that were made.
+        self.made: list[str] = []
         self.existing = self._topics.names()
         self.names = _names(store, self.existing, self._nameless)
         self.by_view = {view.lower(): topic for topic, view in self.names.items()}
         self._drop_void(keep_others)
 
-    def register(self, topic: str) -> None:
+    def register(self, topic: str, version: int | None = None) -> None:
         """Makes the view of a topic, or makes it again.
+
+        Args:
+            version: Of the topic's table; None: the newest at each query.
 
         Raises:
             MainstemError: The topic cannot be read; the code says why.
@@ -115,6 +130,7 @@ class TopicViews:
             self._spark.sql(
                 f"CREATE OR REPLACE TEMPORARY VIEW {quote(view)} AS "
                 f"SELECT * FROM delta.{quote(uri)}"
+                + ("" if version is None else f" VERSION AS OF {version}")
             )
         except (Py4JJavaError, PySparkException) as error:
             # What is wrong with it is ours to say: Spark's words are of a file.
@@ -123,6 +139,17 @@ class TopicViews:
                 f"topic {topic} cannot be read by Spark: {str(error).splitlines()[0]}", topic=topic
             ) from error
         self._note({**_registered(self._spark), view: uri})
+        if topic not in self.made:
+            self.made.append(topic)
+
+    def pin(self, topics: Iterable[str]) -> None:
+        """Makes the views of these topics again, at versions that have whole transactions only.
+
+        Raises:
+            MainstemError: See `whole_versions`, and `register`.
+        """
+        for topic, version in whole_versions(self._store, topics).items():
+            self.register(topic, version)
 
     def register_all(self) -> list[tuple[str, str]]:
         """Makes all views; returns the topics that cannot be read, and why."""

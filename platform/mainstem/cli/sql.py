@@ -26,15 +26,25 @@ _NUMBERS: Final = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal
     show_default=True,
     help="Print at most so many rows; 0: all.",
 )
+@click.option(
+    "--consistent",
+    is_flag=True,
+    help="Every transaction is in all topics of the statement, or in none.",
+)
 @pass_settings
 @reports_errors
-def sql(settings: Settings, statement: str, warehouse: str | None, limit: int) -> None:
+def sql(
+    settings: Settings, statement: str, warehouse: str | None, limit: int, consistent: bool
+) -> None:
     """Run one SQL statement with Spark; every topic is a table of its name.
 
     A topic's columns: partition, offset, timestamp, timestamp_type, key, value, headers,
     producer_id, sequence. Keys and values are binary; CAST(value AS STRING) makes text of them. A
     name with a dot or a dash goes into `backquotes`. The tables are read from the warehouse, no
     gateway is needed. Starting Spark takes some seconds. STATEMENT `-` is read from stdin.
+
+    A transaction gets into its topics one after the other: with --consistent, the topics of the
+    statement are read at versions in which every transaction is in all of them or in none.
 
     CREATE TABLE keeps a Delta table in `tables` in the warehouse, where the next statement finds it
     by its name; DROP TABLE removes it. INSERT OVERWRITE DIRECTORY writes outside the warehouse.
@@ -58,7 +68,13 @@ def sql(settings: Settings, statement: str, warehouse: str | None, limit: int) -
     place = warehouse_place(settings, warehouse)
     protected = [one for one in (config.text("wal.directory"),) if one]
     try:
-        result = run_sql(place, statement, row_count_max=limit or None, protected=protected)
+        result = run_sql(
+            place,
+            statement,
+            row_count_max=limit or None,
+            protected=protected,
+            consistent=consistent,
+        )
     except SqlError as error:
         fail(error.message)
     rows = result.rows

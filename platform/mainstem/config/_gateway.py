@@ -253,6 +253,45 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             maximum=64 * KIB,
         ),
         ConfigKey(
+            "transaction.max.timeout.ms",
+            "int",
+            900_000,
+            "The longest transaction.timeout.ms that a producer may ask for: a transaction that is "
+            "open for longer is aborted. Kafka: transaction.max.timeout.ms.",
+            unit="ms",
+            minimum=1,
+            maximum=86_400_000,
+        ),
+        ConfigKey(
+            "transaction.memory.bytes",
+            "int",
+            64 * MIB,
+            "Memory for the records of open transactions, all together. What is more, and what one "
+            "has beyond 8 MiB, waits in the warehouse, below system/transactions/_staged.",
+            unit="bytes",
+            minimum=MIB,
+            maximum=65_536 * MIB,
+        ),
+        ConfigKey(
+            "transactional.id.expiration.ms",
+            "int",
+            604_800_000,
+            "For how long a transactional id is remembered after its last transaction. Kafka: "
+            "transactional.id.expiration.ms.",
+            unit="ms",
+            minimum=86_400_000,
+            maximum=31_536_000_000,
+        ),
+        ConfigKey(
+            "transactional.id.max.count",
+            "int",
+            100_000,
+            "Transactional ids that are remembered in the warehouse; beyond that no new one is "
+            "taken.",
+            minimum=1,
+            maximum=10_000_000,
+        ),
+        ConfigKey(
             "auto.create.topics.enable",
             "bool",
             False,

@@ -73,6 +73,15 @@ REQUEST_FIELDS_MAX: Final = 200_000
 #: Bytes of a request other than a produce request: ten thousand names of topics, with their ids.
 REQUEST_BYTES_MAX: Final = 8 * MIB
 
+#: Objects of staged records of one transaction and topic: some 80 GB.
+TRANSACTION_OBJECTS_MAX: Final = 10_000
+
+#: Prepared transactions that are decided together.
+TRANSACTION_TOKENS_MAX: Final = 10_000
+
+#: States that a listing of transactions may be restricted to.
+TRANSACTION_STATES_MAX: Final = 10
+
 #: Facts of the errors in one request. Errors are for answers; requests have messages with them.
 REQUEST_FACTS_MAX: Final = 100
 

@@ -161,7 +161,7 @@ def test_a_store_that_fails_is_said_to(tmp_path: Path, call: str) -> None:
         lambda: failing.write({"t": [Slice(0, batch(1))]}),
         lambda: failing.read([name], "t").check(),
         failing.list,
-        lambda: failing.delete(["0" * 32 + ".staged"]),
+        lambda: failing.delete(["0-" + "0" * 32 + ".staged"]),
     ):
         try:
             work()
@@ -169,3 +169,14 @@ def test_a_store_that_fails_is_said_to(tmp_path: Path, call: str) -> None:
             failures += 1
     assert failures == 1
     inner.close()
+
+
+def test_what_an_earlier_leader_left_goes_and_what_a_later_one_writes_stays() -> None:
+    area = StagingArea(MemoryStore())
+    records = {"t": [Slice(0, batch(1))]}
+    old, needed = (area.of_epoch(5).write(records).name for _ in range(2))
+    own, later = (area.of_epoch(epoch).write(records).name for epoch in (6, 10))
+    assert area.of_epoch(6).sweep({needed}) == 1
+    assert {one.name for one in area.list()} == {needed, own, later}
+    with pytest.raises(LogDamagedError, match=old):
+        area.read([old], "t")

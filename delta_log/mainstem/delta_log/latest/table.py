@@ -128,6 +128,11 @@ class LatestTable(Generic[Row]):
         return table
 
     @property
+    def epoch(self) -> int:
+        """The leader epoch under which it is led: higher than that of any leader before."""
+        return self._appender.epoch
+
+    @property
     def failure(self) -> MainstemError | None:
         """Why nothing more is taken, or None."""
         return self._appender.failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,8 @@ from mainstem.errors import InvalidRequestError
 #: In the table of transactions. Delta's VACUUM leaves directories alone whose names begin with `_`.
 DIRECTORY: Final = f"{SYSTEM}/{TRANSACTIONS_TABLE}/_staged"
 
-_NAME: Final = re.compile(r"[0-9a-f]{32}\.staged")
+#: The leader epoch of the table of transactions under which it was written comes first.
+_NAME: Final = re.compile(r"([0-9]{1,19})-[0-9a-f]{32}\.staged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,16 @@ class StagingArea:
 
     Args:
         store: Of the warehouse.
+        epoch: The leader epoch of the table of transactions, for who writes and sweeps.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, epoch: int = 0) -> None:
         self._store = store
+        self._epoch = epoch
+
+    def of_epoch(self, epoch: int) -> StagingArea:
+        """The same, for a leader."""
+        return StagingArea(self._store, epoch)
 
     def write(self, records: Mapping[str, Sequence[Slice]]) -> StagedObject:
         """Makes records durable, in one object, which is put together in memory.
@@ -62,7 +69,7 @@ class StagingArea:
         for entry in entries:
             of_topic = counts.setdefault(entry.topic, {})
             of_topic[entry.partition] = of_topic.get(entry.partition, 0) + entry.record_count
-        name = f"{uuid.uuid4().hex}.staged"
+        name = f"{self._epoch}-{uuid.uuid4().hex}.staged"
         self._store.put(_path(name), data)
         return StagedObject(name, counts, data.size)
 
@@ -90,12 +97,30 @@ class StagingArea:
 
     def list(self) -> list[ObjectInfo]:
         """All objects: their names, sizes, and the times at which they were written by the store's
-        clock. Of one that is being written it is unknown who needs it: leave the young ones alone.
+        clock.
 
         Raises:
             StoreUnavailableError: The store failed.
         """
         return [one for one in self._store.list_files(DIRECTORY) if _NAME.fullmatch(one.name)]
+
+    def sweep(self, needed: Set[str]) -> int:
+        """Removes what was written under epochs before this one, but for what is needed. What a
+        later leader writes stays, however long its leader before sleeps in the middle of this.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            StoreUnavailableError: The store failed; some of them may be gone.
+        """
+        old = [
+            one.name
+            for one in self.list()
+            if int(one.name.partition("-")[0]) < self._epoch and one.name not in needed
+        ]
+        self.delete(old)
+        return len(old)
 
     def delete(self, names: Iterable[str]) -> None:
         """Removes objects. Those that are not there are no error.

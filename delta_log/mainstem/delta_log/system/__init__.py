@@ -16,9 +16,19 @@ from mainstem.delta_log.system.warehouse_id import (
     make_warehouse_id,
     read_warehouse_id,
 )
+from mainstem.delta_log.system.whole_look import (
+    LOOK_KEY,
+    PINNED_S,
+    UNKNOWN_VERSION,
+    published_versions,
+    whole_versions,
+)
 
 __all__ = [
     "DIRECTORY",
+    "LOOK_KEY",
+    "PINNED_S",
+    "UNKNOWN_VERSION",
     "WAREHOUSE_FILE",
     "BeatName",
     "GatewayBeat",
@@ -28,6 +38,8 @@ __all__ = [
     "last_heartbeat_ms",
     "make_warehouse_id",
     "new_incarnation",
+    "published_versions",
     "read_beat",
     "read_warehouse_id",
+    "whole_versions",
 ]

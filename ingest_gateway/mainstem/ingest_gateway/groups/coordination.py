@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -106,6 +107,30 @@ class GroupCoordination:
         self._closing = False
         self._failure: MainstemError | None = None
         self._failed_at = 0.0
+        self._begin_also: Callable[[Running], Awaitable[None]] = _nothing
+        self._end_also: Callable[[float], Awaitable[None]] = _nothing
+        self._is_busy: Callable[[], bool] = lambda: False
+
+    def accompany(
+        self,
+        begin: Callable[[Running], Awaitable[None]],
+        end: Callable[[float], Awaitable[None]],
+        is_busy: Callable[[], bool],
+    ) -> None:
+        """Has something else begin and end with the coordination.
+
+        Args:
+            begin: Before anybody is answered. What it raises ends the coordination again.
+            end: Given the seconds in which to commit what was accepted; after an end, or a begin
+                that failed, it may be called again.
+            is_busy: Whether it has begun something that a move would end.
+        """
+        self._begin_also, self._end_also, self._is_busy = begin, end, is_busy
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that would not survive a move."""
+        return self._is_busy()
 
     @property
     def running(self) -> Running | None:
@@ -186,6 +211,7 @@ class GroupCoordination:
         """In place of a start: whoever waits for that is sent on."""
         self._running = None
         await self._stop(0.0)
+        await self._end_also(timeout_s)
         self._cluster.released(COORDINATION)
         if await running.table.hand_over(timeout_s, target.incarnation):
             log.info("groups handed over", gateway_id=target.gateway_id)
@@ -410,6 +436,12 @@ class GroupCoordination:
         if alive:
             with contextlib.suppress(MainstemError):
                 table.write(alive)
+        try:
+            await self._begin_also(running)
+        except BaseException:
+            self._cluster.released(COORDINATION)
+            await table.close(0.0)
+            raise
         self._running = running
         self._minder = SupervisedTask(
             "look after groups", lambda: self._mind(running), self._metrics, returns=True
@@ -442,7 +474,7 @@ class GroupCoordination:
             self._running = None
             self._leaving = SupervisedTask(
                 "close offsets table",
-                lambda: running.table.close(0.0),
+                lambda: self._close_tables(running, 0.0),
                 self._metrics,
                 returns=True,
             )
@@ -457,7 +489,15 @@ class GroupCoordination:
         if leaving is not None:
             await leaving.finish(STOP_TIMEOUT_S)
         if running is not None:
-            await running.table.close(timeout_s)
+            await self._close_tables(running, timeout_s)
+
+    async def _close_tables(self, running: Running, timeout_s: float) -> None:
+        await self._end_also(timeout_s)
+        await running.table.close(timeout_s)
+
+
+async def _nothing(*_: object) -> None:
+    """Nothing else begins or ends with the coordination."""
 
 
 def _coordinated_elsewhere(address: str, gateway_id: str) -> NotLeaderError:

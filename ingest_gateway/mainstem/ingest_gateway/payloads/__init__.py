@@ -2,7 +2,12 @@
 what is in a request is believed only after `read_payload`.
 """
 
-from mainstem.ingest_gateway.payloads.payload import NotInlineError, PayloadRules, read_payload
+from mainstem.ingest_gateway.payloads.payload import (
+    NotInlineError,
+    Payload,
+    PayloadRules,
+    read_payload,
+)
 from mainstem.ingest_gateway.payloads.placement import StickyPlacement
 
-__all__ = ["NotInlineError", "PayloadRules", "StickyPlacement", "read_payload"]
+__all__ = ["NotInlineError", "Payload", "PayloadRules", "StickyPlacement", "read_payload"]

@@ -32,6 +32,9 @@ from mainstem.limits import (
     REQUEST_RANGES_MAX,
     SUBSCRIBED_TOPICS_MAX,
     TOPIC_SETTINGS_MAX,
+    TRANSACTION_OBJECTS_MAX,
+    TRANSACTION_STATES_MAX,
+    TRANSACTION_TOKENS_MAX,
 )
 
 #: How often each field that repeats may come in one request, in all messages of it together.
@@ -54,6 +57,9 @@ REPEATS_MAX: Final[Mapping[str, int]] = MappingProxyType(
         "mainstem.v1.AlterTopicConfigRequest.set": TOPIC_SETTINGS_MAX,
         "mainstem.v1.AlterTopicConfigRequest.reset": TOPIC_SETTINGS_MAX,
         "mainstem.v1.TrimPrefixRequest.partitions": PARTITION_COUNT_MAX,
+        "mainstem.v1.AppendTransactionRequest.staged": TRANSACTION_OBJECTS_MAX,
+        "mainstem.v1.ListTransactionsRequest.states": TRANSACTION_STATES_MAX,
+        "mainstem.v1.CompleteTransactionsRequest.tokens": TRANSACTION_TOKENS_MAX,
     }
 )
 

@@ -10,6 +10,7 @@ from mainstem.ingest_gateway.services.groups import GroupService
 from mainstem.ingest_gateway.services.metadata import MetadataService
 from mainstem.ingest_gateway.services.produce import ProduceService
 from mainstem.ingest_gateway.services.rpc import Rpc
+from mainstem.ingest_gateway.services.transactions import TransactionService
 
 __all__ = [
     "AdminService",
@@ -18,4 +19,5 @@ __all__ = [
     "MetadataService",
     "ProduceService",
     "Rpc",
+    "TransactionService",
 ]

@@ -10,18 +10,14 @@ from typing import TypeVar
 
 import structlog
 
-from mainstem.config import GatewayConfig
-from mainstem.consumers import EMPTY, Beat, Heartbeat, Partition, TopicInfo, partitions_by_topic
+from mainstem.consumers import EMPTY, Beat, Heartbeat, Partition, partitions_by_topic
 from mainstem.consumers.events import OFFSETS_MOVED, GroupEvent
-from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset, offset_row
+from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset
 from mainstem.errors import (
-    InvalidOffsetError,
-    MainstemError,
     UnknownGroupError,
-    UnknownPartitionError,
     UnknownTopicError,
 )
-from mainstem.ingest_gateway.groups import GroupCoordination, Running
+from mainstem.ingest_gateway.groups import NO_OFFSET, GroupCoordination, OffsetCommits, Running
 from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.caller import caller
 from mainstem.ingest_gateway.services.rpc import Context
@@ -39,19 +35,19 @@ _AT_ONCE = 1_000
 #: Names of topics in a line of the log.
 _TOPICS_LOGGED_MAX = 5
 
-#: Commits this offset, from outside the group: the group has none any more.
-NO_OFFSET = -1
-
 
 class GroupService:
     """Serves `mainstem.v1.Groups`."""
 
     def __init__(
-        self, coordination: GroupCoordination, config: GatewayConfig, door: RequestDoor
+        self,
+        coordination: GroupCoordination,
+        offset_commits: OffsetCommits,
+        door: RequestDoor,
     ) -> None:
         self._coordination = coordination
+        self._offset_commits = offset_commits
         self._door = door
-        self._metadata_bytes_max = config.number("offset.metadata.max.bytes")
 
     async def Heartbeat(self, request: groups_pb2.HeartbeatRequest, context: Context) -> bytes:
         beat = Heartbeat(
@@ -98,41 +94,8 @@ class GroupService:
     async def CommitOffsets(
         self, request: groups_pb2.CommitOffsetsRequest, context: Context
     ) -> groups_pb2.CommitOffsetsResponse:
-        if len(request.offsets) > OFFSETS_PER_COMMIT_MAX:
-            raise InvalidOffsetError(
-                f"a commit has {len(request.offsets)} offsets; "
-                f"it may have {OFFSETS_PER_COMMIT_MAX} at most",
-                limit_offsets=OFFSETS_PER_COMMIT_MAX,
-            )
         running = await self._coordination.started()
-        refused = await self._coordination.topics.beyond_ends(request.offsets)
-        topics: dict[str, TopicInfo | None] = {}
-        if not request.member_id:
-            topics = await self._topics(one.topic for one in request.offsets)
-        # From here to the table's queue nothing waits: what is checked is what is stored, and
-        # commits take effect in the order in which they arrive.
-        running.coordinator.check_commit(
-            request.group, request.member_id, request.member_epoch, request.sequence
-        )
-        response = groups_pb2.CommitOffsetsResponse()
-        rows: list[Row] = []
-        for one in request.offsets:
-            answer = response.offsets.add()
-            answer.CopyFrom(one)
-            answer.ClearField("error")
-            try:
-                beyond = refused.get((one.topic, one.partition))
-                if beyond is not None:
-                    raise beyond
-                row = self._row(running, request, one, topics)
-            except MainstemError as error:
-                answer.error.CopyFrom(error_to_message(error))
-                continue
-            assert row.key is not None
-            answer.topic_id = row.key.topic_id
-            if isinstance(row.value, StoredOffset):
-                answer.commit_timestamp_ms = row.value.commit_timestamp_ms
-            rows.append(row)
+        response, rows = await self._offset_commits.take(running, request)
         if rows:
             await running.table.write(rows)
         if rows and not request.member_id and not request.sequence:  # a consumer numbers its own
@@ -146,49 +109,6 @@ class GroupService:
             self._coordination.log.write([GroupEvent(OFFSETS_MOVED, facts)])
         return response
 
-    def _row(
-        self,
-        running: Running,
-        request: groups_pb2.CommitOffsetsRequest,
-        one: groups_pb2.CommittedOffset,
-        topics: dict[str, TopicInfo | None],
-    ) -> Row:
-        """The row of one offset, or why it is refused."""
-        size_bytes = len(one.metadata.encode())
-        if size_bytes > self._metadata_bytes_max:
-            raise InvalidOffsetError(
-                f"the metadata of an offset has {size_bytes} bytes; "
-                f"offset.metadata.max.bytes allows {self._metadata_bytes_max}",
-                metadata_bytes=size_bytes,
-                limit_bytes=self._metadata_bytes_max,
-            )
-        forget = not request.member_id and one.offset == NO_OFFSET
-        if one.offset < 0 and not forget:
-            raise InvalidOffsetError(
-                f"offset {one.offset} of partition {one.partition} of topic {one.topic!r} is "
-                "negative",
-                topic=one.topic,
-                partition=one.partition,
-                offset=one.offset,
-            )
-        if request.member_id:
-            partition = running.coordinator.committable(
-                request.group, request.member_id, one.topic, one.topic_id, one.partition
-            )
-        else:
-            partition = _existing(one, topics[one.topic], forget=forget)
-        stored = StoredOffset(
-            partition.topic,
-            partition.topic_id,
-            partition.partition,
-            one.offset,
-            one.leader_epoch,
-            one.metadata,
-            running.table.now_ms(),
-        )
-        row = offset_row(request.group, stored)
-        return Row(row.group, row.key, None) if forget else row
-
     async def FetchOffsets(
         self, request: groups_pb2.FetchOffsetsRequest, context: Context
     ) -> groups_pb2.FetchOffsetsResponse:
@@ -199,7 +119,9 @@ class GroupService:
         if not request.partitions:
             response.offsets.extend(await self._current(running, request.group))
             return response
-        topics = await self._topics(one.topic for one in request.partitions if not one.topic_id)
+        topics = await self._offset_commits.topics(
+            one.topic for one in request.partitions if not one.topic_id
+        )
         stored = running.table.offsets(request.group)
         for wanted in request.partitions:
             topic_id, error = wanted.topic_id, None
@@ -307,10 +229,6 @@ class GroupService:
         )
         return groups_pb2.DeleteGroupResponse()
 
-    async def _topics(self, names: Iterable[str]) -> dict[str, TopicInfo | None]:
-        """What topics are now; None: there is none of that name."""
-        return await self._coordination.topics.topics(names)
-
     async def _current(self, running: Running, group: str) -> list[groups_pb2.CommittedOffset]:
         """All offsets of a group that are of topics as they are now."""
         stored = sorted(
@@ -341,32 +259,12 @@ def _beaten(answer: Beat, interval_ms: int) -> bytes:
     return data
 
 
-def _existing(
-    one: groups_pb2.CommittedOffset, info: TopicInfo | None, *, forget: bool
-) -> Partition:
-    """The partition that an offset from outside the group is of."""
-    if forget and one.topic_id:
-        return Partition(one.topic, one.topic_id, one.partition)
-    if info is None or (one.topic_id and one.topic_id != info.topic_id):
-        raise _unknown(one.topic, one.topic_id)
-    if not 0 <= one.partition < info.partition_count:
-        raise UnknownPartitionError(
-            f"topic {one.topic!r} has {info.partition_count} partitions; there is no partition "
-            f"{one.partition}",
-            topic=one.topic,
-            partition=one.partition,
-            partition_count=info.partition_count,
-        )
-    return Partition(one.topic, info.topic_id, one.partition)
-
-
 def _has_content(running: Running, group: str) -> bool:
     return group in running.table.groups
 
 
-def _unknown(topic: str, topic_id: str = "") -> UnknownTopicError:
-    which = f" with the id {topic_id}" if topic_id else ""
-    return UnknownTopicError(f"there is no topic {topic!r}{which}", topic=topic)
+def _unknown(topic: str) -> UnknownTopicError:
+    return UnknownTopicError(f"there is no topic {topic!r}", topic=topic)
 
 
 def _unknown_group(group: str) -> UnknownGroupError:

@@ -19,12 +19,14 @@ class TransactionId(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class InitTransactionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "transaction_timeout_ms")
+    __slots__ = ("transactional_id", "transaction_timeout_ms", "single_use")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    SINGLE_USE_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     transaction_timeout_ms: int
-    def __init__(self, transactional_id: _Optional[str] = ..., transaction_timeout_ms: _Optional[int] = ...) -> None: ...
+    single_use: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., transaction_timeout_ms: _Optional[int] = ..., single_use: bool = ...) -> None: ...
 
 class InitTransactionsResponse(_message.Message):
     __slots__ = ("producer_id", "producer_epoch", "prepared_token")
@@ -87,10 +89,12 @@ class TransactionResult(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., table_version: _Optional[int] = ...) -> None: ...
 
 class PrepareTransactionRequest(_message.Message):
-    __slots__ = ("transaction",)
+    __slots__ = ("transaction", "timeout_ms")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionId
-    def __init__(self, transaction: _Optional[_Union[TransactionId, _Mapping]] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, transaction: _Optional[_Union[TransactionId, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class PrepareTransactionResponse(_message.Message):
     __slots__ = ("token",)
@@ -107,6 +111,28 @@ class CompleteTransactionRequest(_message.Message):
     transactional_id: str
     commit: bool
     def __init__(self, token: _Optional[str] = ..., transactional_id: _Optional[str] = ..., commit: bool = ...) -> None: ...
+
+class CompleteTransactionsRequest(_message.Message):
+    __slots__ = ("transactional_id", "epoch", "tokens", "commit", "one_off")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    ONE_OFF_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    epoch: int
+    tokens: _containers.RepeatedScalarFieldContainer[str]
+    commit: bool
+    one_off: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., epoch: _Optional[int] = ..., tokens: _Optional[_Iterable[str]] = ..., commit: bool = ..., one_off: bool = ...) -> None: ...
+
+class CompleteTransactionsResponse(_message.Message):
+    __slots__ = ("results", "already_committed")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[TransactionResult]
+    already_committed: bool
+    def __init__(self, results: _Optional[_Iterable[_Union[TransactionResult, _Mapping]]] = ..., already_committed: bool = ...) -> None: ...
 
 class ListTransactionsRequest(_message.Message):
     __slots__ = ("states",)
@@ -165,7 +191,27 @@ class AppendTransactionRequest(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., ordinal: _Optional[int] = ..., topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., staged: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AppendTransactionResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "table_version")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_VERSION_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[TransactionResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[TransactionResult, _Mapping]]] = ...) -> None: ...
+    table_version: int
+    def __init__(self, results: _Optional[_Iterable[_Union[TransactionResult, _Mapping]]] = ..., table_version: _Optional[int] = ...) -> None: ...
+
+class SettleTransactionRequest(_message.Message):
+    __slots__ = ("transactional_id", "ordinal", "topic", "topic_id")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    ordinal: int
+    topic: str
+    topic_id: str
+    def __init__(self, transactional_id: _Optional[str] = ..., ordinal: _Optional[int] = ..., topic: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
+
+class SettleTransactionResponse(_message.Message):
+    __slots__ = ("appended",)
+    APPENDED_FIELD_NUMBER: _ClassVar[int]
+    appended: bool
+    def __init__(self, appended: bool = ...) -> None: ...

@@ -64,6 +64,11 @@ class TransactionsStub(object):
                 request_serializer=mainstem_dot_v1_dot_transactions__pb2.CompleteTransactionRequest.SerializeToString,
                 response_deserializer=mainstem_dot_v1_dot_transactions__pb2.EndTransactionResponse.FromString,
                 _registered_method=True)
+        self.CompleteTransactions = channel.unary_unary(
+                '/mainstem.v1.Transactions/CompleteTransactions',
+                request_serializer=mainstem_dot_v1_dot_transactions__pb2.CompleteTransactionsRequest.SerializeToString,
+                response_deserializer=mainstem_dot_v1_dot_transactions__pb2.CompleteTransactionsResponse.FromString,
+                _registered_method=True)
         self.ListTransactions = channel.unary_unary(
                 '/mainstem.v1.Transactions/ListTransactions',
                 request_serializer=mainstem_dot_v1_dot_transactions__pb2.ListTransactionsRequest.SerializeToString,
@@ -78,6 +83,11 @@ class TransactionsStub(object):
                 '/mainstem.v1.Transactions/AppendTransaction',
                 request_serializer=mainstem_dot_v1_dot_transactions__pb2.AppendTransactionRequest.SerializeToString,
                 response_deserializer=mainstem_dot_v1_dot_transactions__pb2.AppendTransactionResponse.FromString,
+                _registered_method=True)
+        self.SettleTransaction = channel.unary_unary(
+                '/mainstem.v1.Transactions/SettleTransaction',
+                request_serializer=mainstem_dot_v1_dot_transactions__pb2.SettleTransactionRequest.SerializeToString,
+                response_deserializer=mainstem_dot_v1_dot_transactions__pb2.SettleTransactionResponse.FromString,
                 _registered_method=True)
 
 
@@ -132,6 +142,15 @@ class TransactionsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompleteTransactions(self, request, context):
+        """The second phase of several prepared transactions, which become one: the transaction `epoch` of `transactional_id`.
+        An epoch is committed once. Where it, or a later one, is committed already, the tokens' transactions are aborted and
+        the answer says so: a repeat does nothing, and neither does a replay with other tokens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTransactions(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -147,6 +166,13 @@ class TransactionsServicer(object):
     def AppendTransaction(self, request, context):
         """Between gateways: the coordinator has the leader of a topic append the topic's records of a committed transaction.
         Again: nothing happens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleTransaction(self, request, context):
+        """Between gateways: whether a topic has a transaction. If not, its leader sees to it that it never will.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -185,6 +211,11 @@ def add_TransactionsServicer_to_server(servicer, server):
                     request_deserializer=mainstem_dot_v1_dot_transactions__pb2.CompleteTransactionRequest.FromString,
                     response_serializer=mainstem_dot_v1_dot_transactions__pb2.EndTransactionResponse.SerializeToString,
             ),
+            'CompleteTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompleteTransactions,
+                    request_deserializer=mainstem_dot_v1_dot_transactions__pb2.CompleteTransactionsRequest.FromString,
+                    response_serializer=mainstem_dot_v1_dot_transactions__pb2.CompleteTransactionsResponse.SerializeToString,
+            ),
             'ListTransactions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTransactions,
                     request_deserializer=mainstem_dot_v1_dot_transactions__pb2.ListTransactionsRequest.FromString,
@@ -199,6 +230,11 @@ def add_TransactionsServicer_to_server(servicer, server):
                     servicer.AppendTransaction,
                     request_deserializer=mainstem_dot_v1_dot_transactions__pb2.AppendTransactionRequest.FromString,
                     response_serializer=mainstem_dot_v1_dot_transactions__pb2.AppendTransactionResponse.SerializeToString,
+            ),
+            'SettleTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleTransaction,
+                    request_deserializer=mainstem_dot_v1_dot_transactions__pb2.SettleTransactionRequest.FromString,
+                    response_serializer=mainstem_dot_v1_dot_transactions__pb2.SettleTransactionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -374,6 +410,33 @@ class Transactions(object):
             _registered_method=True)
 
     @staticmethod
+    def CompleteTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mainstem.v1.Transactions/CompleteTransactions',
+            mainstem_dot_v1_dot_transactions__pb2.CompleteTransactionsRequest.SerializeToString,
+            mainstem_dot_v1_dot_transactions__pb2.CompleteTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListTransactions(request,
             target,
             options=(),
@@ -444,6 +507,33 @@ class Transactions(object):
             '/mainstem.v1.Transactions/AppendTransaction',
             mainstem_dot_v1_dot_transactions__pb2.AppendTransactionRequest.SerializeToString,
             mainstem_dot_v1_dot_transactions__pb2.AppendTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mainstem.v1.Transactions/SettleTransaction',
+            mainstem_dot_v1_dot_transactions__pb2.SettleTransactionRequest.SerializeToString,
+            mainstem_dot_v1_dot_transactions__pb2.SettleTransactionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,14 +11,26 @@ import numpy as np
 import numpy.typing as npt
 
 from mainstem.config import GatewayConfig
-from mainstem.delta_log import Appended
-from mainstem.errors import BackPressureError, InvalidRecordError, MainstemError
+from mainstem.delta_log import Appended, TableState
+from mainstem.errors import (
+    BackPressureError,
+    InvalidRecordError,
+    MainstemError,
+    StoreUnavailableError,
+    UnknownTopicError,
+)
 from mainstem.ingest_gateway.failures import as_ours
 from mainstem.ingest_gateway.metrics import GatewayMetrics
-from mainstem.ingest_gateway.payloads import NotInlineError, PayloadRules, read_payload
+from mainstem.ingest_gateway.payloads import (
+    NotInlineError,
+    Payload,
+    PayloadRules,
+    read_payload,
+)
 from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.topics import GatewayTopic, GatewayTopics
-from mainstem.protocol.v1 import log_pb2
+from mainstem.ingest_gateway.transactions import Term, TransactionCoordination, TransactionRef
+from mainstem.protocol.v1 import log_pb2, transactions_pb2
 from mainstem.records import check_topic_name
 
 #: The partition of each record where the gateway chose it.
@@ -47,6 +59,7 @@ class Acceptance:
 
     Args:
         door: Has the threads in which large payloads are looked at.
+        transactions: Takes what is sent in a transaction.
     """
 
     def __init__(
@@ -55,8 +68,10 @@ class Acceptance:
         config: GatewayConfig,
         metrics: GatewayMetrics,
         door: RequestDoor,
+        transactions: TransactionCoordination,
     ) -> None:
         self._topics = topics
+        self._transactions = transactions
         self._metrics = metrics
         self._door = door
         self._message_bytes_max = config.number("message.max.bytes")
@@ -69,28 +84,80 @@ class Acceptance:
             MainstemError: Nothing of it was taken.
         """
         accepted = await self.accept_led(request)
-        if accepted is None:
-            topic = await self._topics.lead_or_create(request.topic)
-            accepted = await self._queue(request, topic)
-        return accepted
+        if accepted is not None:
+            return accepted
+        if request.transactional_id:
+            term = await self._transactions.started()
+            term.check_open(_transaction(request))  # or a topic would be created for nobody
+            return await self._stage(term, request, await self._found(request.topic))
+        topic = await self._topics.lead_or_create(request.topic)
+        return await self._queue(request, topic)
 
     async def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
         """`accept` without waiting for anything but the processor; None when the topic is not led.
 
         Requests of one topic that come one after the other are queued in this order.
         """
-        known = self._topics.leading(request.topic)
-        if known is not None:
-            return await self._queue(request, known)
+        if request.transactional_id:
+            term, found = self._transactions.now(), self._topics.current(request.topic)
+            if term is not None and found is not None:
+                return await self._stage(term, request, found[:2])
+        else:
+            known = self._topics.leading(request.topic)
+            if known is not None:
+                return await self._queue(request, known)
         check_topic_name(request.topic)
         _check_shape(request)  # a request that cannot be taken creates no topic
         return None
 
     async def _queue(self, request: log_pb2.ProduceRequest, known: GatewayTopic) -> Accepted:
-        _check_shape(request)
         appender = known.appender
         assert appender is not None
-        state = appender.state
+        payload = await self._payload(request, appender.state, known)
+        try:
+            future = appender.submit(
+                payload.slices,
+                payload.queue_bytes,
+                write_ahead=request.acks == log_pb2.ACKS_LEADER,
+            )
+        except BackPressureError as error:
+            raise _with_reason(error, appender.trouble) from None
+        # The caller may be gone when it fails: then nobody looks at the failure.
+        future.add_done_callback(_retrieve)
+        return self._accepted(request, payload, future)
+
+    async def _stage(
+        self,
+        term: Term,
+        request: log_pb2.ProduceRequest,
+        found: tuple[TableState, GatewayTopic],
+    ) -> Accepted:
+        """Takes a request into its transaction: it is answered at once, and is no row yet."""
+        ref = _transaction(request)
+        term.check_open(ref)
+        state, known = found
+        topic_id = state.topic_id
+        payload = await self._payload(request, state, known)
+        batches = await term.add(ref, request.topic, topic_id, payload.slices, payload.queue_bytes)
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        future.set_result(Appended(-1, batches))
+        return self._accepted(request, payload, future)
+
+    async def _found(self, name: str) -> tuple[TableState, GatewayTopic]:
+        """A topic that a transaction sends to, wherever it is led; created if the gateway may."""
+        try:
+            await self._topics.look(name)
+        except UnknownTopicError:
+            await self._topics.lead_or_create(name)
+        found = self._topics.current(name, any_age=True)
+        if found is None:
+            raise StoreUnavailableError(f"topic {name!r} cannot be read now; try again", topic=name)
+        return found[:2]
+
+    async def _payload(
+        self, request: log_pb2.ProduceRequest, state: TableState, known: GatewayTopic
+    ) -> Payload:
+        _check_shape(request)
         rules = PayloadRules(
             topic=request.topic,
             partition_count=state.partition_count,
@@ -107,19 +174,13 @@ class Acceptance:
             ipc_stream=request.arrow.ipc_stream,
         )
         try:
-            payload = read(inline=True)
+            return read(inline=True)
         except NotInlineError:
-            payload = await self._door.in_thread(read)
-        try:
-            future = appender.submit(
-                payload.slices,
-                payload.queue_bytes,
-                write_ahead=request.acks == log_pb2.ACKS_LEADER,
-            )
-        except BackPressureError as error:
-            raise _with_reason(error, appender.trouble) from None
-        # The caller may be gone when it fails: then nobody looks at the failure.
-        future.add_done_callback(_retrieve)
+            return await self._door.in_thread(read)
+
+    def _accepted(
+        self, request: log_pb2.ProduceRequest, payload: Payload, future: asyncio.Future[Appended]
+    ) -> Accepted:
         self._metrics.produce_records.labels(request.topic).inc(payload.record_count)
         self._metrics.produce_bytes.labels(request.topic).inc(payload.record_bytes)
         partitions = tuple((slice_.partition, slice_.records.num_rows) for slice_ in payload.slices)
@@ -147,6 +208,17 @@ def _with_reason(error: BackPressureError, trouble: MainstemError | None) -> Bac
     )
     told.facts = error.facts
     return told
+
+
+def _transaction(request: log_pb2.ProduceRequest) -> TransactionRef:
+    return TransactionRef.of(
+        transactions_pb2.TransactionId(
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            number=request.transaction_number,
+        )
+    )
 
 
 def _check_shape(request: log_pb2.ProduceRequest) -> None:

@@ -15,6 +15,7 @@ from mainstem.ingest_gateway.services.produce.answers import answer, unacknowled
 from mainstem.ingest_gateway.services.produce.stream import AnswerRoom, ProduceStream
 from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.ingest_gateway.topics import GatewayTopics
+from mainstem.ingest_gateway.transactions import TransactionCoordination
 from mainstem.protocol.v1 import log_pb2
 
 
@@ -32,9 +33,10 @@ class ProduceService:
         config: GatewayConfig,
         metrics: GatewayMetrics,
         door: RequestDoor,
+        transactions: TransactionCoordination,
         draining: asyncio.Event,
     ) -> None:
-        self._acceptance = Acceptance(topics, config, metrics, door)
+        self._acceptance = Acceptance(topics, config, metrics, door, transactions)
         self._producer_ids = producer_ids
         self._door = door
         self._draining = draining

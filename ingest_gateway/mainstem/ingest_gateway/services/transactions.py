@@ -1,0 +1,188 @@
+"""The Transactions service: what producers, operators and other gateways ask of transactions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainstem.delta_log.append import TransactionMark
+from mainstem.errors import InvalidOffsetError, InvalidTxnStateError, MainstemError
+from mainstem.ingest_gateway.groups import GroupCoordination, OffsetCommits
+from mainstem.ingest_gateway.services.caller import client_id
+from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.transactions import (
+    Entry,
+    TransactionCoordination,
+    TransactionRef,
+    check_transactional_id,
+    complete_several,
+    described,
+    give_up,
+)
+from mainstem.protocol import error_from_message
+from mainstem.protocol.v1 import transactions_pb2
+
+_DESCRIBED_AT_ONCE = 1_000
+
+
+class TransactionService:
+    """Serves `mainstem.v1.Transactions`."""
+
+    def __init__(
+        self,
+        transactions: TransactionCoordination,
+        groups: GroupCoordination,
+        offset_commits: OffsetCommits,
+    ) -> None:
+        self._transactions = transactions
+        self._groups = groups
+        self._offset_commits = offset_commits
+
+    # -- producers ---------------------------------------------------------------------------------
+
+    async def InitTransactions(
+        self, request: transactions_pb2.InitTransactionsRequest, context: Context
+    ) -> transactions_pb2.InitTransactionsResponse:
+        check_transactional_id(request.transactional_id)
+        term = await self._transactions.started()
+        row = await term.init(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            client_id(context),
+            single_use=request.single_use,
+        )
+        return transactions_pb2.InitTransactionsResponse(
+            producer_id=row.producer_id,
+            producer_epoch=row.producer_epoch,
+            prepared_token=row.prepared_token,
+        )
+
+    async def BeginTransaction(
+        self, request: transactions_pb2.BeginTransactionRequest, context: Context
+    ) -> transactions_pb2.BeginTransactionResponse:
+        ref = TransactionRef.of(request.transaction)
+        term = await self._transactions.started()
+        await term.begin(ref, client_id(context))
+        return transactions_pb2.BeginTransactionResponse()
+
+    async def AddOffsets(
+        self, request: transactions_pb2.AddOffsetsRequest, context: Context
+    ) -> transactions_pb2.AddOffsetsResponse:
+        ref = TransactionRef.of(request.transaction)
+        running = await self._groups.started()
+        term = await self._transactions.started()
+        term.check_open(ref)
+        offsets = request.offsets
+        try:
+            response, rows = await self._offset_commits.take(running, offsets)
+            for one in response.offsets:
+                if one.HasField("error"):
+                    raise error_from_message(one.error)
+            if any(row.value is None for row in rows):
+                raise InvalidOffsetError("a transaction cannot take back a committed offset")
+        except MainstemError as refusal:
+            if refusal.retriable:
+                raise
+            term.refuse_offsets(ref, refusal)
+            raise
+        term.add_offsets(ref, offsets.group, offsets.member_id, offsets.member_epoch, rows)
+        return transactions_pb2.AddOffsetsResponse()
+
+    async def EndTransaction(
+        self, request: transactions_pb2.EndTransactionRequest, context: Context
+    ) -> transactions_pb2.EndTransactionResponse:
+        ref = TransactionRef.of(request.transaction)
+        term = await self._transactions.started()
+        results = await term.end(ref, commit=request.commit)
+        return transactions_pb2.EndTransactionResponse(results=results)
+
+    async def PrepareTransaction(
+        self, request: transactions_pb2.PrepareTransactionRequest, context: Context
+    ) -> transactions_pb2.PrepareTransactionResponse:
+        ref = TransactionRef.of(request.transaction)
+        term = await self._transactions.started()
+        token = await term.prepare(ref, request.timeout_ms)
+        return transactions_pb2.PrepareTransactionResponse(token=token)
+
+    async def CompleteTransaction(
+        self, request: transactions_pb2.CompleteTransactionRequest, context: Context
+    ) -> transactions_pb2.EndTransactionResponse:
+        if request.WhichOneof("which") == "transactional_id":
+            term = await self._transactions.started()
+            results = await term.complete_id(request.transactional_id, commit=request.commit)
+        else:
+            ref = TransactionRef.of_token(request.token)
+            term = await self._transactions.started()
+            results = await term.complete(ref, commit=request.commit)
+        return transactions_pb2.EndTransactionResponse(results=results)
+
+    async def CompleteTransactions(
+        self, request: transactions_pb2.CompleteTransactionsRequest, context: Context
+    ) -> transactions_pb2.CompleteTransactionsResponse:
+        check_transactional_id(request.transactional_id)
+        term = await self._transactions.started()
+        if not request.commit:
+            await give_up(term, [TransactionRef.of_token(token) for token in request.tokens])
+            return transactions_pb2.CompleteTransactionsResponse()
+        results, already = await complete_several(
+            term,
+            request.transactional_id,
+            request.epoch,
+            request.tokens,
+            one_off=request.one_off,
+        )
+        return transactions_pb2.CompleteTransactionsResponse(
+            results=results, already_committed=already
+        )
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    async def ListTransactions(
+        self, request: transactions_pb2.ListTransactionsRequest, context: Context
+    ) -> transactions_pb2.ListTransactionsResponse:
+        term = await self._transactions.started()
+        wanted = frozenset(request.states)
+        response = transactions_pb2.ListTransactionsResponse()
+        for index, entry in enumerate(term.sorted_entries(), start=1):
+            if entry.state in wanted if wanted else entry.state != "EMPTY":
+                response.transactions.append(described(entry, term.now(), brief=True))
+            if index % _DESCRIBED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return response
+
+    async def DescribeTransaction(
+        self, request: transactions_pb2.DescribeTransactionRequest, context: Context
+    ) -> transactions_pb2.TransactionDescription:
+        term = await self._transactions.started()
+        entry: Entry = term.known(request.transactional_id)
+        return described(entry, term.now())
+
+    # -- other gateways ----------------------------------------------------------------------------
+
+    async def AppendTransaction(
+        self, request: transactions_pb2.AppendTransactionRequest, context: Context
+    ) -> transactions_pb2.AppendTransactionResponse:
+        mark = _mark(request.transactional_id, request.ordinal)
+        results, version = await self._transactions.appends.append_here(
+            mark, request.topic, request.topic_id, tuple(request.staged)
+        )
+        return transactions_pb2.AppendTransactionResponse(results=results, table_version=version)
+
+    async def SettleTransaction(
+        self, request: transactions_pb2.SettleTransactionRequest, context: Context
+    ) -> transactions_pb2.SettleTransactionResponse:
+        mark = _mark(request.transactional_id, request.ordinal)
+        appender = await self._transactions.appends.leader_here(request.topic, request.topic_id)
+        return transactions_pb2.SettleTransactionResponse(
+            appended=await appender.settle_transaction(mark)
+        )
+
+
+def _mark(transactional_id: str, ordinal: int) -> TransactionMark:
+    """What another gateway asks about."""
+    check_transactional_id(transactional_id)
+    if ordinal <= 0 or ordinal % 2:
+        raise InvalidTxnStateError(
+            f"{ordinal} is no transaction's ordinal; they are positive and even",
+            transactional_id=transactional_id,
+        )
+    return TransactionMark(transactional_id, ordinal)
