@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mainstem.delta_log.store import CloudPrefix, Place, open_warehouse, parse_warehouse
 from mainstem.jobs._s3 import is_s3, use_bucket
+from mainstem.jobs.kept_streams import KeptStreams
 from mainstem.jobs.session import spark_session
 from mainstem.jobs.sql_guard import SqlError, Statement, analyse, check_directory, read_statement
 from mainstem.jobs.sql_tables import SqlTables
 from mainstem.jobs.tables import TopicViews
 
-__all__ = ["SqlError", "SqlResult", "bytes_as_text", "run_sql"]
+__all__ = ["SqlError", "SqlResult", "bytes_as_text", "run_sql", "spark_errors"]
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +85,7 @@ def run_sql(
         session = spark or spark_session(reads=place, **_ONE_STATEMENT)
         if spark is not None and isinstance(place, CloudPrefix) and is_s3(place):
             use_bucket(spark, place)
-        with _sparks_errors():
+        with spark_errors():
             tables = SqlTables(session, place, TopicViews(session, store))
             what = read_statement(session, statement, tables.database)
             for directory in what.directories:
@@ -159,6 +160,13 @@ def _check_target(tables: SqlTables, what: Statement) -> None:
     name = what.target
     if name is None:
         return
+    if (what.creates or what.drops) and tables.directory is not None:
+        writer = KeptStreams(tables.directory.parent).writer_of(name)
+        if writer is not None:
+            raise SqlError(
+                f"stream {writer.name} writes to {name}: stop it first, with "
+                f"`mainstem sql --stream --stop {writer.name}`"
+            )
     if tables.directory is None and not tables.is_topic(name):
         raise SqlError(
             "SQL keeps no tables in an object storage service: there are SELECT, SHOW, DESCRIBE "
@@ -176,7 +184,8 @@ def _check_target(tables: SqlTables, what: Statement) -> None:
 
 
 @contextlib.contextmanager
-def _sparks_errors() -> Iterator[None]:
+def spark_errors() -> Iterator[None]:
+    """Spark's exceptions as `SqlError`, without Java's stack trace."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -133,6 +133,51 @@ def read_statement(spark: SparkSession, text: str, database: str) -> Statement:
             raise SqlError("one statement at a time: this one would write to several places")
         found = this
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """An INSERT INTO of a query.
+
+    Attributes:
+        table: Its name.
+        columns: Those that it names; None: none.
+        by_name: Columns are told by the names that the query gives them, not by their order.
+        parse: Gives the query, as the JVM has it. A plan that was analysed once, and in vain, is no
+            good any more: it is parsed each time.
+    """
+
+    table: str
+    columns: tuple[str, ...] | None
+    by_name: bool
+    parse: Callable[[], Any]
+
+
+def read_insert(spark: SparkSession, text: str, database: str) -> Insert:
+    """Parses `INSERT INTO <table> SELECT ...`, which adds rows and does nothing else.
+
+    Raises:
+        SqlError: It is another statement.
+        PySparkException: It cannot be parsed.
+    """
+    what = read_statement(spark, text, database)
+    parser: Any = spark._jsparkSession.sessionState().sqlParser()
+    node = parser.parsePlan(text)
+    if node.getClass().getSimpleName() != "InsertIntoStatement" or what.changes is None:
+        raise SqlError(
+            "a stream is INSERT INTO <table> SELECT ... FROM <topic> ...; what is WITH goes behind "
+            "the table"
+        )
+    if node.overwrite() or node.ifPartitionNotExists() or node.partitionSpec().size() > 0:
+        raise SqlError("a stream adds rows: INSERT INTO <table> SELECT ..., without more")
+    named = node.userSpecifiedCols()
+    columns = tuple(str(named.apply(index)) for index in range(named.size()))
+    return Insert(
+        what.changes,
+        columns or None,
+        bool(node.byName()),
+        lambda: parser.parsePlan(text).query(),
+    )
 
 
 def analyse(spark: SparkSession, text: str, what: Statement) -> None:

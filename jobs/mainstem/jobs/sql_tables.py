@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TABLES: Final = "tables"
 
 #: What is not SQL's in a warehouse.
-_PLATFORMS: Final = ("topics", "system", "wal")
+_PLATFORMS: Final = ("topics", "system", "wal", "streams")
 
 _PART: Final = re.compile(r"`((?:[^`]|``)*)`")
 
@@ -55,6 +55,10 @@ class SqlTables:
     def _kept(self) -> Path:
         assert self.directory is not None
         return self.directory
+
+    def path(self, name: str) -> Path:
+        """Where the table of that name is kept, or would be."""
+        return self._kept / name.lower()
 
     def names(self) -> list[str]:
         """The tables that SQL created, in lower case."""

@@ -127,11 +127,7 @@ class TopicViews:
             raise self._nameless[topic]
         view, uri = self.names[topic], self._topics.uri(topic)
         try:
-            self._spark.sql(
-                f"CREATE OR REPLACE TEMPORARY VIEW {quote(view)} AS "
-                f"SELECT * FROM delta.{quote(uri)}"
-                + ("" if version is None else f" VERSION AS OF {version}")
-            )
+            self.make_view(topic, view, version)
         except (Py4JJavaError, PySparkException) as error:
             # What is wrong with it is ours to say: Spark's words are of a file.
             load_table(StoreFolder(self._store, f"{TOPICS}/{topic}"))
@@ -150,6 +146,14 @@ class TopicViews:
         """
         for topic, version in whole_versions(self._store, topics).items():
             self.register(topic, version)
+
+    def make_view(self, topic: str, view: str, version: int | None) -> None:
+        """Makes the view itself: the topic's table, as it is or at a version."""
+        self._spark.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW {quote(view)} AS "
+            f"SELECT * FROM delta.{quote(self._topics.uri(topic))}"
+            + ("" if version is None else f" VERSION AS OF {version}")
+        )
 
     def register_all(self) -> list[tuple[str, str]]:
         """Makes all views; returns the topics that cannot be read, and why."""

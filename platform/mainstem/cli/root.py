@@ -27,7 +27,7 @@ _NOUNS: dict[str, tuple[str, str]] = {
     "group": ("mainstem.cli.group.commands", "group"),
     "job": ("mainstem.cli.job.commands", "job"),
     "profile": ("mainstem.cli.profile.commands", "profile"),
-    "sql": ("mainstem.cli.sql", "sql"),
+    "sql": ("mainstem.cli.sql.commands", "sql"),
     "store": ("mainstem.cli.store", "store"),
     "topic": ("mainstem.cli.topic.commands", "topic"),
 }

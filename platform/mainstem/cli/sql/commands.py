@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from mainstem.cli.context import Settings, fail, pass_settings, print_rows, reports_errors, say
 from mainstem.cli.help import ExampleCommand
+from mainstem.cli.sql.stream import run_stream_command, stream_options
 from mainstem.cli.warehouse import warehouse_option, warehouse_place
+
+if TYPE_CHECKING:
+    from mainstem.delta_log.store import CloudPrefix, LocalDirectory
 
 _NUMBERS: Final = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal.*)")
 
 
 @click.command(cls=ExampleCommand)
-@click.argument("statement")
+@click.argument("statement", required=False)
 @warehouse_option
 @click.option(
     "-n",
@@ -31,10 +35,19 @@ _NUMBERS: Final = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal
     is_flag=True,
     help="Every transaction is in all topics of the statement, or in none.",
 )
+@click.option("--stream", is_flag=True, help="Run it on what comes, until it is stopped.")
+@stream_options
 @pass_settings
 @reports_errors
 def sql(
-    settings: Settings, statement: str, warehouse: str | None, limit: int, consistent: bool
+    settings: Settings,
+    /,
+    statement: str | None,
+    warehouse: str | None,
+    limit: int,
+    consistent: bool,
+    stream: bool,
+    **options: Any,
 ) -> None:
     """Run one SQL statement with Spark; every topic is a table of its name.
 
@@ -50,6 +63,12 @@ def sql(
     by its name; DROP TABLE removes it. INSERT OVERWRITE DIRECTORY writes outside the warehouse.
     What would write to a topic, or to anything else in the warehouse, is refused before it runs.
 
+    With --stream, INSERT INTO a table SELECT ... FROM a topic goes on until Ctrl-C, SIGTERM or
+    --stop, and adds to the table what each new record gives, once. Topics in it are streams and
+    have no producer_id and sequence; tables are as they are when a batch begins. The table is made
+    where there is none. The warehouse keeps the checkpoint by the stream's name: the same statement
+    goes on where it was. A SELECT that groups needs a WATERMARK, and adds a group when it is past.
+
     \b
     EXAMPLES
       mainstem sql "SELECT partition, count(*), max(offset) FROM flights GROUP BY partition"
@@ -59,13 +78,38 @@ def sql(
       mainstem sql "CREATE TABLE daily AS SELECT date(timestamp) d, count(*) FROM orders GROUP BY d"
       mainstem sql "SELECT * FROM daily"
       mainstem sql -n 0 "SELECT * FROM orders" --format json > orders.ndjson
+      mainstem sql --stream "INSERT INTO large SELECT * FROM orders WHERE length(value) > 99"
+      mainstem sql --stream --every "1 minute" "INSERT INTO hourly
+          SELECT window(timestamp, '1 hour').start h, count(*) n
+          FROM orders WATERMARK timestamp DELAY OF INTERVAL 10 MINUTES GROUP BY 1"
+      mainstem sql --stream --list
+      mainstem sql --stream --stop large
     """
-    from mainstem.jobs.sql import SqlError, run_sql
-
+    place = warehouse_place(settings, warehouse)
     if statement == "-":
         statement = sys.stdin.read()
+    if stream or any(options.values()):
+        if consistent:
+            raise click.UsageError(
+                "--consistent is not for --stream: a stream reads topic by topic"
+            )
+        run_stream_command(settings, place, statement, stream=stream, **options)
+        return
+    if statement is None:
+        raise click.UsageError("the statement is missing; `-` reads it from stdin")
+    _run(settings, place, statement, limit, consistent)
+
+
+def _run(
+    settings: Settings,
+    place: LocalDirectory | CloudPrefix,
+    statement: str,
+    limit: int,
+    consistent: bool,
+) -> None:
+    from mainstem.jobs.sql import SqlError, run_sql
+
     config = settings.gateway_config()
-    place = warehouse_place(settings, warehouse)
     protected = [one for one in (config.text("wal.directory"),) if one]
     try:
         result = run_sql(

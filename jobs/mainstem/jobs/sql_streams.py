@@ -1,0 +1,381 @@
+"""One SQL statement as a streaming query: `INSERT INTO table SELECT ... FROM topic`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mainstem.delta_log.store import (
+    LocalDirectory,
+    ObjectStore,
+    Place,
+    open_warehouse,
+    parse_warehouse,
+    wall_clock_ms,
+)
+from mainstem.jobs.kept_streams import (
+    ENDED,
+    FAILED,
+    RUNNING,
+    STOPPED,
+    KeptStream,
+    KeptStreams,
+    StreamError,
+)
+from mainstem.jobs.session import spark_session
+from mainstem.jobs.sql import spark_errors
+from mainstem.jobs.sql_guard import Insert, SqlError, read_insert
+from mainstem.jobs.sql_tables import SqlTables
+from mainstem.jobs.tables import TopicViews
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: How often a request to stop is looked for.
+_LOOK_S: Final = 1
+
+#: A topic's columns as in other SQL. A stream has no provenance: the source does not give it.
+_COLUMNS: Final = (
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType AS timestamp_type",
+    "key",
+    "value",
+    "headers",
+)
+
+
+def run_sql_stream(
+    warehouse: Place,
+    statement: str,
+    *,
+    name: str | None = None,
+    starting_offsets: str = "earliest",
+    every: str | None = None,
+    available_now: bool = False,
+    spark: SparkSession | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_start: Callable[[KeptStream], None] = lambda _: None,
+) -> KeptStream:
+    """Runs `INSERT INTO <table> SELECT ... FROM <topic> ...` on what is in the topic and comes.
+    Blocks until somebody stops it.
+
+    A topic in the statement is a stream, a table that SQL created is as it is when a batch begins.
+    The table is made where there is none, with the columns of the SELECT. Each record has its
+    effect on the table once. What the stream is and how far it has come is kept in the warehouse by
+    its name: the same statement under the same name goes on there, also after `kill -9`.
+
+    Args:
+        name: Of the stream. Default: the table's.
+        starting_offsets: `earliest` or `latest`; counts when the stream begins, not when it goes
+            on.
+        every: A batch so often, as `10 seconds`. Default: as soon as there is something.
+        available_now: End when everything that is there when it begins has been read.
+        spark: Default: `spark_session()`.
+        should_stop: Asked once a second.
+        on_start: Called when the query runs.
+
+    Returns:
+        What is kept of it: it was stopped, or has ended.
+
+    Raises:
+        SqlError: Spark refused the statement, the query failed, or the statement is refused.
+        StreamError: It runs already, is another statement, or its table is another one than before.
+        MainstemError: A topic that it names cannot be read.
+        SparkUnavailableError, StoreUnavailableError: There is no Spark, or no such warehouse.
+    """
+    place = parse_warehouse(warehouse)
+    if not isinstance(place, LocalDirectory):
+        raise SqlError(
+            "a stream writes to a table, and SQL keeps no tables in an object storage service: "
+            "write a program, with spark.readStream (docs/guides/pipelines.md)"
+        )
+    store = open_warehouse(place)
+    try:
+        session = spark or spark_session("mainstem sql --stream")
+        with spark_errors():
+            topics = _TopicStreams(session, store, place, starting_offsets)
+            tables = SqlTables(session, place, topics)
+            insert = read_insert(session, statement, tables.database)
+            if tables.is_topic(insert.table):
+                raise SqlError(
+                    f"{insert.table} is a topic, and a stream of SQL writes to tables: give the "
+                    "table another name"
+                )
+            streams = KeptStreams(Path(place.path))
+            kept = streams.prepare(name or insert.table, statement, insert.table)
+            run = _Run(session, tables, streams, kept)
+            return run.run(insert, every, available_now, should_stop, on_start)
+    finally:
+        store.close()
+
+
+class _TopicStreams(TopicViews):
+    """Topics as streams under the names that they have in SQL."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: ObjectStore,
+        place: LocalDirectory,
+        starting_offsets: str,
+    ) -> None:
+        super().__init__(spark, store)
+        self._place = place
+        self._starting = starting_offsets
+
+    def make_view(self, topic: str, view: str, version: int | None) -> None:
+        stream = (
+            self._spark.readStream.format("mainstem")
+            .option("mainstem.warehouse", str(self._place.path))
+            .option("subscribe", topic)
+            .option("startingOffsets", self._starting)
+            .option("includeHeaders", "true")
+            .load()
+        )
+        stream.selectExpr(*_COLUMNS).createOrReplaceTempView(f"`{view}`")
+
+
+class _Run:
+    """One run of a stream."""
+
+    def __init__(
+        self, session: SparkSession, tables: SqlTables, streams: KeptStreams, kept: KeptStream
+    ) -> None:
+        self._session = session
+        self._tables = tables
+        self._streams = streams
+        self._kept = kept
+
+    def run(
+        self,
+        insert: Insert,
+        every: str | None,
+        available_now: bool,
+        should_stop: Callable[[], bool],
+        on_start: Callable[[KeptStream], None],
+    ) -> KeptStream:
+        name = self._kept.name
+        unlock = lock(self._session, self._streams.lock_file(name))
+        if unlock is None:
+            raise StreamError(f"stream {name} was started by somebody else a moment ago")
+        try:
+            self._streams.forget_request(name)
+            with self._tables.in_use(create=True):
+                frame = self._resolve(insert)
+                if not frame.isStreaming:
+                    raise SqlError(
+                        "the statement reads no topic, so nothing would ever come: without "
+                        "--stream it runs once"
+                    )
+                rows = self._fit(frame, insert)
+                query = self._start(rows, every, available_now)
+            # In a database that is the session's for now, the query would look for its tables.
+            return self._watch(query, should_stop, on_start)
+        finally:
+            unlock()
+            self._streams.forget_request(name)
+
+    def _resolve(self, insert: Insert) -> DataFrame:
+        """The rows of the SELECT."""
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import DataFrame
+
+        jvm: Any = self._session._jvm
+        dataset = getattr(jvm, "org.apache.spark.sql.classic.Dataset")
+        known: set[str] = set()
+        while True:
+            try:
+                return DataFrame(
+                    dataset.ofRows(self._session._jsparkSession, insert.parse()), self._session
+                )
+            except AnalysisException as error:
+                missing = self._tables.attach_missing(error)
+                if missing is None or missing in known:
+                    raise
+                known.add(missing)
+
+    def _fit(self, frame: DataFrame, insert: Insert) -> DataFrame:
+        """The rows as the table has them; makes the table where there is none."""
+        names = [*(insert.columns or frame.columns)]
+        if len(names) != len(frame.columns):
+            raise SqlError(
+                f"the INSERT names {len(names)} columns and the SELECT has {len(frame.columns)}"
+            )
+        twice = {name for name in names if [one.lower() for one in names].count(name.lower()) > 1}
+        if twice:
+            raise SqlError(f"there would be two columns {', '.join(sorted(twice))}: use AS")
+        path = str(self._tables.path(insert.table))
+        if insert.table.lower() not in self._tables.names():
+            if self._kept.table_id:
+                raise StreamError(
+                    f"the table {insert.table}, to which stream {self._kept.name} wrote, is gone: "
+                    f"`mainstem sql --stream --forget {self._kept.name}`, and it begins anew"
+                )
+            made = frame.toDF(*names)
+            empty = self._session.createDataFrame([], made.schema)
+            empty.write.format("delta").mode("error").save(path)
+        self._check_table(path)
+        return self._positioned(frame, names, insert, path)
+
+    def _check_table(self, path: str) -> None:
+        """A table of the same name that is another one would lack what was written before."""
+        found = self._session.sql(f"DESCRIBE DETAIL delta.`{path}`").select("id").first()
+        assert found is not None
+        if self._kept.table_id and self._kept.table_id != found[0]:
+            raise StreamError(
+                f"the table {self._kept.table} is another one than stream {self._kept.name} wrote "
+                f"to: `mainstem sql --stream --forget {self._kept.name}`, and it begins anew"
+            )
+        self._kept = replace(self._kept, table_id=found[0])
+
+    def _positioned(
+        self, frame: DataFrame, names: list[str], insert: Insert, path: str
+    ) -> DataFrame:
+        """As INSERT has it: by position, or by the names that it says; what a column has no room
+        for is refused now, not at the first record."""
+        from pyspark.sql import functions as F
+
+        target = self._session.read.format("delta").load(path).schema
+        fields = {field.name.lower(): field for field in target.fields}
+        if insert.columns is None and not insert.by_name:
+            if len(names) != len(fields):
+                raise SqlError(
+                    f"the SELECT has {len(names)} columns and the table {insert.table} has "
+                    f"{len(fields)}: {', '.join(target.names)}"
+                )
+            wanted = [*target.fields]
+        else:
+            unknown = [name for name in names if name.lower() not in fields]
+            if unknown:
+                raise SqlError(
+                    f"the table {insert.table} has no column {', '.join(unknown)}; it has "
+                    f"{', '.join(target.names)}"
+                )
+            wanted = [fields[name.lower()] for name in names]
+        plain = frame.toDF(*(f"c{index}" for index in range(len(names))))
+        jvm: Any = self._session._jvm
+        cast = getattr(jvm, "org.apache.spark.sql.catalyst.expressions.Cast")
+        types = getattr(jvm, "org.apache.spark.sql.types.DataType")
+        for field, given in zip(wanted, plain.schema.fields, strict=True):
+            if not cast.canANSIStoreAssign(
+                types.fromJson(given.dataType.json()), types.fromJson(field.dataType.json())
+            ):
+                raise SqlError(
+                    f"the column {field.name} of {insert.table} is {field.dataType.simpleString()},"
+                    f" and the SELECT gives {given.dataType.simpleString()}: use CAST"
+                )
+        return plain.select(
+            *(
+                F.col(f"c{index}").cast(field.dataType).alias(field.name)
+                for index, field in enumerate(wanted)
+            )
+        )
+
+    def _start(self, rows: DataFrame, every: str | None, available_now: bool) -> StreamingQuery:
+        writer = (
+            rows.writeStream.format("delta")
+            .outputMode("append")
+            .queryName(self._kept.name)
+            .option("checkpointLocation", str(self._streams.checkpoint(self._kept.name)))
+        )
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        elif every is not None:
+            writer = writer.trigger(processingTime=every)
+        self._kept = replace(
+            self._kept,
+            state=RUNNING,
+            error="",
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_ms=wall_clock_ms(),
+            ended_ms=0,
+        )
+        # Before the first batch: what is kept of it knows the table from then on.
+        self._streams.write(self._kept)
+        try:
+            return writer.start(str(self._tables.path(self._kept.table)))
+        except Exception as error:
+            self._end(FAILED, _why(error))
+            raise
+
+    def _watch(
+        self,
+        query: StreamingQuery,
+        should_stop: Callable[[], bool],
+        on_start: Callable[[KeptStream], None],
+    ) -> KeptStream:
+        try:
+            on_start(self._kept)
+            while not query.awaitTermination(_LOOK_S):
+                if should_stop() or self._streams.is_asked_to_stop(self._kept.name):
+                    query.stop()
+                    return self._end(STOPPED)
+        except Exception as error:
+            self._stop(query)
+            why = _why(error)
+            self._end(FAILED, why)
+            raise SqlError(f"stream {self._kept.name} has failed: {why}") from error
+        except BaseException:  # Ctrl-C
+            self._stop(query)
+            self._end(STOPPED)
+            raise
+        return self._end(ENDED)
+
+    def _stop(self, query: StreamingQuery) -> None:
+        with contextlib.suppress(Exception):
+            query.stop()
+
+    def _end(self, state: str, error: str = "") -> KeptStream:
+        self._kept = replace(self._kept, state=state, error=error, ended_ms=wall_clock_ms())
+        self._streams.write(self._kept)
+        return self._kept
+
+
+def lock(session: SparkSession, file: Path) -> Callable[[], None] | None:
+    """Locks the file, by the JVM that the session is in, until the function that is returned is
+    called or the JVM ends. None: somebody else has it.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    gateway: Any = session.sparkContext._gateway
+    java = gateway.jvm.java
+    path = java.nio.file.Paths.get(str(file), gateway.new_array(java.lang.String, 0))
+    options = gateway.new_array(java.nio.file.OpenOption, 1)
+    options[0] = java.nio.file.StandardOpenOption.WRITE
+    channel = java.nio.channels.FileChannel.open(path, options)
+    try:
+        held = channel.tryLock()
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getSimpleName() != "OverlappingFileLockException":
+            channel.close()
+            raise
+        held = None  # this same JVM has it
+    if held is None:
+        channel.close()
+        return None
+
+    def unlock() -> None:
+        with contextlib.suppress(Exception):  # the JVM may be gone, and the lock with it
+            channel.close()
+
+    return unlock
+
+
+def _why(error: Exception) -> str:
+    """What is at the bottom of it: Spark's words around that are of tasks and stages."""
+    told = str(error)
+    with contextlib.suppress(Exception):  # the JVM may be gone
+        cause: Any = getattr(error, "_origin", None)
+        while cause is not None:
+            told = cause.getMessage() or told
+            cause = cause.getCause()
+    return next(iter(told.splitlines()), type(error).__name__)
