@@ -12,14 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.delta_log.appending import batch, create, faulty, lead, run, values
-from tests.unit.delta_log.faults import FaultyStore, Hook, times, unavailable
+from tests.unit.delta_log.faults import FaultyStore, Hook, nothing, times, unavailable
 from tests.unit.delta_log.tables import NOW_MS
 from tests.unit.delta_log.test_transactions import check, mark
 
 from mainstem.delta_log import CommittedRecords, LocalStore, Slice, Topics
 from mainstem.delta_log.staging import StagedTopic, StagingArea, reading
 from mainstem.delta_log.staging import format as staging_format
-from mainstem.errors import LogDamagedError, UnknownPartitionError
+from mainstem.delta_log.topics import altered_config
+from mainstem.errors import FencedError, LogDamagedError, UnknownPartitionError
 from mainstem.limits import KIB, MIB
 from mainstem.records import records_to_wire_batch
 
@@ -203,6 +204,79 @@ def test_a_store_that_is_away_holds_a_large_transaction_up_and_closing_gives_it_
 
     run(work)
     assert values(topics, 0) == []
+    check(topics)
+
+
+def test_the_topic_can_be_changed_and_settled_while_a_large_transaction_is_written(
+    topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
+) -> None:
+    create(topics)
+    staged, read_from = stage(store, 0, 40)
+    reached, going_on = threading.Event(), threading.Event()
+
+    def hold(call: str, path: str) -> None:
+        reached.set()
+        assert going_on.wait(30)
+
+    read_from.before = hold
+
+    async def work() -> None:
+        leader = await lead(topics.open("t"), pool)
+        appending = leader.append_transaction(mark(1), staged)
+        await asyncio.get_running_loop().run_in_executor(None, reached.wait, 10)
+        behind = leader.submit([Slice(0, batch(99))], 1)
+        async with asyncio.timeout(5):
+            assert not await leader.settle_transaction(mark(1, "other"))
+            await leader.change_metadata(
+                "CHANGE", lambda state: altered_config(state, {"compression.type": "none"}, [])
+            )
+            await leader.catch_up()
+        assert not appending.done()
+        going_on.set()
+        assert (await appending).table_version < (await behind).table_version
+        assert leader.state.config.compression_type == "none"
+        await leader.close(10)
+
+    run(work)
+    assert in_order(values(topics, 0)) == [*range(0, 40, 2), 99]
+    check(topics)
+
+
+@pytest.mark.fault
+@pytest.mark.usefixtures("small_parts")
+def test_a_lead_that_ends_while_a_large_transaction_is_written_tells_who_waits(
+    topics: Topics, store: LocalStore, pool: ThreadPoolExecutor
+) -> None:
+    create(topics)
+    staged, read_from = stage(store, 0, 40)
+    reached, going_on = threading.Event(), threading.Event()
+
+    def hold(call: str, path: str) -> None:
+        reached.set()
+        assert going_on.wait(30)
+
+    read_from.before = hold
+
+    async def work() -> None:
+        old = await lead(topics.open("t"), pool)
+        appending = old.append_transaction(mark(1), staged)
+        settling = asyncio.ensure_future(old.settle_transaction(mark(1)))
+        await asyncio.get_running_loop().run_in_executor(None, reached.wait, 10)
+        new = await lead(topics.open("t"), pool)
+        with pytest.raises(FencedError):
+            await old.catch_up()
+        going_on.set()
+        for waiting in (appending, settling):
+            with pytest.raises(FencedError):
+                await asyncio.wait_for(waiting, 10)
+        assert old.queued_bytes == 0
+        assert len(store.list_files("topics/t/partition=0")) <= 2, "it goes on for nobody"
+        read_from.before = nothing
+        assert (await new.append_transaction(mark(1), staged)).batches[0].base_offset == 0
+        await asyncio.gather(old.close(10), new.close(10))
+
+    run(work)
+    assert in_order(values(topics, 0)) == list(range(0, 40, 2))
     check(topics)
 
 

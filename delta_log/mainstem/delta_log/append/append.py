@@ -15,7 +15,6 @@ import pyarrow as pa
 from mainstem.delta_log.append.actions import file_actions, partition_epochs, producer_registers
 from mainstem.delta_log.append.queue import Portion
 from mainstem.delta_log.append.staged_append import STAGED_WRITERS, StagedAppend
-from mainstem.delta_log.append.transactions import StagedRecords
 from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, put_file
 from mainstem.delta_log.format import Action, DataFile, Register
 from mainstem.delta_log.metrics import AppenderMetrics
@@ -54,11 +53,14 @@ class TopicCommits:
         self._metrics = metrics
         self._clock_ms = clock_ms
         self._monotonic = monotonic
+        #: The files of the portion that was given to `write_staged`.
+        self._staged: StagedAppend | None = None
 
     async def append(self, portion: Portion[Token], registers: Sequence[Register]) -> int:
         """Adds the records of a portion to the table.
 
         Args:
+            portion: One with staged records was given to `write_staged` before.
             registers: What changes with it, beside the ends of partitions and what the producers of
                 the portion have sent.
 
@@ -69,7 +71,7 @@ class TopicCommits:
             MainstemError: The topic is lost.
         """
         if portion.staged is not None:
-            return await self._append_staged(portion, portion.staged, registers)
+            return await self._append_staged(registers)
         append = _Append(
             portion,
             registers,
@@ -93,13 +95,16 @@ class TopicCommits:
         self._metrics.append_seconds("commit", self._monotonic() - encoded)
         return version
 
-    async def _append_staged(
-        self, portion: Portion[Token], staged: StagedRecords, registers: Sequence[Register]
-    ) -> int:
-        """Writes and commits a large transaction."""
-        append = StagedAppend(
-            portion, staged, registers, self._store, self._commits.state, self._clock_ms()
-        )
+    async def write_staged(self, portion: Portion[Token]) -> None:
+        """Writes the data files of a large transaction, which takes as long as it is large: others
+        may commit meanwhile, as long as they move no end of a partition.
+
+        Raises:
+            MainstemError: The topic is lost, or the staged records are damaged.
+        """
+        assert portion.staged is not None
+        state = self._commits.state
+        append = StagedAppend(portion, portion.staged, self._store, state, self._clock_ms())
         started = self._monotonic()
         turns = asyncio.Semaphore(STAGED_WRITERS)
 
@@ -109,11 +114,16 @@ class TopicCommits:
                     pass
 
         await _all_of([write(partition) for partition in append.partitions])
-        encoded = self._monotonic()
-        landed = await self._commits.commit(lambda _: append.commit())
+        self._metrics.append_seconds("encode", self._monotonic() - started)
+        self._staged = append
+
+    async def _append_staged(self, registers: Sequence[Register]) -> int:
+        append, self._staged = self._staged, None
+        assert append is not None
+        started = self._monotonic()
+        landed = await self._commits.commit(lambda _: append.commit(registers))
         assert landed is not None
-        self._metrics.append_seconds("encode", encoded - started)
-        self._metrics.append_seconds("commit", self._monotonic() - encoded)
+        self._metrics.append_seconds("commit", self._monotonic() - started)
         return landed.version
 
     async def swap(self) -> None:

@@ -678,16 +678,22 @@ class Appender:
                     else:
                         await self._wait_and_look(self._swap_in_s())
                     continue
-                async with self._turn(), self._commit_lock:
-                    if self._failure is not None:
-                        return
-                    self._began_at = self._monotonic()
-                    portion = self._queue.take(COMMIT_BYTES_MAX)
-                    self._is_awaited = len(self._queue) > 0
-                    version = await self._append(portion)
-                    self._committed(portion, version)
-                    portion = Portion()
-                    self._tell("on_commit", self._on_commit, self._opened)
+                async with self._turn():
+                    if self._queue.is_staged_next:
+                        portion = self._queue.take(COMMIT_BYTES_MAX)
+                        await self._commits.write_staged(portion)
+                    async with self._commit_lock:
+                        if self._failure is not None:
+                            self._give_up(portion, self._failure)
+                            return
+                        self._began_at = self._monotonic()
+                        if portion.staged is None:
+                            portion = self._queue.take(COMMIT_BYTES_MAX)
+                        self._is_awaited = len(self._queue) > 0
+                        version = await self._append(portion)
+                        self._committed(portion, version)
+                        portion = Portion()
+                        self._tell("on_commit", self._on_commit, self._opened)
                 # Who waited for this commit is answered before the next one is encoded.
                 await asyncio.sleep(0)
         except asyncio.CancelledError:  # `close` has waited long enough

@@ -24,7 +24,6 @@ class StagedAppend:
     """A portion that is one large transaction.
 
     Args:
-        registers: See `TopicCommits.append`.
         store: The topic's.
         state: The table before.
         now_ms: Becomes the time of the files and of the commit.
@@ -34,14 +33,13 @@ class StagedAppend:
         self,
         portion: Portion[Any],
         staged: StagedRecords,
-        registers: Sequence[Register],
         store: ObjectStore,
         state: TableState,
         now_ms: int,
     ) -> None:
         self._now_ms = now_ms
         self._batches = portion.batches()
-        self._registers = [*partition_epochs(state, portion.epochs()), *registers]
+        self._epochs = partition_epochs(state, portion.epochs())
         self._writers = {
             batch.partition: _PartitionWriter(batch, staged, store, state, now_ms)
             for batch in self._batches
@@ -63,12 +61,16 @@ class StagedAppend:
         """
         return self._writers[partition].write_next()
 
-    def commit(self) -> TableCommit:
-        """The commit of all data files."""
+    def commit(self, registers: Sequence[Register]) -> TableCommit:
+        """The commit of all data files.
+
+        Args:
+            registers: See `TopicCommits.append`.
+        """
         files = [file for writer in self._writers.values() for file in writer.files]
         return TableCommit.of(
             "APPEND",
-            [*file_actions(files), *self._registers],
+            [*file_actions(files), *self._epochs, *registers],
             timestamp_ms=self._now_ms,
             batches=self._batches,
         )

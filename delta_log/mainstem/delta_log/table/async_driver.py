@@ -127,11 +127,11 @@ class AsyncCommits:
         """
         failures = 0
         while True:
+            self._check_not_ended()
             try:
                 return await self._in_pool(call, *arguments)
             except StoreUnavailableError as error:
                 self._note_failure(error)
-            self._check_not_ended()
             await self._pause(LEADER.pause_s(failures))
             failures += 1
 
