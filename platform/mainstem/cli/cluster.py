@@ -19,6 +19,7 @@ from mainstem.cli.context import (
     status_of,
 )
 from mainstem.cli.help import ExampleGroup
+from mainstem.cli.transactions import transactions
 from mainstem.cli.warehouse import opened_warehouse, warehouse_option
 from mainstem.errors import MainstemError
 
@@ -37,8 +38,12 @@ def cluster() -> None:
       mainstem cluster describe
       mainstem cluster health -b 10.0.0.1:9490
       mainstem cluster rebalance --dry-run
+      mainstem cluster transactions list
       mainstem cluster verify --warehouse ./warehouse
     """
+
+
+cluster.add_command(transactions)
 
 
 @cluster.command()

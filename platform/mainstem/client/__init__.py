@@ -62,6 +62,7 @@ from mainstem.client.results import (
     PartitionOffsets,
     RecordMetadata,
     TopicMetadata,
+    TransactionDescription,
     TransactionPlace,
     TransactionPlaces,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "TopicMetadata",
     "TopicMove",
     "TopicPartition",
+    "TransactionDescription",
     "TransactionPlace",
     "TransactionPlaces",
     "plan_seek",

@@ -123,4 +123,36 @@ class TransactionPlace(NamedTuple):
 
 
 #: By topic and partition.
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id as its coordinator knows it, and its transaction.
+
+    Attributes:
+        state: EMPTY (none is open), OPEN, PREPARED, or COMMITTING (decided, and not in every table
+            yet).
+        number: Of the transaction, from 1 in each epoch of the producer; 0: there is none.
+        age_ms: Since it was opened; or else since it was prepared or decided.
+        timeout_ms: transaction.timeout.ms of the producer.
+        record_count: How many records it has.
+        size_bytes: What they take, while it is open; else 0.
+        client_id: Of the producer.
+        token: Of a prepared one; else empty.
+        topics, groups: What it touches. A listing does not tell.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    number: int
+    age_ms: int
+    timeout_ms: int
+    record_count: int
+    size_bytes: int
+    client_id: str
+    token: str
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
 TransactionPlaces = dict[tuple[str, int], TransactionPlace]
