@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import random
+import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -14,8 +17,9 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from tests.length import FULL
 
-from mainstem.client import AdminClient, Producer
+from mainstem.client import OFFSET_BEGINNING, AdminClient, Consumer, Producer, TopicPartition
 from mainstem.testing import GatewayProcess
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
@@ -136,6 +140,70 @@ def test_workers_share_a_queue_and_one_takes_over_from_another_that_is_killed(
         done[1].append(workers[1].line())
 
 
+def test_a_topic_is_transformed_once_whatever_is_killed(
+    gateway: GatewayProcess, start: Start
+) -> None:
+    for topic in ("plain", "loud"):
+        create(gateway, topic)
+    program = ("exactly_once_transform.py", "plain", "loud")
+    wanted: list[set[bytes]] = [set(), set(), set()]
+    turns = 5 if FULL else 2
+    for turn in range(turns):
+        workers = [start(*program, name) for name in ("one", "two")]
+        produce(gateway, "plain", turn * 60, 60)
+        for number in range(turn * 60, turn * 60 + 60):
+            wanted[number % 3].add(b"%d" % number)
+        any_line(workers)
+        if turn < turns - 1:
+            for worker in workers:
+                worker.kill()
+    found: list[bytes | None] = []
+    with Consumer({"bootstrap.servers": gateway.address}) as consumer:
+        consumer.assign([TopicPartition("loud", number, OFFSET_BEGINNING) for number in range(3)])
+        deadline = time.monotonic() + DEADLINE_S
+        while len(found) < 60 * turns:
+            assert time.monotonic() < deadline
+            found += [record.value for record in consumer.consume(60, 0.2)]
+        time.sleep(0.5)
+        found += [record.value for record in consumer.consume(60, 0.2)]
+    assert sorted(found, key=str) == sorted(set().union(*wanted), key=str)
+
+
+def test_two_topics_and_a_database_change_together_whatever_is_killed(
+    gateway: GatewayProcess, start: Start, tmp_path: Path
+) -> None:
+    for topic in ("bought", "billed"):
+        create(gateway, topic, 1)
+    program = ("two_phase_sqlite.py", "bought", "billed", str(tmp_path / "shop.db"))
+    rng = random.Random(7)
+    for _ in range(20 if FULL else 1):
+        shop = start(*program)
+        shop.line()
+        time.sleep(rng.uniform(0, 0.3))
+        shop.kill()
+    older = start(*program)
+    older.line()
+    newer = start(*program)
+    newer.line()
+    assert older.process.wait(DEADLINE_S) == 1  # fenced, on one side or the other
+    newer.process.send_signal(signal.SIGSTOP)
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db", timeout=60)) as database:
+        orders = [number for (number,) in database.execute("SELECT number FROM orders ORDER BY 1")]
+    found: dict[str, list[int]] = {"bought": [], "billed": []}
+    with Consumer({"bootstrap.servers": gateway.address}) as consumer:
+        for topic, numbers in found.items():
+            consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+            deadline = time.monotonic() + DEADLINE_S
+            while len(numbers) < len(orders) - 1:
+                assert time.monotonic() < deadline
+                for record in consumer.consume(1_000, 0.2):
+                    assert record.value is not None
+                    numbers.append(int(record.value))
+    # The last order may be decided and not completed.
+    for numbers in found.values():
+        assert numbers in (orders, orders[:-1])
+
+
 def test_every_listener_gets_every_record(gateway: GatewayProcess, start: Start) -> None:
     create(gateway, "news")
     listeners = [start("broadcast.py", "news", name) for name in ("one", "two")]
@@ -195,6 +263,14 @@ def test_when_the_leader_is_killed_another_one_leads_with_a_higher_epoch(
         candidates.remove(leader)
         assert all(other.process.poll() is None for other in candidates)
     assert epochs == sorted(set(epochs))
+
+
+def any_line(programs: list[Program]) -> None:
+    """Waits until one of them says something."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not any(program.lines() for program in programs):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def first_word(programs: list[Program]) -> tuple[Program, str]:
