@@ -20,11 +20,13 @@ from mainstem.client.admin.groups import (
     GroupOffset,
 )
 from mainstem.client.admin.seek_plan import OffsetMove, plan_seek
+from mainstem.client.admin.transactions import CompletedEpoch
 
 __all__ = [
     "ADMIN_KEYS",
     "AdminClient",
     "ClusterDescription",
+    "CompletedEpoch",
     "ConsumerGroupDescription",
     "ConsumerGroupListing",
     "CreatedTopic",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from mainstem.client.gateways import Gateways
@@ -13,6 +14,20 @@ from mainstem.protocol.v1 import transactions_pb2
 #: Seconds. A large transaction takes a while to commit.
 _TIMEOUT_S: Final = 60.0
 _READ_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedEpoch:
+    """What became of the prepared transactions of an epoch.
+
+    Attributes:
+        places: Where their records are.
+        already_committed: The epoch, or a later one, was committed before: this call has written
+            nothing, and `places` are those of the first where somebody remembers them.
+    """
+
+    places: TransactionPlaces
+    already_committed: bool
 
 
 class TransactionAdmin:
@@ -42,6 +57,45 @@ class TransactionAdmin:
         """
         request = transactions_pb2.CompleteTransactionRequest(token=token, commit=commit)
         return places_of(self._transactions.call("CompleteTransaction", request, timeout))
+
+    def complete_transactions(
+        self,
+        transactional_id: str,
+        epoch: int,
+        tokens: Sequence[str],
+        commit: bool = True,
+        *,
+        one_off: bool = False,
+        timeout: float = _TIMEOUT_S,
+    ) -> CompletedEpoch:
+        """Commits prepared transactions of several producers as one, the next epoch of
+        `transactional_id`: an epoch is committed once, whoever asks how often and with which
+        tokens.
+
+        Args:
+            transactional_id: Not one of a producer.
+            epoch: From 0 to 2^31 - 1; each is higher than the one before, and there may be gaps.
+            tokens: What prepare_transaction() returned; the records of a partition follow each
+                other in this order. 10,000 at most.
+            commit: False: abort those that are not committed; one that nobody knows is no error.
+            one_off: There will be no other epoch: the id may be forgotten after
+                transactional.id.expiration.ms.
+            timeout: Seconds for each gateway asked.
+
+        Raises:
+            TransactionAbortedError: One of them is not prepared any more. None is committed, and
+                the others are aborted; the epoch is still to come.
+            OutcomeUnknownError: No answer in time: call it again.
+        """
+        request = transactions_pb2.CompleteTransactionsRequest(
+            transactional_id=transactional_id,
+            epoch=epoch,
+            tokens=tokens,
+            commit=commit,
+            one_off=one_off,
+        )
+        answer = self._transactions.call("CompleteTransactions", request, timeout)
+        return CompletedEpoch(places_of(answer), answer.already_committed)
 
     def abort_transaction(self, transactional_id: str, timeout: float = _TIMEOUT_S) -> None:
         """Aborts what is open or prepared under a transactional id. Its producer is told when it

@@ -159,13 +159,18 @@ class AsyncProducer:
         """Every topic, by name; `timeout` in seconds for each gateway that is asked."""
         return await _in_thread(self._engine.all_topics, timeout)
 
-    async def init_transactions(self, timeout: float | None = None) -> str | None:  # noqa: ASYNC109
+    async def init_transactions(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109
+        *,
+        single_use: bool = False,
+    ) -> str | None:
         """See `Producer.init_transactions`, also for what errors mean.
 
         This and the following calls go on when they are cancelled. The same call then waits for
         the same end; another one is made after it.
         """
-        return await self._transact("init_transactions", Transactions.init, timeout)
+        return await self._transact("init_transactions", Transactions.init, timeout, single_use)
 
     async def begin_transaction(self) -> None:
         """See `Producer.begin_transaction`."""
@@ -204,9 +209,14 @@ class AsyncProducer:
             await self._transact("abort_transaction", Transactions.roll_back)
             raise
 
-    async def prepare_transaction(self, timeout: float | None = None) -> str:  # noqa: ASYNC109
+    async def prepare_transaction(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109
+        *,
+        lifetime: float | None = None,
+    ) -> str:
         """See `Producer.prepare_transaction`."""
-        return await self._transact("prepare_transaction", Transactions.prepare, timeout)
+        return await self._transact("prepare_transaction", Transactions.prepare, timeout, lifetime)
 
     async def complete_transaction(
         self,

@@ -230,7 +230,9 @@ class Producer:
 
     # ------------------------------------------------------------------------------- transactions
 
-    def init_transactions(self, timeout: float | None = None) -> str | None:
+    def init_transactions(
+        self, timeout: float | None = None, *, single_use: bool = False
+    ) -> str | None:
         """Makes this producer the one of its transactional.id: whoever had it before is fenced, and
         its open transaction aborted. Once, before the first transaction.
 
@@ -241,6 +243,9 @@ class Producer:
 
         Args:
             timeout: Seconds; None or negative: max.block.ms.
+            single_use: The transactional.id is for one transaction, made up with a UUID in it:
+                nobody can have had it before, and the coordinator forgets it when the transaction
+                is over, instead of after transactional.id.expiration.ms.
 
         Returns:
             The token of a transaction that is prepared under this id: complete_transaction() it
@@ -252,7 +257,8 @@ class Producer:
             InvalidConfigError: The gateway is older than this client and has no transactions.
             GatewayUnavailableError, OutcomeUnknownError: (retriable) Nobody answered in time.
         """
-        return Transactions.of(self._engine, "init_transactions").init(timeout)
+        transactions = Transactions.of(self._engine, "init_transactions")
+        return transactions.init(timeout, single_use)
 
     def begin_transaction(self) -> None:
         """Opens a transaction: records and offsets from now on are of it. Asks nobody: the
@@ -345,13 +351,17 @@ class Producer:
             transactions.roll_back()
             raise
 
-    def prepare_transaction(self, timeout: float | None = None) -> str:
+    def prepare_transaction(
+        self, timeout: float | None = None, *, lifetime: float | None = None
+    ) -> str:
         """The first phase of a commit together with another system: what was sent is durable, and
         waits for `complete_transaction`, from any process and for any time. It holds back no
         reader, and this producer begins no other transaction before. It may not have offsets.
 
         Args:
             timeout: As of commit_transaction.
+            lifetime: Seconds, at most a day, after which it is aborted if nobody has completed it;
+                None: it waits for any time.
 
         Returns:
             The token, which the other system stores in the transaction that it commits.
@@ -359,7 +369,7 @@ class Producer:
         Raises:
             As commit_transaction; after an OutcomeUnknownError call this again.
         """
-        return Transactions.of(self._engine, "prepare_transaction").prepare(timeout)
+        return Transactions.of(self._engine, "prepare_transaction").prepare(timeout, lifetime)
 
     def complete_transaction(
         self, token: str, commit: bool = True, timeout: float | None = None

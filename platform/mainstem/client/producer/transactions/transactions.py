@@ -96,11 +96,13 @@ class Transactions:
 
     # --------------------------------------------------------------------------------- beginning
 
-    def init(self, timeout_s: float | None) -> str | None:
+    def init(self, timeout_s: float | None, single_use: bool = False) -> str | None:
         """See Producer.init_transactions."""
         with self._call("init_transactions"):
             request = transactions_pb2.InitTransactionsRequest(
-                transactional_id=self._id, transaction_timeout_ms=self._timeout_ms
+                transactional_id=self._id,
+                transaction_timeout_ms=self._timeout_ms,
+                single_use=single_use,
             )
             answer = self._ask("InitTransactions", request, timeout_s)
             with self._gate:
@@ -246,7 +248,7 @@ class Transactions:
             self._ended("committed")
             return places_of(answer)
 
-    def prepare(self, timeout_s: float | None) -> str:
+    def prepare(self, timeout_s: float | None, lifetime_s: float | None = None) -> str:
         """See Producer.prepare_transaction."""
         with self._call("prepare_transaction", ends=True):
             deadline = self._deadline(timeout_s)
@@ -257,7 +259,8 @@ class Transactions:
             if not self._ending(TxnState.PREPARING):
                 self._begin_empty()
             request = transactions_pb2.PrepareTransactionRequest(
-                transaction=transaction_id(self._state.identity)
+                transaction=transaction_id(self._state.identity),
+                timeout_ms=0 if lifetime_s is None else max(1, round(lifetime_s * 1000)),
             )
             try:
                 left_s = self._left_s(deadline)
