@@ -133,6 +133,7 @@ def test_a_transactional_producer_is_idempotent() -> None:
             {"transactional.id": "é" * 125},
             "has 250 bytes; it may have at most 249",
         ),
+        ({"transactional.id": "\ud800"}, "which has no UTF-8 form"),
         ({"transaction.timeout.ms": 0}, "transaction.timeout.ms"),
     ],
 )

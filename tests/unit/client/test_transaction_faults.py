@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import gc
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
+import pyarrow as pa
 import pytest
 from tests.unit.client.transactional import at, count, held, stored, transactional
 from tests.unit.client.waiting import DEADLINE_S, wait_until
@@ -70,6 +73,28 @@ def test_a_call_without_an_answer_is_made_again_and_takes_effect_once(
     assert stored(gateway, "one") == [b"a"]
     assert gateway.transactions.store_commits == 1
     assert count(gateway, method) == 1 + len(verdicts)
+
+
+def test_init_that_reaches_nobody_can_be_called_again(gateway: FakeGateway) -> None:
+    gateway.stop()
+    config = {"bootstrap.servers": gateway.address, "transactional.id": "x"}
+    with Producer(config) as producer:
+        with pytest.raises(GatewayUnavailableError) as caught:
+            producer.init_transactions(0.1)
+        assert caught.value.retriable
+        gateway.start()
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("one", b"a")
+    assert stored(gateway, "one") == [b"a"]
+
+
+def test_a_transaction_may_be_larger_than_the_buffer(gateway: FakeGateway) -> None:
+    with transactional(gateway, buffer_memory=50_000, batch_size=10_000) as producer:
+        with producer.transaction():
+            for _ in range(200):
+                producer.produce("one", bytes(5_000))
+        assert len(stored(gateway, "one")) == 200
 
 
 def test_a_commit_that_was_not_answered_in_time_can_be_called_again_and_nothing_else(
@@ -431,15 +456,32 @@ def test_a_callback_cannot_end_the_transaction(
     assert stored(gateway, "one") == [b"a"]
 
 
-def test_a_callback_that_raises_leaves_the_transaction_open(
+def test_a_callback_may_abort_but_not_while_the_transaction_is_being_committed(
     gateway: FakeGateway, producer: Producer
 ) -> None:
+    producer.begin_transaction()
+    producer.produce("one", b"a", on_delivery=lambda *_: producer.abort_transaction())
+    producer.poll(10)
+    with pytest.raises(InvalidTxnStateError, match="the last one was aborted"):
+        producer.commit_transaction()
+    producer.begin_transaction()
+    producer.produce("one", b"b", on_delivery=lambda *_: producer.abort_transaction())
+    with pytest.raises(InvalidTxnStateError, match=r"commit_transaction\(\) is under way"):
+        producer.commit_transaction()
+    producer.commit_transaction()
+    assert stored(gateway, "one") == [b"b"]
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_callback_that_raises_leaves_the_transaction_open(
+    gateway: FakeGateway, producer: Producer, kind: type[BaseException]
+) -> None:
     def fail(*_: object) -> None:
-        raise ZeroDivisionError
+        raise kind
 
     producer.begin_transaction()
     producer.produce("one", b"a", on_delivery=fail)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(kind):
         producer.commit_transaction()
     assert stored(gateway, "one") == []
     producer.commit_transaction()
@@ -449,7 +491,7 @@ def test_a_callback_that_raises_leaves_the_transaction_open(
         with producer.transaction():
             producer.produce("one", b"b", on_delivery=fail)
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(kind):
         run()
     assert stored(gateway, "one") == [b"a"]
     assert gateway.transactions.open_count() == 0
@@ -495,8 +537,18 @@ def test_many_threads_bring_the_first_record_and_it_begins_once(
         assert len(stored(gateway, "t")) == len(stored(gateway, "one")) == 80 * (turn + 1)
 
 
-def test_a_record_that_meets_the_commit_is_in_it_or_refused(gateway: FakeGateway) -> None:
+@pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
+def test_a_record_that_meets_the_commit_is_in_it_or_refused(
+    gateway: FakeGateway, batches: bool
+) -> None:
     with transactional(gateway, linger_ms=0) as producer:
+
+        def bring(value: bytes) -> None:
+            if batches:
+                producer.produce_batch("one", pa.record_batch({"value": [value]}))
+            else:
+                producer.produce("one", value)
+
         done = threading.Event()
         accepted: list[bytes] = []
 
@@ -506,7 +558,7 @@ def test_a_record_that_meets_the_commit_is_in_it_or_refused(gateway: FakeGateway
                 value = b"%d" % number
                 number += 1
                 try:
-                    producer.produce("one", value)
+                    bring(value)
                 except InvalidTxnStateError:
                     continue
                 accepted.append(value)
@@ -544,6 +596,24 @@ def test_close_aborts_an_open_transaction_and_tells_of_it(
     for call in (producer.commit_transaction, producer.begin_transaction):
         with pytest.raises(ProducerClosedError):
             call()
+
+
+def test_a_producer_that_is_garbage_in_an_open_transaction_aborts_it(
+    gateway: FakeGateway,
+) -> None:
+    def forget() -> None:
+        producer = transactional(gateway, linger_ms=60_000, delivery_timeout_ms=200_000)
+        producer.begin_transaction()
+        producer.produce("t", b"taken")
+        producer.flush()
+        producer.produce("one", b"waits")
+        del producer
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed Producer"):
+        forget()
+    wait_until(lambda: gateway.transactions.open_count() == 0)
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("mainstem")])
 
 
 def test_close_without_an_open_transaction_says_nothing(
@@ -599,7 +669,20 @@ def test_a_callback_may_close_in_the_middle_of_a_commit(gateway: FakeGateway) ->
     wait_until(lambda: stored(gateway, "one") == [])
 
 
-def _in_child(producer: Producer, results: Any) -> None:
+#: In an interpreter of its own: the test's has a gateway with threads in gRPC.
+_FORKS = """
+import os
+from mainstem.client import Producer
+from mainstem.errors import ProducerClosedError
+
+producer = Producer({{"bootstrap.servers": "{address}", "transactional.id": "x"}})
+producer.init_transactions()
+producer.begin_transaction()
+producer.produce("one", b"a")
+producer.flush()
+child = os.fork()
+if child == 0:
+    refused = 0
     for call in (
         producer.commit_transaction,
         producer.abort_transaction,
@@ -609,25 +692,24 @@ def _in_child(producer: Producer, results: Any) -> None:
         try:
             call()
         except ProducerClosedError as error:
-            results.put("forked child" in error.message)
-        else:
-            results.put(False)
+            refused += "forked child" in error.message
+    producer.close()
+    os._exit(refused)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+producer.commit_transaction()
+producer.close()
+"""
 
 
-def test_a_forked_child_cannot_touch_the_transaction(
-    gateway: FakeGateway, producer: Producer
-) -> None:
-    producer.begin_transaction()
-    producer.produce("one", b"a")
-    producer.flush()
-    context = multiprocessing.get_context("fork")
-    results = context.SimpleQueue()
-    child = context.Process(target=_in_child, args=[producer, results])
-    child.start()
-    child.join(DEADLINE_S)
-    assert child.exitcode == 0
-    assert [results.get() for _ in range(4)] == [True] * 4
-    producer.commit_transaction()
+def test_a_forked_child_cannot_touch_the_transaction(gateway: FakeGateway) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _FORKS.format(address=gateway.address)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "4\n"), ended.stderr
     assert stored(gateway, "one") == [b"a"]
 
 
