@@ -2,8 +2,10 @@
 as columns, the latest state by key.
 
 All of it takes and gives DataFrames with the columns of the source `mainstem` (or of Spark's Kafka
-source), batch or stream, classic or Connect, and so in the functions of a pipeline too. Nothing
-here reads or writes by itself, but for `upsert_latest`.
+source), batch or stream, classic or Connect. In the functions of a pipeline, where nobody may look
+at a DataFrame, columns are not checked, the source has to be read with `includeHeaders`, and a
+schema of JSON is a StructType. Nothing here reads or writes by itself, but for `upsert_latest` and
+`infer_json_schema`.
 """
 
 from mainstem.jobs.streams.avro_values import parse_avro

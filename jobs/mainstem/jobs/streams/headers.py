@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from mainstem.errors import InvalidConfigError
-from mainstem.jobs.streams.parsed import check_columns
+from mainstem.jobs.streams.parsed import check_columns, columns_of
 
 
 def flatten_headers(
@@ -38,18 +38,16 @@ def flatten_headers(
         # Not map_from_entries: two headers of one name would stop the query.
         return records.withColumn("headers", F.map_from_arrays(keys, values))
     columns = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-    rest = [name for name in records.columns if name != "headers"]
-    wanted = [*rest, *columns.values()]
+    wanted = [*(columns_of(records) or ()), *columns.values()]
     twice = sorted({name for name in wanted if wanted.count(name) > 1})
     if twice:
         raise InvalidConfigError(
             f"there would be two columns {', '.join(twice)}: give names as a mapping, of headers "
             "to columns"
         )
-    return records.select(
-        *(F.col(f"`{name}`") for name in rest),
-        *(_last(headers, F.lit(name), binary).alias(column) for name, column in columns.items()),
-    )
+    return records.withColumns(
+        {column: _last(headers, F.lit(name), binary) for name, column in columns.items()}
+    ).drop("headers")
 
 
 def _last(headers: Column, name: Column, binary: bool) -> Column:

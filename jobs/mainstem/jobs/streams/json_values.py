@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from mainstem.errors import InvalidConfigError
 from mainstem.jobs.streams.framing import HEADER_BYTES
-from mainstem.jobs.streams.parsed import PROBLEM, Parsed, check_columns, split
+from mainstem.jobs.streams.parsed import PROBLEM, Parsed, check_columns, is_of_a_pipeline, split
 
 EXCEPTION: Final = "InvalidJson"
 
@@ -39,7 +40,8 @@ def parse_json(
 
     Args:
         records: Rows with the columns of the source.
-        schema: Spark's type of the object, or its DDL (`"carrier string, dep_delay int"`).
+        schema: Spark's type of the object, or its DDL (`"carrier string, dep_delay int"`), which
+            Spark does not read in the function of a pipeline.
         column: The column to parse.
         into: The column for the object.
         framed: The values begin as those of Confluent's serialisers do: a zero byte, and four
@@ -130,7 +132,15 @@ _NO_FRAME: Final = "the value does not begin as Confluent's serialisers do: a ze
 def _struct(schema: StructType | str) -> StructType:
     if isinstance(schema, StructType):
         return schema
-    found = DataType.fromDDL(schema)
+    try:
+        found = DataType.fromDDL(schema)
+    except PySparkException as error:
+        if not is_of_a_pipeline(error):
+            raise
+        raise InvalidConfigError(
+            f"the schema {schema!r} is text, which Spark does not read in the function of a "
+            "pipeline: give a StructType"
+        ) from error
     if not isinstance(found, StructType):
         raise InvalidConfigError(
             f"the schema {schema!r} is {found.simpleString()}; a value is an object, so it must be "

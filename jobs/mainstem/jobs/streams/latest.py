@@ -104,7 +104,7 @@ def _latest(records: DataFrame, keys: Sequence[str], order_by: str, deleted: str
     rows = records.withColumn(_DELETED, F.coalesce(F.expr(deleted), F.lit(False)))
     for key in keys:
         rows = rows.where(_column(key).isNotNull())
-    whole = F.struct(*(_column(name) for name in rows.columns))
+    whole = F.struct("*")
     last = rows.groupBy(*(_column(key) for key in keys)).agg(
         F.max_by(whole, _column(order_by)).alias(_ROW)
     )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -34,6 +35,9 @@ _PARSED: Final = "__mainstem_parsed"
 
 #: The default of a topic's `max.message.bytes`.
 RECORD_BYTES_MAX: Final = MIB
+
+#: A pipeline's functions describe a DataFrame, and may not look at one.
+_NOT_IN_A_PIPELINE: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 
 #: What a record's headers count beside their names and values, at most.
 _HEADERS_OVERHEAD_BYTES: Final = 2_048
@@ -77,20 +81,38 @@ def split(
     Raises:
         InvalidConfigError: A column is missing that dead letters need, or `into` is there already.
     """
-    missing = [name for name in _NEEDED if name not in records.columns]
+    columns = columns_of(records)
+    missing = [name for name in _NEEDED if columns is not None and name not in columns]
     if missing:
         raise InvalidConfigError(
             f"the DataFrame has no column {', '.join(missing)}: a record that cannot be parsed is "
             "set aside with its place, key and value, so parse before columns are left out"
         )
-    if into in records.columns:
+    if columns is not None and into in columns:
         raise InvalidConfigError(
             f"the DataFrame has a column {into!r} already; name another with into=..."
         )
     both = records.withColumn(_PARSED, parsed)
     problem = F.col(_PARSED)["problem"]
     good = both.where(problem.isNull()).withColumn(into, F.col(_PARSED)["record"]).drop(_PARSED)
-    return Parsed(good, _dead_letters(both.where(problem.isNotNull()), record_bytes_max))
+    bad = both.where(problem.isNotNull())
+    has_headers = columns is None or "headers" in columns
+    return Parsed(good, _dead_letters(bad, record_bytes_max, has_headers=has_headers))
+
+
+def columns_of(records: DataFrame) -> list[str] | None:
+    """The names of its columns; None: nobody can tell yet, in the functions of a pipeline."""
+    try:
+        return records.columns
+    except PySparkException as error:
+        if not is_of_a_pipeline(error):
+            raise
+        return None
+
+
+def is_of_a_pipeline(error: PySparkException) -> bool:
+    """Whether Spark refuses to look at something because a pipeline's function asks."""
+    return error.getCondition() == _NOT_IN_A_PIPELINE
 
 
 def check_columns(records: DataFrame, columns: Sequence[str]) -> None:
@@ -99,14 +121,15 @@ def check_columns(records: DataFrame, columns: Sequence[str]) -> None:
     Raises:
         InvalidConfigError: One is missing.
     """
-    missing = [name for name in columns if name not in records.columns]
-    if missing:
+    found = columns_of(records)
+    missing = [name for name in columns if found is not None and name not in found]
+    if found is not None and missing:
         raise InvalidConfigError(
-            f"the DataFrame has no column {', '.join(missing)}; it has {', '.join(records.columns)}"
+            f"the DataFrame has no column {', '.join(missing)}; it has {', '.join(found)}"
         )
 
 
-def _dead_letters(bad: DataFrame, record_bytes_max: int) -> DataFrame:
+def _dead_letters(bad: DataFrame, record_bytes_max: int, *, has_headers: bool) -> DataFrame:
     problem = F.col(_PARSED)["problem"]
     facts = {
         "topic": F.col("topic"),
@@ -122,7 +145,7 @@ def _dead_letters(bad: DataFrame, record_bytes_max: int) -> DataFrame:
     key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
     nothing = F.array().cast("array<struct<key:string,value:binary>>")
     own = nothing
-    if "headers" in bad.columns:
+    if has_headers:
         own = F.coalesce(F.col("headers").cast("array<struct<key:string,value:binary>>"), nothing)
     own_bytes = F.aggregate(
         own,
