@@ -13,7 +13,7 @@ from tests.unit.delta_log.faults import FaultyStore, Hook, nothing, times, unava
 
 from mainstem.delta_log import Slice
 from mainstem.delta_log.format import Batch
-from mainstem.delta_log.store import MemoryStore
+from mainstem.delta_log.store import MemoryStore, NotFound
 from mainstem.delta_log.wal import (
     ObjectWalFiles,
     ObjectWals,
@@ -26,7 +26,7 @@ from mainstem.delta_log.wal import (
 )
 from mainstem.delta_log.wal import objects as wal_objects
 from mainstem.delta_log.wal import queue as wal_queue
-from mainstem.delta_log.wal.object_format import Kind, decode_object
+from mainstem.delta_log.wal.object_format import Kind, Writer, decode_object, encode_object
 from mainstem.delta_log.wal.place import WalSegments
 from mainstem.errors import LogDamagedError, StoreUnavailableError
 
@@ -516,6 +516,31 @@ def _failing(kind: str, place: Place, first: int, count: int) -> Hook:
     return hook
 
 
+def test_the_late_seal_of_another_under_a_number_that_was_passed_is_not_taken_for_the_end(
+    place: Place,
+) -> None:
+    """Between a listing and the read of what it ends with the owner goes on, and deletes that; and
+    one who listed before, and was stopped, puts its mark there."""
+    _, segments = place.open()
+    segments.write(_frame(1), 1)
+    newest = f"wal/a/{segments.names[-1]}"
+
+    def meanwhile(call: str, path: str) -> None:
+        if (call, path) != ("read", newest):
+            return
+        place.store.before = nothing
+        segments.write(_frame(2), 2)
+        segments.write(_frame(3), 3)
+        place.store.delete(newest)
+        place.store.put_if_absent(newest, encode_object(Kind.SEAL, Writer.new("late")))
+
+    place.store.before = meanwhile
+    assert place.seal() == [2, 3]
+    with pytest.raises(WalSealed):
+        segments.write(_frame(4), 4)
+    segments.close()
+
+
 # -- every interleaving ----------------------------------------------------------------------------
 
 
@@ -641,13 +666,13 @@ def _one_by_one(segments: WalSegments) -> list[tuple[int, bytes]]:
 
 
 def _entry_of(place: Place, name: str) -> int:
-    """The entry of an object, which has one; -1: it is gone."""
+    """The entry of an object; -1: it is gone, and perhaps the mark of one who was late is there."""
     try:
         data = place.store.inner.read(f"wal/a/{name}")
-    except Exception:
+    except NotFound:
         return -1
-    at = data.index(b"entry ")
-    return int(data[at + 6 :].split(b"\0")[0])
+    _, _, entry = data.partition(b"entry ")
+    return int(entry.split(b"\0")[0]) if entry else -1
 
 
 def test_whatever_the_order_of_their_calls_nothing_acknowledged_is_missed_by_who_takes_over(

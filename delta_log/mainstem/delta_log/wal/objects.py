@@ -287,17 +287,25 @@ class ObjectWals:
     def seal(self, gateway_id: str, sealer_id: str) -> SealedObjectFiles | None:
         objects = _Objects(self._store, gateway_id, self._sleep, self._rng)
         seal = encode_object(Kind.SEAL, Writer.new(sealer_id))
+        #: The number of a seal that is there: ours, or another's.
+        sealed_at = -1
         for _ in range(_MARKS_MAX):
             numbers = objects.numbers()
             if not numbers:
                 return None
-            newest = objects.read(numbers[-1])
-            if newest is None:
-                continue  # deleted since it was listed: there is a newer one
-            if newest[0].kind is Kind.SEAL:
-                # Ours, or another's: its owner writes nothing before it has opened it again.
+            newest = numbers[-1]
+            if newest == sealed_at:
+                # Listed after it was there: its owner writes nothing before it has opened it again.
                 return SealedObjectFiles(objects, numbers)
-            _put_mark(objects, numbers[-1] + 1, seal)
+            found = objects.read(newest)
+            if found is None:
+                continue  # deleted since it was listed: there is a newer one
+            if found[0].kind is Kind.SEAL:
+                # It may not be what was listed: the owner may have gone on, and deleted that, and
+                # another who seals, and was late, put its mark under the number.
+                sealed_at = newest
+            elif _put_mark(objects, newest + 1, seal):
+                sealed_at = newest + 1
         raise _never_done(objects)
 
     def with_segments(self, but: set[str]) -> list[str]:
@@ -491,10 +499,11 @@ def _open_log(objects: _Objects, by: Writer, after: int | None) -> list[int]:
     raise _never_done(objects)
 
 
-def _put_mark(objects: _Objects, number: int, mark: bytes) -> None:
-    """Puts a mark, unless something else is there. It counts if it is the newest object then."""
+def _put_mark(objects: _Objects, number: int, mark: bytes) -> bool:
+    """Puts a mark, unless something else is there; returns whether it is. It counts if it is the
+    newest object in a listing after that."""
     try:
-        objects.put(number, mark)
+        return objects.put(number, mark) is None
     except PutOutcomeUnknown as error:
         raise StoreUnavailableError(str(error), path=objects.uri) from error
 
