@@ -15,7 +15,7 @@ import pytest
 from tests.unit.delta_log.appending import batch, create, faulty, lead, run, values
 from tests.unit.delta_log.faults import FaultyStore, nothing, times, unavailable, unknown
 from tests.unit.delta_log.tables import NOW_MS
-from tests.unit.delta_log.test_acks import Gateways, Switch, gateways
+from tests.unit.delta_log.test_acks import Crash, Gateways, Switch, gateways
 
 from mainstem.delta_log import Appender, ByteBudget, Slice, Topics
 from mainstem.delta_log.append import TransactionMark
@@ -468,6 +468,72 @@ def test_nothing_enters_the_write_ahead_log_behind_a_transaction_before_its_comm
     gateways.run(third, clean=True)
     assert [value for _, value in values(topics, 0)] == [b"1", b"2", b"2", b"2", b"5"]
     assert values(topics, 1) == []
+    check(topics)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("settles", [False, True], ids=["appends again", "settles"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_gateway_that_dies_at_any_call_leaves_what_it_promised_and_a_transaction_once_or_not(
+    gateways: Gateways, topics: Topics, when: str, settles: bool
+) -> None:
+    """With acks=1 before the transaction and behind it."""
+    wanted: Counter[bytes] = Counter()
+    met = True
+    position = -1
+
+    def dies(calls: list[int]) -> Callable[[str, str], None]:
+        def hook(call: str, path: str) -> None:
+            nonlocal met
+            calls[0] += 1
+            if calls[0] > position:
+                met = True
+                raise Crash
+
+        return hook
+
+    async def first(appender: Appender, wal: Wal) -> None:
+        calls[0] = 0
+        number = 10 * position
+        answers = {
+            b"%d" % number: appender.submit([Slice(0, batch(number))], 1, write_ahead=True),
+            b"%d" % (number + 1): appender.append_transaction(
+                mark(position + 1), [Slice(0, batch(number + 1)), Slice(1, batch(number + 1))]
+            ),
+            b"%d" % (number + 2): appender.submit(
+                [Slice(0, batch(number + 2))], 1, write_ahead=True
+            ),
+        }
+        await asyncio.wait(answers.values(), timeout=0.05)
+        for value, answer in answers.items():
+            if answer.done() and answer.exception() is None:
+                promised.add(value)
+
+    async def again(appender: Appender, wal: Wal) -> None:
+        number = 10 * position + 1
+        slices = [Slice(0, batch(number)), Slice(1, batch(number))]
+        if settles:
+            is_there = await appender.settle_transaction(mark(position + 1))
+        else:
+            await appender.append_transaction(mark(position + 1), slices)
+            is_there = True
+        assert is_there or b"%d" % number not in promised
+        wanted[b"%d" % number] = 2 if is_there else 0
+
+    while met:
+        position, met = position + 1, False
+        promised: set[bytes] = set()
+        calls = [-1_000_000]
+        gateways.run(first, **{when: dies(calls)})
+        gateways.run(again, clean=True)
+        found = counts(topics, 0, 1)
+        for value in promised - {b"%d" % (10 * position + 1)}:
+            assert found[value] == 1, value
+    assert position >= 3
+    found = counts(topics, 0, 1)
+    assert max(found.values()) <= 2
+    for value, count in wanted.items():
+        assert found[value] == count, value
     check(topics)
 
 

@@ -47,7 +47,8 @@ class AppendWaiter:
         """A future for one caller, who may cancel it."""
         one: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         one.add_done_callback(retrieve)
-        self.answers.append(one)
+        # Without those who have given up: somebody may ask again and again.
+        self.answers = [*(other for other in self.answers if not other.done()), one]
         return one
 
     def committed(self, appended: Appended) -> None:
