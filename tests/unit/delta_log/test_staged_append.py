@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import tracemalloc
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.delta_log.appending import batch, create, faulty, lead, run, values
+from tests.unit.delta_log.appending import PARTITIONS, batch, create, faulty, lead, run, values
 from tests.unit.delta_log.faults import FaultyStore, Hook, nothing, times, unavailable
 from tests.unit.delta_log.tables import NOW_MS
 from tests.unit.delta_log.test_transactions import check, mark
 
 from mainstem.delta_log import CommittedRecords, LocalStore, Slice, Topics
+from mainstem.delta_log.append import CommitTurns
+from mainstem.delta_log.append.turns import STAGED_CHUNKS_MAX
 from mainstem.delta_log.staging import StagedTopic, StagingArea, reading
 from mainstem.delta_log.staging import format as staging_format
 from mainstem.delta_log.topics import altered_config
@@ -278,6 +281,63 @@ def test_a_lead_that_ends_while_a_large_transaction_is_written_tells_who_waits(
     run(work)
     assert in_order(values(topics, 0)) == list(range(0, 40, 2))
     check(topics)
+
+
+class Bytes(bytearray):
+    """What a record's value lies in, which a weak reference can tell of."""
+
+
+class Watched:
+    """Staged records of many partitions, which know how many of their chunks are in memory.
+
+    Args:
+        held: Gets the number each time that a chunk is read.
+    """
+
+    def __init__(self, alive: list[weakref.ref[Bytes]], held: list[int]) -> None:
+        self.counts = dict.fromkeys(range(PARTITIONS), 4)
+        self.size_bytes = 4 * PARTITIONS
+        self._alive = alive
+        self._held = held
+
+    def slices(self, partition: int) -> Iterator[list[Slice]]:
+        for _ in range(4):
+            ready = [self._chunk(partition)]
+            yield ready.pop()
+
+    def _chunk(self, partition: int) -> list[Slice]:
+        data = Bytes(b"value")
+        self._alive.append(weakref.ref(data))
+        self._held.append(sum(one() is not None for one in self._alive))
+        ends = pa.array([0, 5], pa.int32()).buffers()[1]
+        value = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(data)])
+        one = batch(1)
+        index = one.schema.get_field_index("value")
+        return [Slice(partition, one.set_column(index, one.schema.field(index), value))]
+
+
+def test_large_transactions_of_several_topics_together_hold_no_more_chunks_than_one(
+    topics: Topics, pool: ThreadPoolExecutor
+) -> None:
+    alive: list[weakref.ref[Bytes]] = []
+    held: list[int] = []
+    names = ("t", "u", "v")
+    for name in names:
+        topics.create(name, PARTITIONS)
+
+    async def work() -> None:
+        turns = CommitTurns(0, 1, 0)
+        leaders = [await lead(topics.open(name), pool, turns=turns) for name in names]
+        await asyncio.gather(
+            *(one.append_transaction(mark(1), Watched(alive, held)) for one in leaders)
+        )
+        await asyncio.gather(*(one.close(10) for one in leaders))
+
+    run(work)
+    assert len(held) == 4 * PARTITIONS * len(names)
+    assert 1 <= max(held) <= STAGED_CHUNKS_MAX
+    for name in names:
+        assert topics.open(name).state.files(5).record_count == 4
 
 
 def test_a_transaction_of_64_mib_takes_the_memory_of_a_few_chunks(

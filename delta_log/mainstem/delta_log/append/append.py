@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mainstem.delta_log.append.actions import file_actions, partition_epochs, producer_registers
 from mainstem.delta_log.append.queue import Portion
-from mainstem.delta_log.append.staged_append import STAGED_WRITERS, StagedAppend
+from mainstem.delta_log.append.staged_append import StagedAppend
 from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, put_file
 from mainstem.delta_log.format import Action, DataFile, Register
 from mainstem.delta_log.metrics import AppenderMetrics
@@ -36,6 +36,7 @@ class TopicCommits:
 
     Args:
         store: The topic's.
+        staged_chunks: See `CommitTurns`.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class TopicCommits:
         metrics: AppenderMetrics,
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
+        staged_chunks: asyncio.Semaphore,
     ) -> None:
         self._store = store
         self._commits = commits
+        self._staged_chunks = staged_chunks
         self._roller = roller
         self._metrics = metrics
         self._clock_ms = clock_ms
@@ -106,12 +109,12 @@ class TopicCommits:
         state = self._commits.state
         append = StagedAppend(portion, portion.staged, self._store, state, self._clock_ms())
         started = self._monotonic()
-        turns = asyncio.Semaphore(STAGED_WRITERS)
 
         async def write(partition: int) -> None:
-            async with turns:
-                while await self._commits.until_stored(append.write_next, partition):
-                    pass
+            is_more = True
+            while is_more:
+                async with self._staged_chunks:
+                    is_more = await self._commits.until_stored(append.write_next, partition)
 
         await _all_of([write(partition) for partition in append.partitions])
         self._metrics.append_seconds("encode", self._monotonic() - started)

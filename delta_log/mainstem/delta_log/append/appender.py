@@ -234,7 +234,13 @@ class Appender:
             on_ready=self._wake.set,
         )
         self._commits = TopicCommits(
-            opened.store, self._log, self._roller, self._metrics, clock_ms, monotonic
+            opened.store,
+            self._log,
+            self._roller,
+            self._metrics,
+            clock_ms,
+            monotonic,
+            self._turns.staged_chunks,
         )
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"appender {self.topic}"

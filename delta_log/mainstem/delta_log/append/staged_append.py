@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from mainstem.delta_log.append.actions import file_actions, partition_epochs
 from mainstem.delta_log.append.queue import Portion
@@ -15,9 +15,6 @@ from mainstem.delta_log.format import Batch, DataFile, Register
 from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import TableCommit, TableState
 from mainstem.errors import LogDamagedError
-
-#: Partitions of which a chunk is read, encoded and written at a time.
-STAGED_WRITERS: Final = 2
 
 
 class StagedAppend:
@@ -138,21 +135,27 @@ class _PartitionWriter:
     def _from(self, skipped_count: int) -> Iterator[list[Slice]]:
         """The chunks without the first records. Nobody has numbered them; where a slice does not
         say of what kind its timestamps are, the topic's setting does."""
-        by_default = self._config.log_append_time
         for chunk in self._staged.slices(self._run.partition):
-            found: list[Slice] = []
-            for slice_ in chunk:
-                count = min(skipped_count, slice_.records.num_rows)
-                skipped_count -= count
-                if count < slice_.records.num_rows:
-                    kind = slice_.log_append_time
-                    found.append(
-                        replace(
-                            slice_,
-                            records=slice_.records.slice(count),
-                            producer=None,
-                            log_append_time=by_default if kind is None else kind,
-                        )
+            ready = [self._without(chunk, skipped_count)]
+            skipped_count -= min(skipped_count, sum(one.records.num_rows for one in chunk))
+            del chunk
+            if ready[0]:
+                yield ready.pop()  # or this frame would keep it until the next one is read
+
+    def _without(self, chunk: Sequence[Slice], skipped_count: int) -> list[Slice]:
+        by_default = self._config.log_append_time
+        found: list[Slice] = []
+        for slice_ in chunk:
+            count = min(skipped_count, slice_.records.num_rows)
+            skipped_count -= count
+            if count < slice_.records.num_rows:
+                kind = slice_.log_append_time
+                found.append(
+                    replace(
+                        slice_,
+                        records=slice_.records.slice(count),
+                        producer=None,
+                        log_append_time=by_default if kind is None else kind,
                     )
-            if found:
-                yield found
+                )
+        return found

@@ -17,6 +17,10 @@ _TICK_S: Final = 0.01
 #: it gives its place among those under way to another topic. Seconds.
 SLOW_S: Final = 1.0
 
+#: Chunks of large transactions that are in memory at a time, of all topics: each takes some 50 MiB
+#: while it is encoded.
+STAGED_CHUNKS_MAX: Final = 2
+
 
 class Turn:
     """A topic's turn. End it, come or not.
@@ -81,6 +85,8 @@ class CommitTurns:
         unawaited_interval_max_ms: int = 0,
         monotonic: Callable[[], float] = time_elapsed_s,
     ) -> None:
+        #: To be held by whoever has a chunk of a large transaction in memory.
+        self.staged_chunks = asyncio.Semaphore(STAGED_CHUNKS_MAX)
         self._monotonic = monotonic
         now = monotonic()
         self._interval_max_ms = interval_max_ms

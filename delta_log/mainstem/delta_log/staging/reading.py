@@ -57,8 +57,8 @@ class StagedTopic:
         size_bytes = 0
         for path, entry in self._frames.get(partition, ()):
             if chunk and size_bytes + entry.length > CHUNK_BYTES:
-                yield chunk
-                chunk, size_bytes = [], 0
+                ready, chunk, size_bytes = [chunk], [], 0
+                yield ready.pop()  # or this frame would keep it until it is asked for the next one
             chunk += self._read(path, entry)
             size_bytes += entry.length
         if chunk:
