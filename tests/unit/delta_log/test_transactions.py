@@ -524,7 +524,12 @@ def test_a_gateway_that_dies_at_any_call_leaves_what_it_promised_and_a_transacti
         position, met = position + 1, False
         promised: set[bytes] = set()
         calls = [-1_000_000]
-        gateways.run(first, **{when: dies(calls)})
+        hook = dies(calls)
+        gateways.run(
+            first,
+            before=hook if when == "before" else nothing,
+            after=hook if when == "after" else nothing,
+        )
         gateways.run(again, clean=True)
         found = counts(topics, 0, 1)
         for value in promised - {b"%d" % (10 * position + 1)}:
