@@ -1,5 +1,6 @@
 """A query from the topic `in` to the topic `out`, which adds `x` to each value and ends when it has
-written what there is. For tests that kill it.
+written what there is. The first attempt of every other task fails when it has passed rows on. For
+tests that kill it.
 
     python tests/fault/spark_copy_process.py WAREHOUSE SERVERS CHECKPOINT
 """
@@ -7,8 +8,22 @@ written what there is. For tests that kill it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
 
 from mainstem.jobs import spark_session
+
+
+def fail_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows as they are; Spark tries a task four times."""
+    task = TaskContext.get()
+    assert task is not None
+    for batch in batches:
+        yield batch
+        if task.attemptNumber() == 0 and task.partitionId() % 2 == 0:
+            raise RuntimeError("the first attempt of a task")
 
 
 def main(warehouse: str, servers: str, checkpoint: str) -> None:
@@ -31,6 +46,7 @@ def main(warehouse: str, servers: str, checkpoint: str) -> None:
         )
         .load()
         .selectExpr("key", "'x' || CAST(value AS STRING) AS value")
+        .mapInArrow(fail_first, "key binary, value string")
         .writeStream.format("mainstem")
         .options(
             **{
