@@ -83,6 +83,8 @@ def test_a_child_makes_clients_where_none_was_open_before_or_it_was_not_forked(
 #: The same: a child that is forked from a process with a gateway in it dies in gRPC now and then.
 _READS = """
 import os
+from mainstem.client import Consumer, TopicPartition
+from mainstem.errors import ConsumerClosedError
 
 with Consumer({{"bootstrap.servers": "{address}"}}) as consumer:
     consumer.assign([TopicPartition("t", 0, 0)])
