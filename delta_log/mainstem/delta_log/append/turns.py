@@ -17,7 +17,7 @@ _TICK_S: Final = 0.01
 #: it gives its place among those under way to another topic. Seconds.
 SLOW_S: Final = 1.0
 
-#: Chunks of large transactions that are in memory at a time, of all topics: each takes some 50 MiB
+#: Chunks of large transactions that are in memory at a time, of all topics: each takes some 40 MiB
 #: while it is encoded.
 STAGED_CHUNKS_MAX: Final = 2
 
