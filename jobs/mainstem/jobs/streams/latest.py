@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from mainstem.errors import InvalidConfigError
 from mainstem.jobs.streams.parsed import check_columns
 
-_ROW: Final = "__mainstem_row"
+_LAST: Final = "__mainstem_last"
 _DELETED: Final = "__mainstem_deleted"
 
 
@@ -44,7 +44,9 @@ def latest_by_key(
     Raises:
         InvalidConfigError: A column is missing.
     """
-    return _latest(records, keys, order_by, deleted).where(f"NOT {_DELETED}").drop(_DELETED)
+    last = _latest(records, keys, order_by, deleted)
+    # Not with drop, for which Spark would look at the columns, which it refuses in a pipeline.
+    return last.where(~F.col(_LAST)["deleted"]).select(f"{_LAST}.row.*")
 
 
 def upsert_latest(
@@ -74,7 +76,8 @@ def upsert_latest(
         from delta.tables import DeltaTable
 
         session = batch.sparkSession
-        latest = _latest(batch, keys, order_by, deleted)
+        last = _latest(batch, keys, order_by, deleted)
+        latest = last.select(f"{_LAST}.row.*", F.col(_LAST)["deleted"].alias(_DELETED))
         if not DeltaTable.isDeltaTable(session, place):
             first = latest.where(f"NOT {_DELETED}").drop(_DELETED)
             first.write.format("delta").mode("error").save(place)
@@ -97,18 +100,16 @@ def upsert_latest(
 
 
 def _latest(records: DataFrame, keys: Sequence[str], order_by: str, deleted: str) -> DataFrame:
-    """The last record of each key, with whether it deletes as the last column."""
+    """The last record of each key: a struct of `row`, and whether it has `deleted` the key."""
     if not keys:
         raise InvalidConfigError("there is no key: name the columns that tell records apart")
     check_columns(records, [*keys, order_by])
-    rows = records.withColumn(_DELETED, F.coalesce(F.expr(deleted), F.lit(False)))
     for key in keys:
-        rows = rows.where(_column(key).isNotNull())
-    whole = F.struct("*")
-    last = rows.groupBy(*(_column(key) for key in keys)).agg(
-        F.max_by(whole, _column(order_by)).alias(_ROW)
-    )
-    return last.select(f"{_ROW}.*")
+        records = records.where(_column(key).isNotNull())
+    deletes = F.coalesce(F.expr(deleted), F.lit(False))
+    whole = F.struct(F.struct("*").alias("row"), deletes.alias("deleted"))
+    groups = records.groupBy(*(_column(key) for key in keys))
+    return groups.agg(F.max_by(whole, _column(order_by)).alias(_LAST)).select(_LAST)
 
 
 def _column(name: str) -> Column:
