@@ -49,6 +49,7 @@ class Appenders:
         self._other_logs = other_logs
         self._queue_bytes = config.number("topic.queue.bytes")
         self._producer_expiration_ms = config.number("producer.id.expiration.ms")
+        self._transactional_id_expiration_ms = config.number("transactional.id.expiration.ms")
         self._budget = ByteBudget(config.number("queued.max.bytes"))
         self._roll_up_memory = RollUpMemory(config.number("rollup.memory.bytes"))
         self._turns = CommitTurns(
@@ -91,6 +92,7 @@ class Appenders:
             roll_up_memory=self._roll_up_memory,
             turns=self._turns,
             producer_expiration_ms=self._producer_expiration_ms,
+            transactional_id_expiration_ms=self._transactional_id_expiration_ms,
             producer_memory=self._producer_memory,
             producer_ids=self._producer_ids,
             leader=self._cluster.incarnation,
