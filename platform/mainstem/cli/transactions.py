@@ -61,7 +61,7 @@ def transactions() -> None:
 @pass_settings
 @reports_errors
 def list_(settings: Settings, bootstrap_servers: str, states: Sequence[str]) -> None:
-    """List transactions that are not over, the coordinator's answer.
+    """List transactions that are not over, as their coordinator knows them.
 
     STATE is OPEN (its producer sends), PREPARED (it waits to be completed, by whoever has its
     token), or COMMITTING (it is decided, and waits for the leader of a topic); EMPTY are ids whose
@@ -111,7 +111,9 @@ def describe(settings: Settings, bootstrap_servers: str, transactional_id: str) 
 @pass_settings
 @reports_errors
 def abort(settings: Settings, bootstrap_servers: str, transactional_id: str) -> None:
-    """Abort what is open or prepared under a transactional id: nothing of it gets into a topic.
+    """Abort what is open or prepared under a transactional id.
+
+    Nothing of it gets into a topic.
 
     Its producer is told so when it sends on, and may go on with its next transaction.
 
