@@ -392,6 +392,37 @@ def test_a_topic_that_another_gateway_leads_gets_its_part_from_there(tmp_path: P
     run(test())
 
 
+def test_a_topic_that_cannot_be_appended_to_holds_up_no_reader_of_the_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        reached, goes_on = asyncio.Event(), asyncio.Event()
+        append = TopicAppends.append
+
+        async def waiting(self: TopicAppends, *arguments: Any) -> Any:
+            reached.set()
+            await goes_on.wait()
+            return await append(self, *arguments)
+
+        monkeypatch.setattr(TopicAppends, "append", waiting)
+        async with running(tmp_path) as (_, client):
+            await client.create("a")
+            producer = await Transacting(client).init()
+            await producer.begin()
+            await producer.send("a", b"1")
+            await producer.offsets("g", [("a", 0, 0)])
+            ending = asyncio.create_task(producer.end())
+            await reached.wait()
+            async with asyncio.timeout(30):
+                assert await committed(groups(client)) == {("a", 0): 0}
+            async with refused(grpc.StatusCode.ABORTED, "CONCURRENT_TRANSACTIONS"):
+                await producer.begin()
+            goes_on.set()
+            assert await ending == {("a", 0): (0, 1)}
+
+    run(test())
+
+
 # -- two phases ----------
 
 

@@ -245,7 +245,7 @@ class Committing:
         """
         await self._may_decide.wait()
         topics = [part.topic for part in row.topics]
-        with self._holding(row):
+        with self._holding(row) as holds:
             look_rows = self._decided(topics)
             try:
                 written = self._written(entry, row, [*more, *look_rows])
@@ -254,12 +254,21 @@ class Committing:
                 raise
             on_written()
             await written
-            return await self.completed(entry, row, slices)
+            return await self.completed(entry, row, slices, holds.close)
 
     async def completed(
-        self, entry: Entry, row: IdRow, slices: Mapping[str, Sequence[Slice]]
+        self,
+        entry: Entry,
+        row: IdRow,
+        slices: Mapping[str, Sequence[Slice]],
+        on_offsets: Callable[[], None] = lambda: None,
     ) -> Ended:
-        """Brings a decided transaction into every table, and notes that it is there."""
+        """Brings a decided transaction into every table, and notes that it is there.
+
+        Args:
+            on_offsets: Called when its offsets are in their table, which a topic whose leader is
+                gone does not hold up.
+        """
         places: list[Results] = []
 
         async def append(index: int) -> None:
@@ -269,10 +278,12 @@ class Committing:
             )
             self._look.landed(part.topic, version)
 
+        async def commit_offsets() -> None:
+            await self.commit_offsets(row)
+            on_offsets()
+
         places = [[] for _ in row.topics]
-        await asyncio.gather(
-            *(append(index) for index in range(len(row.topics))), self.commit_offsets(row)
-        )
+        await asyncio.gather(*(append(index) for index in range(len(row.topics))), commit_offsets())
         self._ended()
         self.in_background(self._note_completed(entry, row))
         return Ended(row.ref, True, results=[one for some in places for one in some])
@@ -335,12 +346,13 @@ class Committing:
     # -- offsets of groups -------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _holding(self, row: IdRow) -> Iterator[None]:
-        """Nobody reads the offsets of its groups before they are those of the transaction."""
+    def _holding(self, row: IdRow) -> Iterator[contextlib.ExitStack]:
+        """Nobody reads the offsets of its groups before they are those of the transaction; until
+        what this gives is closed, at the latest at the end of the block."""
         with contextlib.ExitStack() as holds:
             for group in {one.group for one in row.offsets}:
                 holds.callback(self._running.table.hold(group))
-            yield
+            yield holds
 
     async def commit_offsets(self, row: IdRow) -> None:
         """Brings the offsets of a decided transaction into their table; again, that is once."""
