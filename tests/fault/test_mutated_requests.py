@@ -26,7 +26,7 @@ from tests.fault.watched_gateway import WatchedGateway, watched_gateway
 from tests.length import FULL
 from tests.unit.ingest_gateway.payloads import values_request
 
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb2
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -269,7 +269,7 @@ async def fuzz(
 def test_there_are_requests_of_every_call() -> None:
     calls = {
         f"/{service.full_name}/{method.name}"
-        for module in (log_pb2, groups_pb2, admin_pb2)
+        for module in (log_pb2, groups_pb2, admin_pb2, transactions_pb2)
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }

@@ -387,12 +387,14 @@ def test_another_stream_is_not_held(tmp_path: Path) -> None:
 
     async def test() -> None:
         store = FaultyStore(LocalStore(tmp_path), before=gate)
-        async with running(store=store, topic_queue_bytes=1000) as (_, client):
+        async with running(store=store, topic_queue_bytes=1000) as (gateway, client):
+            refusals = gateway._metrics.produce_rejected.labels("BACK_PRESSURE")
             await client.create("t")
             held, free = client.stream(), client.stream()
             await held.send(values_request(b"1" * 900))
             await until(lambda: gate.calls > 0)
             await held.send(values_request(b"2" * 900))
+            await until(lambda: refusals._value.get() > 0)
             await free.send(values_request(b"3"))
             gate.open()
             assert not (await free.answer()).error.code
