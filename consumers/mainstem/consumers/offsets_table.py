@@ -12,7 +12,7 @@ from typing import Final
 
 from mainstem.consumers.offset_rows import GroupRow, OffsetKey, Row, StoredOffset
 from mainstem.consumers.offsets_view import OffsetsView
-from mainstem.delta_log.append import ByteBudget, TransactionMark
+from mainstem.delta_log.append import ByteBudget, TransactionMark, retrieve
 from mainstem.delta_log.latest import LatestTable, TableKind
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import ObjectStore
@@ -148,7 +148,7 @@ class OffsetsTable:
         if self.failure is not None:
             raise self.failure.with_traceback(None)
         held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        held.add_done_callback(_retrieve)
+        held.add_done_callback(retrieve)
         self._holds.setdefault(group, set()).add(held)
 
         def release() -> None:
@@ -192,7 +192,7 @@ class OffsetsTable:
 
         written.add_done_callback(finish)
         answer = asyncio.shield(written)
-        answer.add_done_callback(_retrieve)
+        answer.add_done_callback(retrieve)
         return answer
 
     async def rewrite(self) -> None:
@@ -217,8 +217,3 @@ def _closed() -> MainstemError:
     return ShuttingDownError(
         f"the table {NAME} is being closed here; ask again", retry_delay_ms=100
     )
-
-
-def _retrieve(future: asyncio.Future[None]) -> None:
-    if not future.cancelled():
-        future.exception()

@@ -8,7 +8,7 @@ from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
 from mainstem.delta_log.append.transactions import StagedRecords, TransactionMark
 from mainstem.delta_log.append.turns import CommitTurns
-from mainstem.delta_log.append.waiter import Appended
+from mainstem.delta_log.append.waiter import Appended, retrieve
 from mainstem.delta_log.append.wal_recovery import (
     Recovered,
     gateways_before,
@@ -36,4 +36,5 @@ __all__ = [
     "hand_over",
     "judge",
     "recover_topic",
+    "retrieve",
 ]

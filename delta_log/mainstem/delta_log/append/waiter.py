@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from mainstem.delta_log.append.producers import SeenBatch
 from mainstem.delta_log.append.queue import Pending
@@ -135,7 +136,7 @@ def after_repeats(
     return task
 
 
-def retrieve(future: asyncio.Future[Appended]) -> None:
+def retrieve(future: asyncio.Future[Any]) -> None:
     """For a future whose failure nobody may be left to look at."""
     if not future.cancelled():
         future.exception()

@@ -21,7 +21,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from mainstem.delta_log.append import Appended, Appender, TransactionMark
+from mainstem.delta_log.append import Appended, Appender, TransactionMark, retrieve
 from mainstem.delta_log.files import Slice
 from mainstem.delta_log.format import Action, Remove
 from mainstem.delta_log.latest.rows import LatestRows, Placed, Row
@@ -102,7 +102,7 @@ def append_rows(
     if mark is not None:
         return appender.append_transaction(mark, slices)
     future = appender.submit(slices, batch.nbytes + _ROW_OVERHEAD_BYTES * len(keys))
-    future.add_done_callback(_retrieve)
+    future.add_done_callback(retrieve)
     return future
 
 
@@ -305,8 +305,3 @@ def _encode(rows: Sequence[Placed[Row]]) -> list[tuple[Placed[Row], tuple[bytes,
             break
         found.append((placed, (key, value)))
     return found
-
-
-def _retrieve(future: asyncio.Future[Appended]) -> None:
-    if not future.cancelled():
-        future.exception()

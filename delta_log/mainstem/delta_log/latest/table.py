@@ -21,6 +21,7 @@ from mainstem.delta_log.append import (
     ByteBudget,
     TransactionMark,
     hand_over,
+    retrieve,
 )
 from mainstem.delta_log.files import RollUpMemory, read_data_file
 from mainstem.delta_log.latest.rewriting import Rewriter, append_rows
@@ -252,9 +253,3 @@ def _newest_first(
                 seen.add(key)
                 if value is not None:
                     yield Placed(log_offset, decode(key, value))
-
-
-def retrieve(future: asyncio.Future[None]) -> None:
-    """For a future whose failure nobody may be left to look at."""
-    if not future.cancelled():
-        future.exception()

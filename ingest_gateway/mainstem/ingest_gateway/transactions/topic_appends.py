@@ -72,9 +72,7 @@ class TopicAppends:
         async def here(
             appender: Appender,
         ) -> tuple[list[transactions_pb2.TransactionResult], int]:
-            records = slices or await self._staged_records(part.topic, part.staged)
-            found = results(part.topic, await appender.append_transaction(mark, records))
-            return found, appender.state.version
+            return await self._append_to(appender, mark, part.topic, part.staged, slices)
 
         async def there(address: str) -> tuple[list[transactions_pb2.TransactionResult], int]:
             return await self._peers.append(address, mark, part.topic, part.topic_id, part.staged)
@@ -106,7 +104,17 @@ class TopicAppends:
             MainstemError: Whether it is appended is not known; the coordinator asks again.
         """
         appender = await self.leader_here(topic, topic_id)
-        records = await self._staged_records(topic, staged)
+        return await self._append_to(appender, mark, topic, staged)
+
+    async def _append_to(
+        self,
+        appender: Appender,
+        mark: TransactionMark,
+        topic: str,
+        staged: Sequence[str],
+        slices: Sequence[Slice] | None = None,
+    ) -> tuple[list[transactions_pb2.TransactionResult], int]:
+        records = slices or await self._staged_records(topic, staged)
         found = results(topic, await appender.append_transaction(mark, records))
         return found, appender.state.version
 

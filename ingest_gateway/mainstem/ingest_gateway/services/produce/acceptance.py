@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import Appended, TableState
+from mainstem.delta_log.append import retrieve
 from mainstem.errors import (
     BackPressureError,
     InvalidRecordError,
@@ -123,7 +124,7 @@ class Acceptance:
         except BackPressureError as error:
             raise _with_reason(error, appender.trouble) from None
         # The caller may be gone when it fails: then nobody looks at the failure.
-        future.add_done_callback(_retrieve)
+        future.add_done_callback(retrieve)
         return self._accepted(request, payload, future)
 
     async def _stage(
@@ -230,11 +231,6 @@ def _check_shape(request: log_pb2.ProduceRequest) -> None:
         raise InvalidRecordError(
             f"acks is {request.acks}; it must be one of the enum Acks", topic=request.topic
         )
-
-
-def _retrieve(future: asyncio.Future[Appended]) -> None:
-    if not future.cancelled():
-        future.exception()
 
 
 def _now_ms() -> int:
