@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+from tests.unit.client.waiting import wait_until
 
 from mainstem.client import Consumer, TopicPartition
 from mainstem.errors import BackPressureError, MainstemError
@@ -200,3 +202,24 @@ def test_seeking_while_both_fetches_are_under_way_goes_on_at_the_new_place(
             consumer.seek(TopicPartition("t", partition, 0))
 
     read_all(consumer, 400)
+
+
+def test_an_interrupted_consume_gives_back_what_it_had(
+    gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    """Of several partitions; the records are there before the call waits for more."""
+    gateway.append("t", 0, [b"a", b"b", b"c"])
+    gateway.append("t", 1, [b"d"])
+    consumer = make(group_id="g")
+    first = consumer.poll(DEADLINE_S)
+    assert first is not None
+    wait_until(lambda: len(consumer._partitions.chunks) == 1)
+    interrupt = threading.Timer(0.3, _thread.interrupt_main)
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.consume(10, DEADLINE_S)
+    interrupt.join()
+    rest = consumer.consume(3, DEADLINE_S)
+    assert sorted(record.value or b"" for record in (first, *rest)) == [b"a", b"b", b"c", b"d"]
+    committed = consumer.commit(asynchronous=False) or []
+    assert [tp.offset for tp in sorted(committed, key=lambda tp: tp.partition)] == [3, 1, 0, 0]

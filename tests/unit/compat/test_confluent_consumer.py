@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.unit.client.waiting import wait_until
 
 from mainstem.compat.confluent import (
     OFFSET_BEGINNING,
@@ -463,15 +464,20 @@ def test_a_consume_that_waits_for_more_commits_nothing_that_it_has_not_given_yet
     until(lambda: log.groups.offsets.get(("g", "one", 0)) == 1, consumer)
 
 
+@pytest.mark.parametrize("after_s", [0.05, 0.3])
 def test_an_interrupted_consume_loses_nothing_that_it_had(
-    log: FakeLogGateway, make: MakeConsumer
+    log: FakeLogGateway, make: MakeConsumer, after_s: float
 ) -> None:
+    """In the slice of its time in which it took them, and in a later one."""
     log.append("one", 0, [b"a", b"b"])
     consumer = make()
     consumer.assign([ONE])
-    threading.Timer(0.7, _thread.interrupt_main).start()
+    wait_until(lambda: consumer._consumer._partitions.chunks)
+    interrupt = threading.Timer(after_s, _thread.interrupt_main)
+    interrupt.start()
     with pytest.raises(KeyboardInterrupt):
         consumer.consume(5, DEADLINE_S)
+    interrupt.join()
     first = consumer.poll(0)
     assert first is not None
     assert [m.value() for m in (first, *consumer.consume(5, 0.2))] == [b"a", b"b"]

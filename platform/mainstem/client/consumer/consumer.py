@@ -114,6 +114,8 @@ class Consumer(StepwiseConsumer):
     def consume(self, num_messages: int = 1, timeout: float | None = None) -> list[ConsumerRecord]:
         """Up to `num_messages` records; waits for all of them until the time is over.
 
+        A call that is interrupted (Ctrl-C) gives back what it had: the next one gets it.
+
         Raises:
             As `poll`.
         """
@@ -122,22 +124,31 @@ class Consumer(StepwiseConsumer):
         records: list[ConsumerRecord] = []
         with self._alone():
             self._reader.begin()
-            deadline = deadline_of(timeout)
-            while len(records) < num_messages:
-                left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-                try:
-                    # A rebalance between two pieces would give up records that are in `records`:
-                    # the next call does that.
-                    if not self._wait_for_records(left_s, attend=not records):
-                        break
-                except MainstemError:
-                    if records:
-                        break
-                    raise
-                self._reader.take(num_messages - len(records), records)
-                if records and self._partitions.attention:
-                    break
+            try:
+                self._consume(num_messages, timeout, records)
+            except BaseException:
+                self._engine.give_back()
+                raise
         return records
+
+    def _consume(
+        self, num_messages: int, timeout: float | None, records: list[ConsumerRecord]
+    ) -> None:
+        deadline = deadline_of(timeout)
+        while len(records) < num_messages:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                # A rebalance between two pieces would give up records that are in `records`:
+                # the next call does that.
+                if not self._wait_for_records(left_s, attend=not records):
+                    break
+            except MainstemError:
+                if records:
+                    break
+                raise
+            self._reader.take(num_messages - len(records), records)
+            if records and self._partitions.attention:
+                break
 
     def take_ready(self) -> ConsumerRecord | None:
         """The next record, if it is decoded and nothing else is due."""

@@ -323,6 +323,12 @@ class ConsumerEngine:
             self.partitions.purge()
         self.reader.drop_void()
 
+    def give_back(self) -> None:
+        """The call that has taken records ends without handing them out: the next one gets them."""
+        for one, offset in list(self.reader.undone.items()):
+            if self.partitions.assigned.get(one.tp) is one:
+                self.seek(TopicPartition(one.topic, one.partition, offset))
+
     def pause(self, tps: list[TopicPartition], *, paused: bool) -> None:
         self.reader.settle()
         if not paused:

@@ -87,8 +87,10 @@ class Gathering:
             if count == 1:
                 record = self._consumer.poll(wait_s)
                 records = [] if record is None else [record]
+            elif self._consumer.wait_ready(wait_s):
+                records = self._consumer.take_ready_many(count)
             else:
-                records = self._consumer.consume(count, wait_s)
+                records = []
         except ConsumerClosedError:
             raise closed() from None
         except MainstemError as error:
