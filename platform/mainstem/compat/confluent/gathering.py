@@ -82,7 +82,7 @@ class Gathering:
         self._consumed_count += len(records)
         return [Message.of_record(record) for record in records]
 
-    def _read(self, count: int, wait_s: float | None) -> list[Message]:
+    def _read(self, count: int, wait_s: float) -> list[Message]:
         try:
             if count == 1:
                 record = self._consumer.poll(wait_s)
