@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 SEED_VARIABLE = "MAINSTEM_TEST_SEED"
 LEAK_GRACE_S = 5.0
+
+# Else each of the hundreds of processes that tests start compiles everything again, and each worker
+# of pytest-xdist rewrites every assertion: a third of the time of all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 #: Of a JVM that lives for seconds: compiling well takes longer than running.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
