@@ -49,8 +49,9 @@ class KeptStream:
 
     Attributes:
         statement: The INSERT.
-        table: The table that it writes to, in lower case.
-        table_id: Delta's id of it; empty: it has not begun to write.
+        table: The table that it writes to, in lower case; empty: it writes to a topic.
+        topic: The topic that it writes to; empty: it writes to a table.
+        table_id: Delta's id of the table, or the topic's; empty: it has not begun to write.
         state: `running`, `stopped`, `ended` (with everything that was there), `failed` or `killed`.
         error: Why it failed.
         host, pid: Of the process that runs it, or did.
@@ -58,7 +59,8 @@ class KeptStream:
 
     name: str
     statement: str
-    table: str
+    table: str = ""
+    topic: str = ""
     table_id: str = ""
     state: str = STOPPED
     error: str = ""
@@ -146,14 +148,17 @@ class KeptStreams:
             None,
         )
 
-    def prepare(self, name: str, statement: str, table: str) -> KeptStream:
+    def prepare(self, name: str, statement: str, *, table: str = "", topic: str = "") -> KeptStream:
         """Makes the stream, or finds the one that was started before with the same statement.
+
+        Args:
+            table, topic: What it writes to, one of them.
 
         Raises:
             StreamError: It runs, or is another statement, or its directory cannot be made.
         """
         check_name(name)
-        kept = KeptStream(name, statement, table.lower())
+        kept = new = KeptStream(name, statement, table.lower(), topic)
         with contextlib.suppress(_UnknownStream):
             kept = self.read(name)
         if kept.state == RUNNING:
@@ -165,6 +170,15 @@ class KeptStreams:
             raise StreamError(
                 f"stream {name} is another statement: {kept.statement!r}. Give this one another "
                 f"--name; or `mainstem sql --stream --forget {name}`, after which it begins anew"
+            )
+        if (kept.table, kept.topic) != (new.table, new.topic):
+            # A topic's name goes before a table's: one of the two was made or deleted since.
+            before = f"the topic {kept.topic}" if kept.topic else f"the table {kept.table}"
+            now = f"the topic {topic}" if topic else f"the table {table}"
+            raise StreamError(
+                f"stream {name} wrote to {before}, and the statement now means {now}: give this "
+                f"one another --name; or `mainstem sql --stream --forget {name}`, after which it "
+                "begins anew"
             )
         try:
             (self._root / name).mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ def run_sql(
             use_bucket(spark, place)
         with spark_errors():
             tables = SqlTables(session, place, TopicViews(session, store))
-            what = read_statement(session, statement, tables.database)
+            what = read_statement(session, statement, tables.database, tables.is_topic)
             for directory in what.directories:
                 check_directory(session, directory, place.uri, protected)
             _check_target(tables, what)
@@ -179,7 +179,10 @@ def _check_target(tables: SqlTables, what: Statement) -> None:
     elif what.creates is not None:
         instead = "give the table another name"
     else:
-        instead = "its records come through a gateway, as with `mainstem topic produce`"
+        instead = (
+            "its records come through a gateway, as with `mainstem topic produce`, or "
+            "`mainstem sql --stream` for what this statement inserts"
+        )
     raise SqlError(f"{name} is a topic, which SQL does not change: {instead}")
 
 

@@ -104,11 +104,17 @@ class Statement:
         return self.creates or self.changes or self.drops
 
 
-def read_statement(spark: SparkSession, text: str, database: str) -> Statement:
+def read_statement(
+    spark: SparkSession,
+    text: str,
+    database: str,
+    is_topic: Callable[[str], bool] = lambda _: False,
+) -> Statement:
     """Parses the statement, and finds out what it would write to.
 
     Args:
         database: Where named tables are; another one is refused.
+        is_topic: Whether a name is a topic's, which need not be one that a table can have.
 
     Raises:
         SqlError: What it would make does not stay, or nobody knows where it would write.
@@ -128,7 +134,7 @@ def read_statement(spark: SparkSession, text: str, database: str) -> Statement:
         if name in _READS or name in _READS_ALL:
             this = Statement(is_query=False, reads_all=name in _READS_ALL)
         else:
-            this = _of_command(spark, node, name, database)
+            this = _of_command(spark, node, name, database, is_topic)
         if found.target is not None or found.directories:
             raise SqlError("one statement at a time: this one would write to several places")
         found = this
@@ -140,7 +146,7 @@ class Insert:
     """An INSERT INTO of a query.
 
     Attributes:
-        table: Its name.
+        table: Its name, or a topic's.
         columns: Those that it names; None: none.
         by_name: Columns are told by the names that the query gives them, not by their order.
         parse: Gives the query, as the JVM has it. A plan that was analysed once, and in vain, is no
@@ -153,20 +159,22 @@ class Insert:
     parse: Callable[[], Any]
 
 
-def read_insert(spark: SparkSession, text: str, database: str) -> Insert:
-    """Parses `INSERT INTO <table> SELECT ...`, which adds rows and does nothing else.
+def read_insert(
+    spark: SparkSession, text: str, database: str, is_topic: Callable[[str], bool]
+) -> Insert:
+    """Parses `INSERT INTO <table or topic> SELECT ...`, which adds rows and does nothing else.
 
     Raises:
         SqlError: It is another statement.
         PySparkException: It cannot be parsed.
     """
-    what = read_statement(spark, text, database)
+    what = read_statement(spark, text, database, is_topic)
     parser: Any = spark._jsparkSession.sessionState().sqlParser()
     node = parser.parsePlan(text)
     if node.getClass().getSimpleName() != "InsertIntoStatement" or what.changes is None:
         raise SqlError(
-            "a stream is INSERT INTO <table> SELECT ... FROM <topic> ...; what is WITH goes behind "
-            "the table"
+            "a stream is INSERT INTO <table or topic> SELECT ... FROM <topic> ...; what is WITH "
+            "goes behind the table"
         )
     if node.overwrite() or node.ifPartitionNotExists() or node.partitionSpec().size() > 0:
         raise SqlError("a stream adds rows: INSERT INTO <table> SELECT ..., without more")
@@ -197,7 +205,9 @@ def analyse(spark: SparkSession, text: str, what: Statement) -> None:
                 raise SqlError(f"{_words(node.getClass().getSimpleName())} is not run here")
 
 
-def _of_command(spark: SparkSession, node: Any, name: str, database: str) -> Statement:
+def _of_command(
+    spark: SparkSession, node: Any, name: str, database: str, is_topic: Callable[[str], bool]
+) -> Statement:
     if name in _CREATES:
         _check_table_spec(node.tableSpec())
         return Statement(
@@ -216,7 +226,7 @@ def _of_command(spark: SparkSession, node: Any, name: str, database: str) -> Sta
             raise SqlError("INSERT OVERWRITE DIRECTORY does not say which")
         return Statement(is_query=False, directories=directories)
     if name in _CHANGES:
-        return _changed(getattr(node, _CHANGES[name])(), database)
+        return _changed(getattr(node, _CHANGES[name])(), database, is_topic)
     raise SqlError(
         f"{_words(name)} is not run here, as what it does would be gone when the command ends, or "
         "could reach a topic's files. There are SELECT, SHOW, DESCRIBE, EXPLAIN, CREATE [OR "
@@ -225,7 +235,7 @@ def _of_command(spark: SparkSession, node: Any, name: str, database: str) -> Sta
     )
 
 
-def _changed(table: Any, database: str) -> Statement:
+def _changed(table: Any, database: str, is_topic: Callable[[str], bool]) -> Statement:
     if table.getClass().getSimpleName() == "UnresolvedPathBasedDeltaTable":
         return Statement(is_query=False, directories=(str(table.path()),))
     if table.getClass().getSimpleName() == "UnresolvedRelation" and table.options().containsKey(
@@ -233,6 +243,11 @@ def _changed(table: Any, database: str) -> Statement:
     ):
         raise SqlError("a table that is written to is named, without the option path")
     parts = _parts(table)
+    dotted = ".".join(parts)
+    if len(parts) > 1 and is_topic(dotted):
+        raise SqlError(f"the name of the topic {dotted} has a dot: put it into `backquotes`")
+    if is_topic(dotted):
+        return Statement(is_query=False, changes=dotted)
     if len(parts) == 2 and parts[0].lower() != database:
         return Statement(is_query=False, directories=(parts[1],))  # format.`path`
     return Statement(is_query=False, changes=_own_name(parts, database, "changed"))
@@ -277,8 +292,10 @@ def _own_name(parts: list[str], database: str, what: str) -> str:
         )
     if not _NAME.fullmatch(parts[0]):
         # It names a directory, too: `../topics` would be the topics.
+        no_topic = f". There is no topic `{parts[0]}` either: `mainstem topic create` makes one"
         raise SqlError(
             f"`{parts[0]}` cannot be {what}: a table's name has letters, digits and underscores"
+            + (no_topic if what == "changed" else "")
         )
     return parts[0]
 

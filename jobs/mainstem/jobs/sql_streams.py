@@ -1,11 +1,11 @@
-"""One SQL statement as a streaming query: `INSERT INTO table SELECT ... FROM topic`."""
+"""One SQL statement as a streaming query: `INSERT INTO table or topic SELECT ... FROM topic`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +30,7 @@ from mainstem.jobs.kept_streams import (
 from mainstem.jobs.session import spark_session
 from mainstem.jobs.sql import spark_errors
 from mainstem.jobs.sql_guard import Insert, SqlError, read_insert
+from mainstem.jobs.sql_stream_targets import TableTarget, TopicTarget
 from mainstem.jobs.sql_tables import SqlTables
 from mainstem.jobs.tables import TopicViews
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 #: How often a request to stop is looked for.
 _LOOK_S: Final = 1
+
+#: A task that a gateway's restart has failed is tried again, which `local[*]` alone does not.
+_MASTER: Final = "local[*,4]"
 
 #: A topic's columns as in other SQL. A stream has no provenance: the source does not give it.
 _COLUMNS: Final = (
@@ -60,24 +64,29 @@ def run_sql_stream(
     starting_offsets: str = "earliest",
     every: str | None = None,
     available_now: bool = False,
+    producer: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_start: Callable[[KeptStream], None] = lambda _: None,
 ) -> KeptStream:
-    """Runs `INSERT INTO <table> SELECT ... FROM <topic> ...` on what is in the topic and comes.
-    Blocks until somebody stops it.
+    """Runs `INSERT INTO <table or topic> SELECT ... FROM <topic> ...` on what is in the topic and
+    comes. Blocks until somebody stops it.
 
-    A topic in the statement is a stream, a table that SQL created is as it is when a batch begins.
-    The table is made where there is none, with the columns of the SELECT. Each record has its
-    effect on the table once. What the stream is and how far it has come is kept in the warehouse by
-    its name: the same statement under the same name goes on there, also after `kill -9`.
+    A topic in the SELECT is a stream, a table that SQL created is as it is when a batch begins.
+    Where the name behind INTO is no topic's, it is a table's, which is made where there is none,
+    with the columns of the SELECT. For a topic the SELECT names `value`, and what else a record
+    has: `key`, `headers`, `partition`, `timestamp`. Each record has its effect on the target once.
+    What the stream is and how far it has come is kept in the warehouse by its name: the same
+    statement under the same name goes on there, also after `kill -9`.
 
     Args:
-        name: Of the stream. Default: the table's.
+        name: Of the stream. Default: the target's.
         starting_offsets: `earliest` or `latest`; counts when the stream begins, not when it goes
             on.
         every: A batch so often, as `10 seconds`. Default: as soon as there is something.
         available_now: End when everything that is there when it begins has been read.
+        producer: Where a topic's records are sent: settings of a producer, `bootstrap.servers`
+            among them, but none of those that the Spark sink sets itself. For a topic only.
         spark: Default: `spark_session()`.
         should_stop: Asked once a second.
         on_start: Called when the query runs.
@@ -87,31 +96,39 @@ def run_sql_stream(
 
     Raises:
         SqlError: Spark refused the statement, the query failed, or the statement is refused.
-        StreamError: It runs already, is another statement, or its table is another one than before.
-        MainstemError: A topic that it names cannot be read.
+        StreamError: It runs already, is another statement, or its target is another one than
+            before.
+        MainstemError: A topic that it names cannot be read, or the gateway does not have the one
+            that it writes to.
         SparkUnavailableError, StoreUnavailableError: There is no Spark, or no such warehouse.
     """
     place = parse_warehouse(warehouse)
     if not isinstance(place, LocalDirectory):
         raise SqlError(
-            "a stream writes to a table, and SQL keeps no tables in an object storage service: "
-            "write a program, with spark.readStream (docs/guides/pipelines.md)"
+            "a stream of SQL is kept in a directory, and this warehouse is in an object storage "
+            "service: write a program, with spark.readStream (docs/guides/pipelines.md)"
         )
     store = open_warehouse(place)
     try:
-        session = spark or spark_session("mainstem sql --stream")
+        session = spark or spark_session("mainstem sql --stream", master=_MASTER)
         with spark_errors():
             topics = _TopicStreams(session, store, place, starting_offsets)
             tables = SqlTables(session, place, topics)
-            insert = read_insert(session, statement, tables.database)
-            if tables.is_topic(insert.table):
-                raise SqlError(
-                    f"{insert.table} is a topic, and a stream of SQL writes to tables: give the "
-                    "table another name"
-                )
+            insert = read_insert(session, statement, tables.database, tables.is_topic)
+            topic = tables.topic(insert.table)
             streams = KeptStreams(Path(place.path))
-            kept = streams.prepare(name or insert.table, statement, insert.table)
-            run = _Run(session, tables, streams, kept)
+            kept = streams.prepare(
+                name or topic or insert.table,
+                statement,
+                table=insert.table if topic is None else "",
+                topic=topic or "",
+            )
+            target: TableTarget | TopicTarget = (
+                TableTarget(session, tables, insert)
+                if topic is None
+                else TopicTarget(session, topics, insert, topic, dict(producer or {}))
+            )
+            run = _Run(session, tables, streams, kept, target)
             return run.run(insert, every, available_now, should_stop, on_start)
     finally:
         store.close()
@@ -147,12 +164,18 @@ class _Run:
     """One run of a stream."""
 
     def __init__(
-        self, session: SparkSession, tables: SqlTables, streams: KeptStreams, kept: KeptStream
+        self,
+        session: SparkSession,
+        tables: SqlTables,
+        streams: KeptStreams,
+        kept: KeptStream,
+        target: TableTarget | TopicTarget,
     ) -> None:
         self._session = session
         self._tables = tables
         self._streams = streams
         self._kept = kept
+        self._target = target
 
     def run(
         self,
@@ -175,7 +198,8 @@ class _Run:
                         "the statement reads no topic, so nothing would ever come: without "
                         "--stream it runs once"
                     )
-                rows = self._fit(frame, insert)
+                rows, table_id = self._target.fit(frame, self._kept)
+                self._kept = replace(self._kept, table_id=table_id)
                 query = self._start(rows, every, available_now)
             # In a database that is the session's for now, the query would look for its tables.
             return self._watch(query, should_stop, on_start)
@@ -202,87 +226,9 @@ class _Run:
                     raise
                 known.add(missing)
 
-    def _fit(self, frame: DataFrame, insert: Insert) -> DataFrame:
-        """The rows as the table has them; makes the table where there is none."""
-        names = [*(insert.columns or frame.columns)]
-        if len(names) != len(frame.columns):
-            raise SqlError(
-                f"the INSERT names {len(names)} columns and the SELECT has {len(frame.columns)}"
-            )
-        twice = {name for name in names if [one.lower() for one in names].count(name.lower()) > 1}
-        if twice:
-            raise SqlError(f"there would be two columns {', '.join(sorted(twice))}: use AS")
-        path = str(self._tables.path(insert.table))
-        if insert.table.lower() not in self._tables.names():
-            if self._kept.table_id:
-                raise StreamError(
-                    f"the table {insert.table}, to which stream {self._kept.name} wrote, is gone: "
-                    f"`mainstem sql --stream --forget {self._kept.name}`, and it begins anew"
-                )
-            made = frame.toDF(*names)
-            empty = self._session.createDataFrame([], made.schema)
-            empty.write.format("delta").mode("error").save(path)
-        self._check_table(path)
-        return self._positioned(frame, names, insert, path)
-
-    def _check_table(self, path: str) -> None:
-        """A table of the same name that is another one would lack what was written before."""
-        found = self._session.sql(f"DESCRIBE DETAIL delta.`{path}`").select("id").first()
-        assert found is not None
-        if self._kept.table_id and self._kept.table_id != found[0]:
-            raise StreamError(
-                f"the table {self._kept.table} is another one than stream {self._kept.name} wrote "
-                f"to: `mainstem sql --stream --forget {self._kept.name}`, and it begins anew"
-            )
-        self._kept = replace(self._kept, table_id=found[0])
-
-    def _positioned(
-        self, frame: DataFrame, names: list[str], insert: Insert, path: str
-    ) -> DataFrame:
-        """As INSERT has it: by position, or by the names that it says; what a column has no room
-        for is refused now, not at the first record."""
-        from pyspark.sql import functions as F
-
-        target = self._session.read.format("delta").load(path).schema
-        fields = {field.name.lower(): field for field in target.fields}
-        if insert.columns is None and not insert.by_name:
-            if len(names) != len(fields):
-                raise SqlError(
-                    f"the SELECT has {len(names)} columns and the table {insert.table} has "
-                    f"{len(fields)}: {', '.join(target.names)}"
-                )
-            wanted = [*target.fields]
-        else:
-            unknown = [name for name in names if name.lower() not in fields]
-            if unknown:
-                raise SqlError(
-                    f"the table {insert.table} has no column {', '.join(unknown)}; it has "
-                    f"{', '.join(target.names)}"
-                )
-            wanted = [fields[name.lower()] for name in names]
-        plain = frame.toDF(*(f"c{index}" for index in range(len(names))))
-        jvm: Any = self._session._jvm
-        cast = getattr(jvm, "org.apache.spark.sql.catalyst.expressions.Cast")
-        types = getattr(jvm, "org.apache.spark.sql.types.DataType")
-        for field, given in zip(wanted, plain.schema.fields, strict=True):
-            if not cast.canANSIStoreAssign(
-                types.fromJson(given.dataType.json()), types.fromJson(field.dataType.json())
-            ):
-                raise SqlError(
-                    f"the column {field.name} of {insert.table} is {field.dataType.simpleString()},"
-                    f" and the SELECT gives {given.dataType.simpleString()}: use CAST"
-                )
-        return plain.select(
-            *(
-                F.col(f"c{index}").cast(field.dataType).alias(field.name)
-                for index, field in enumerate(wanted)
-            )
-        )
-
     def _start(self, rows: DataFrame, every: str | None, available_now: bool) -> StreamingQuery:
         writer = (
-            rows.writeStream.format("delta")
-            .outputMode("append")
+            rows.writeStream.outputMode("append")
             .queryName(self._kept.name)
             .option("checkpointLocation", str(self._streams.checkpoint(self._kept.name)))
         )
@@ -302,7 +248,7 @@ class _Run:
         # Before the first batch: what is kept of it knows the table from then on.
         self._streams.write(self._kept)
         try:
-            return writer.start(str(self._tables.path(self._kept.table)))
+            return self._target.start(writer)
         except Exception as error:
             self._end(FAILED, _why(error))
             raise

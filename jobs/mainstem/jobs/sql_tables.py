@@ -80,7 +80,11 @@ class SqlTables:
 
     def is_topic(self, name: str) -> bool:
         """Whether a statement that says `name` means a topic."""
-        return name.lower() in self._topics.by_view
+        return self.topic(name) is not None
+
+    def topic(self, name: str) -> str | None:
+        """The topic that a statement means by `name`; None: it means a table."""
+        return self._topics.by_view.get(name.lower())
 
     @contextlib.contextmanager
     def in_use(self, *, create: bool) -> Iterator[None]:
@@ -129,7 +133,7 @@ class SqlTables:
         Raises:
             MainstemError: It is a topic that cannot be read.
         """
-        topic = self._topics.by_view.get(name.lower())
+        topic = self.topic(name)
         if topic is not None:
             self._topics.register(topic)
             return True

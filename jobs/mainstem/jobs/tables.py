@@ -138,6 +138,10 @@ class TopicViews:
         if topic not in self.made:
             self.made.append(topic)
 
+    def topic_id(self, topic: str) -> str | None:
+        """The topic's id; None when it was deleted a moment ago."""
+        return _topic_id(self._store, topic)
+
     def pin(self, topics: Iterable[str]) -> None:
         """Makes the views of these topics again, at versions that have whole transactions only.
 

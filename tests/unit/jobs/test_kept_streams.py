@@ -45,7 +45,7 @@ def streams(tmp_path: Path) -> KeptStreams:
 
 
 def make(streams: KeptStreams, name: str = "big") -> None:
-    stream = streams.prepare(name, STATEMENT, "Big")
+    stream = streams.prepare(name, STATEMENT, table="Big")
     streams.write(replace(stream, state=RUNNING, host="here", pid=7))
 
 
@@ -60,7 +60,7 @@ def test_a_stream_runs_as_long_as_its_process_lives_whatever_its_file_says(
         assert writer is not None
         assert writer.name == "big"
         with pytest.raises(StreamError, match=r"runs already, on here \(pid 7\)"):
-            streams.prepare("big", STATEMENT, "big")
+            streams.prepare("big", STATEMENT, table="big")
         with pytest.raises(StreamError, match="stop it first"):
             streams.forget("big")
     assert streams.read("big").state == KILLED
@@ -74,14 +74,18 @@ def test_the_same_statement_goes_on_and_another_one_is_refused(streams: KeptStre
     kept = replace(streams.read("big"), table_id="t", state=ENDED)
     streams.write(kept)
     assert (
-        streams.prepare("big", f"  {STATEMENT.replace(' FROM', chr(10) + 'FROM')};", "big") == kept
+        streams.prepare("big", f"  {STATEMENT.replace(' FROM', chr(10) + 'FROM')};", table="big")
+        == kept
     )
     with pytest.raises(StreamError, match=r"is another statement.*--forget big"):
-        streams.prepare("big", STATEMENT + " WHERE offset > 1", "big")
+        streams.prepare("big", STATEMENT + " WHERE offset > 1", table="big")
+    # The name behind INTO is a topic's now.
+    with pytest.raises(StreamError, match=r"wrote to the table big.*now means the topic Big"):
+        streams.prepare("big", STATEMENT, topic="Big")
     (streams.checkpoint("big")).mkdir()
     streams.forget("big")
     assert streams.all() == []
-    assert streams.prepare("big", STATEMENT + " WHERE offset > 1", "big").table_id == ""
+    assert streams.prepare("big", STATEMENT + " WHERE offset > 1", table="big").table_id == ""
 
 
 def test_who_stops_a_stream_waits_until_its_process_has_let_go(tmp_path: Path) -> None:
@@ -116,7 +120,7 @@ def test_a_process_that_does_not_answer_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../topics", "a/b", "-x", "a" * 101, "a b"])
 def test_a_name_that_could_lead_elsewhere_is_refused(streams: KeptStreams, name: str) -> None:
-    for call in (lambda: streams.prepare(name, STATEMENT, "t"), lambda: streams.forget(name)):
+    for call in (lambda: streams.prepare(name, STATEMENT, table="t"), lambda: streams.forget(name)):
         with pytest.raises(StreamError, match="cannot name a stream"):
             call()
 
@@ -140,8 +144,8 @@ def test_a_damaged_file_is_said_and_hides_no_other_stream(streams: KeptStreams) 
 
 
 def test_a_stream_that_never_began_is_in_nobodys_way(streams: KeptStreams) -> None:
-    streams.prepare("big", STATEMENT, "big")
+    streams.prepare("big", STATEMENT, table="big")
     assert streams.all() == []
     with pytest.raises(StreamError, match="there are none"):
         streams.read("big")
-    streams.prepare("big", STATEMENT + " WHERE offset > 1", "big")
+    streams.prepare("big", STATEMENT + " WHERE offset > 1", table="big")

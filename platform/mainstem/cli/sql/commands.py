@@ -63,11 +63,14 @@ def sql(
     by its name; DROP TABLE removes it. INSERT OVERWRITE DIRECTORY writes outside the warehouse.
     What would write to a topic, or to anything else in the warehouse, is refused before it runs.
 
-    With --stream, INSERT INTO a table SELECT ... FROM a topic goes on until Ctrl-C, SIGTERM or
-    --stop, and adds to the table what each new record gives, once. Topics in it are streams and
-    have no producer_id and sequence; tables are as they are when a batch begins. The table is made
-    where there is none. The warehouse keeps the checkpoint by the stream's name: the same statement
-    goes on where it was. A SELECT that groups needs a WATERMARK, and adds a group when it is past.
+    With --stream, INSERT INTO a table or a topic SELECT ... FROM a topic goes on until Ctrl-C,
+    SIGTERM or --stop, and adds to it what each new record gives, once. Topics in the SELECT are
+    streams and have no producer_id and sequence; tables are as they are when a batch begins. The
+    warehouse keeps the checkpoint by the stream's name: the same statement goes on where it was. A
+    SELECT that groups needs a WATERMARK, and adds a group when it is past.
+
+    A table is made where there is none. A topic has to be there, its gateway is that of -b, and the
+    SELECT names what a record has: value, and if wanted key, headers, partition, timestamp.
 
     \b
     EXAMPLES
@@ -82,13 +85,15 @@ def sql(
       mainstem sql --stream --every "1 minute" "INSERT INTO hourly
           SELECT window(timestamp, '1 hour').start h, count(*) n
           FROM orders WATERMARK timestamp DELAY OF INTERVAL 10 MINUTES GROUP BY 1"
+      mainstem sql --stream "INSERT INTO loud SELECT key, upper(CAST(value AS STRING)) AS value
+          FROM orders"
       mainstem sql --stream --list
       mainstem sql --stream --stop large
     """
     place = warehouse_place(settings, warehouse)
     if statement == "-":
         statement = sys.stdin.read()
-    if stream or any(options.values()):
+    if stream or any(value for name, value in options.items() if name != "bootstrap_servers"):
         if consistent:
             raise click.UsageError(
                 "--consistent is not for --stream: a stream reads topic by topic"

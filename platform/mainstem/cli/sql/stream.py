@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from mainstem.cli.context import Settings, fail, print_rows, say, say_if_empty
+from mainstem.cli.context import (
+    Settings,
+    bootstrap_servers,
+    fail,
+    print_rows,
+    say,
+    say_if_empty,
+)
+from mainstem.cli.options import refuse_transactions
+from mainstem.cli.signals import signals_set
 
 if TYPE_CHECKING:
     from mainstem.delta_log.store import CloudPrefix, LocalDirectory
@@ -28,7 +35,7 @@ _INSTEAD: Final = ("list_", "stop", "forget")
 def stream_options(command: C) -> C:
     """The options of `--stream`."""
     options = (
-        click.option("--name", metavar="NAME", help="Of the stream.  [default: the table's]"),
+        click.option("--name", metavar="NAME", help="Of the stream.  [default: the target's]"),
         click.option(
             "--from",
             "starting",
@@ -44,8 +51,9 @@ def stream_options(command: C) -> C:
         click.option(
             "--forget",
             metavar="NAME",
-            help="Remove a stream's checkpoint, not its table: run again, it begins anew.",
+            help="Remove a stream's checkpoint, not what it wrote: run again, it begins anew.",
         ),
+        bootstrap_servers,
     )
     for option in reversed(options):
         command = option(command)
@@ -69,7 +77,7 @@ def run_stream_command(
     if not instead:
         if statement is None:
             raise click.UsageError("the statement is missing; `-` reads it from stdin")
-        _run(place, statement, options)
+        _run(settings, place, statement, options)
     elif options["list_"]:
         _list(settings, _kept(place))
     elif options["stop"]:
@@ -78,7 +86,7 @@ def run_stream_command(
         say(f"stream {name} is stopped" if stopped else f"stream {name} was not running")
     else:
         _kept(place).forget(options["forget"])
-        say(f"stream {options['forget']} is forgotten; its table is as it was")
+        say(f"stream {options['forget']} is forgotten; what it wrote is as it was")
 
 
 def _kept(place: LocalDirectory | CloudPrefix) -> KeptStreams:
@@ -94,7 +102,7 @@ def _kept(place: LocalDirectory | CloudPrefix) -> KeptStreams:
 def _list(settings: Settings, streams: KeptStreams) -> None:
     from mainstem.records import format_timestamp_ms
 
-    columns = ["name", "state", "table", "started_ms", "ended_ms", "host", "pid", "error"]
+    columns = ["name", "state", "table", "topic", "started_ms", "ended_ms", "host", "pid", "error"]
     columns.append("statement")
     rows = []
     found = streams.all()
@@ -112,7 +120,13 @@ def _list(settings: Settings, streams: KeptStreams) -> None:
     say_if_empty(settings, found, 'there are none: mainstem sql --stream "INSERT INTO ..."')
 
 
-def _run(place: LocalDirectory | CloudPrefix, statement: str, options: dict[str, Any]) -> None:
+def _run(
+    settings: Settings,
+    place: LocalDirectory | CloudPrefix,
+    statement: str,
+    options: dict[str, Any],
+) -> None:
+    from mainstem.client.settings import knows
     from mainstem.jobs.sql import SqlError
     from mainstem.jobs.sql_streams import run_sql_stream
 
@@ -120,9 +134,13 @@ def _run(place: LocalDirectory | CloudPrefix, statement: str, options: dict[str,
 
     def started(stream: KeptStream) -> None:
         # After Spark, which has its own idea of Ctrl-C.
-        at_end.enter_context(_signals_set(stopping))
-        say(f"stream {stream.name} runs, into the table {stream.table}; Ctrl-C stops it")
+        at_end.enter_context(signals_set(stopping))
+        into = f"topic {stream.topic}" if stream.topic else f"table {stream.table}"
+        say(f"stream {stream.name} runs, into the {into}; Ctrl-C stops it")
 
+    refuse_transactions(settings)
+    producer = {name: value for name, value in settings.flags.items() if knows("producer", name)}
+    producer["bootstrap.servers"] = options["bootstrap_servers"]
     with contextlib.ExitStack() as at_end:
         try:
             ended = run_sql_stream(
@@ -132,23 +150,10 @@ def _run(place: LocalDirectory | CloudPrefix, statement: str, options: dict[str,
                 starting_offsets=options["starting"] or "earliest",
                 every=options["every"],
                 available_now=options["once"],
+                producer=producer,
                 should_stop=stopping.is_set,
                 on_start=started,
             )
         except SqlError as error:
             fail(error.message)
     say(f"stream {ended.name} is stopped; the same statement goes on where it was")
-
-
-@contextlib.contextmanager
-def _signals_set(event: threading.Event) -> Iterator[None]:
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        event.set()
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
