@@ -53,10 +53,15 @@ from mainstem.limits import ROW_GROUP_BYTES_MAX
 from mainstem.records import records_to_wire_batch
 
 
-def test_a_small_commit_to_every_partition_is_one_call_of_the_pool(
-    topics: Topics, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("partition_count", "call_count"), [(2, 1), (PARTITIONS, 1 + 4)])
+def test_a_small_commit_takes_few_calls_of_the_pool(
+    topics: Topics,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    partition_count: int,
+    call_count: int,
 ) -> None:
-    """Each more would be a thread that hands the interpreter to and fro."""
+    """Each is a thread that hands the interpreter to and fro, and a disk that syncs meanwhile."""
     create(topics)
 
     async def work() -> None:
@@ -70,12 +75,13 @@ def test_a_small_commit_to_every_partition_is_one_call_of_the_pool(
             return submit(*arguments, **named)
 
         monkeypatch.setattr(pool, "submit", counted)
-        await leader.submit([Slice(n, batch(1)) for n in range(PARTITIONS)], PARTITIONS)
-        assert len(calls) == 1
+        slices = [Slice(n, batch(1)) for n in range(partition_count)]
+        await leader.submit(slices, partition_count)
+        assert len(calls) == call_count
         await leader.close(10)
 
     run(work)
-    assert [values(topics, n)[-1][1] for n in range(PARTITIONS)] == [b"1"] * PARTITIONS
+    assert [values(topics, n)[-1][1] for n in range(partition_count)] == [b"1"] * partition_count
 
 
 def test_concurrent_requests_on_many_partitions_get_dense_offsets_in_order(

@@ -19,16 +19,27 @@ from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, p
 from mainstem.delta_log.format import Action, DataFile, Register
 from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import AsyncCommits, FileGone, NewFile, TableCommit, TableState
+from mainstem.delta_log.table import (
+    TOPIC_CALLS_MAX,
+    AsyncCommits,
+    FileGone,
+    NewFile,
+    TableCommit,
+    TableState,
+    put_new_files,
+)
 from mainstem.limits import KIB
 
 Token = TypeVar("Token")
 
-#: A portion of no more is encoded on the loop, and written and committed by one call of the pool: a
-#: thread that encodes some records waits longer for the interpreter than it works, and several that
-#: write small files hand the interpreter to each other and to the loop at each call of the system.
+#: A portion of no more is encoded on the loop: a thread that encodes some records waits longer for
+#: the interpreter than it works.
 _INLINE_BYTES_MAX: Final = 64 * KIB
 _INLINE_PARTITIONS_MAX: Final = 128
+
+#: So many files of such a portion are written by the call of the pool that commits them. More are
+#: written by several calls before it: a disk syncs several files at a time as fast as one.
+_WRITTEN_WITH_COMMIT_MAX: Final = 2
 
 
 class TopicCommits:
@@ -87,6 +98,8 @@ class TopicCommits:
         swaps: list[Swap] = []
         if append.is_small and not self._roller.is_ready:
             append.encode_all()
+            if len(append.partitions) > _WRITTEN_WITH_COMMIT_MAX and not self._store.is_far:
+                await self._put_new_files(append)
         else:
             await self._write(append)
             swaps = self._roller.take(len(append.partitions))
@@ -164,6 +177,17 @@ class TopicCommits:
             else:
                 return None if landed is None else landed.version
 
+    async def _put_new_files(self, append: _Append) -> None:
+        """Puts the encoded files of a small portion, by as many calls as the topic may have."""
+        files = append.new_files
+        count = min(len(files), TOPIC_CALLS_MAX)
+        await _all_of(
+            [
+                self._commits.until_stored(put_new_files, self._store, files[first::count])
+                for first in range(count)
+            ]
+        )
+
     async def _write(self, append: _Append) -> None:
         """Writes the data file of each partition, several at a time."""
         await _all_of(
@@ -216,7 +240,8 @@ class _Append:
         self._content_bytes_max = content_bytes_max
         #: By partition: in the store, or about to be put there with the commit.
         self._written: dict[int, WrittenFile] = {}
-        self._new_files: list[NewFile] = []
+        #: Those of `encode_all`.
+        self.new_files: list[NewFile] = []
 
     @property
     def is_small(self) -> bool:
@@ -235,12 +260,12 @@ class _Append:
         self._written[partition] = put_file(self._store, file, data, self._content_bytes_max)
 
     def encode_all(self) -> None:
-        """Encodes the data files, which the commit puts into the store."""
+        """Encodes the data files, which the commit puts into the store unless they are there."""
         for partition in self.partitions:
             file, data = self._encode(partition)
             content = data.to_pybytes() if data.size <= self._content_bytes_max else None
             self._written[partition] = WrittenFile(file, content)
-            self._new_files.append(NewFile(file.path, data))
+            self.new_files.append(NewFile(file.path, data))
 
     def commit(self, more: Sequence[Action], needed_files: Sequence[str]) -> TableCommit:
         """A commit of all data files, and of `more`."""
@@ -250,7 +275,7 @@ class _Append:
             [*actions, *self._registers, *more],
             timestamp_ms=self.now_ms,
             batches=self._batches,
-            new_files=self._new_files,
+            new_files=self.new_files,
             needed_files=needed_files,
         )
 

@@ -15,19 +15,19 @@ import pyarrow.parquet as pq
 from mainstem.delta_log.files.checksums import crc32c
 from mainstem.delta_log.files.data_file_encoder import COMPRESSED, DataFileEncoder, new_path
 from mainstem.delta_log.files.data_file_reader import DataFileReader, open_data_file
-from mainstem.delta_log.files.small_data_file import SmallRows, encode_small_file
+from mainstem.delta_log.files.small_data_file import (
+    COMPRESSED_BYTES_MIN,
+    SmallRows,
+    encode_small_file,
+)
 from mainstem.delta_log.format import DataFile, ProducerBatch
 from mainstem.delta_log.store import NotFound, ObjectStore
 from mainstem.errors import LogDamagedError
-from mainstem.limits import KIB, ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
+from mainstem.limits import ROW_GROUP_BYTES_MAX, ROW_GROUP_ROWS_MAX
 from mainstem.records import TABLE_SCHEMA, table_timestamps, timestamps_ms_column
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
-
-#: A column of an append is not compressed if it has fewer bytes: a compressor for each
-#: takes as long as all else, and the file takes a block of the disk anyway.
-_COMPRESSED_BYTES_MIN: Final = 4 * KIB
 
 
 class DataFileMissing(LogDamagedError):
@@ -56,12 +56,12 @@ def encode_data_file(
     assert any(batch.num_rows for batch in batches)
     types = [timestamp_type] * len(batches) if isinstance(timestamp_type, int) else timestamp_type
     producers = producers or [None] * len(batches)
-    small = SmallRows.of(batches, types, producers)
+    small = SmallRows.of(batches, types, producers, compression_type)
     if small is not None:
         rows = len(small.values)
         timestamps_us = small.timestamps_us
         earliest_ms, latest_ms = min(timestamps_us) // 1_000, max(timestamps_us) // 1_000
-        data = pa.py_buffer(encode_small_file(partition, base_offset, small))
+        data = pa.py_buffer(encode_small_file(partition, base_offset, small, compression_type))
         tail_crc32c = crc32c(data)
     else:
         rows = sum(batch.num_rows for batch in batches)
@@ -105,7 +105,7 @@ def _encode(
     large = [
         name
         for name, size in sizes.items()
-        if size >= _COMPRESSED_BYTES_MIN and records.column(name).null_count < rows
+        if size >= COMPRESSED_BYTES_MIN and records.column(name).null_count < rows
     ]
     encoder = DataFileEncoder(partition, compression_type, large)
     encoder.write(

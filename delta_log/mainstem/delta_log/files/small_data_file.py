@@ -1,9 +1,10 @@
 """Data files of a few records, without Arrow's writer: that takes half a millisecond to set up and
 to take down, whatever it writes, and topics that trickle write nothing else.
 
-What comes of it is as plain as Parquet can be: one row group, one data page a column, PLAIN and not
-compressed, with a checksum a page and the statistics that every data file has. The schema, and all
-else in the footer that no record changes, is taken from a file that Arrow's writer made.
+What comes of it is as plain as Parquet can be: one row group, one data page a column, PLAIN, and
+compressed only where keys or values have some KiB, with a checksum a page and the statistics that
+every data file has. The schema, and all else in the footer that no record changes, is taken from a
+file that Arrow's writer made.
 
 Pure: no I/O. Source: parquet-format's `parquet.thrift`, "Data Pages" and "Encodings"; Thrift's
 compact protocol.
@@ -27,11 +28,13 @@ from mainstem.delta_log.format import ProducerBatch
 from mainstem.limits import KIB
 from mainstem.records import TABLE_SCHEMA
 
-#: A run of levels has its length in one byte up to here.
-SMALL_ROWS_MAX: Final = 63
+#: Of more records Arrow's writer makes smaller files, and no later.
+SMALL_ROWS_MAX: Final = 127
+_BYTES_END: Final = 32 * KIB
 
-#: With so many bytes a column may be worth a compressor.
-_BYTES_END: Final = 4 * KIB
+#: Keys or values of a file are not compressed if they have fewer bytes: a compressor takes as long
+#: as all else, and the file takes a block of the disk anyway.
+COMPRESSED_BYTES_MIN: Final = 4 * KIB
 
 #: Pages of one and the same value that are kept: of a partition, of records without a producer.
 _PAGES_KEPT: Final = 4_096
@@ -53,6 +56,10 @@ _PHYSICAL: Final = {"INT32": (1, "i"), "INT64": (2, "q"), "BYTE_ARRAY": (6, "")}
 #: Parquet's numbers of encodings: PLAIN of values, RLE of levels.
 _PLAIN, _RLE = 0, 3
 
+#: Parquet's numbers of codecs, by `compression.type`. Files that others compress are Arrow's.
+_CODECS: Final = {"none": 0, "zstd": 6}
+_ZSTD_LEVEL: Final = 1
+
 
 @dataclass(slots=True)
 class SmallRows:
@@ -71,6 +78,7 @@ class SmallRows:
         batches: Sequence[pa.RecordBatch],
         timestamp_types: Sequence[int],
         producers: Sequence[ProducerBatch | None],
+        compression_type: str,
     ) -> Self | None:
         """The records of batches with the columns of `WIRE_SCHEMA`; None: they are too many or too
         large, or some have headers.
@@ -78,9 +86,11 @@ class SmallRows:
         Args:
             timestamp_types: Of each batch.
             producers: Who numbered each batch.
+            compression_type: Of the topic.
         """
         counts = [batch.num_rows for batch in batches]
-        if sum(counts) > SMALL_ROWS_MAX or sum(batch.nbytes for batch in batches) >= _BYTES_END:
+        bytes_end = _BYTES_END if compression_type in _CODECS else COMPRESSED_BYTES_MIN
+        if sum(counts) > SMALL_ROWS_MAX or sum(batch.nbytes for batch in batches) >= bytes_end:
             return None
         rows = cls([], [], [], [], [], [])
         for batch, count, type_, producer in zip(
@@ -102,12 +112,16 @@ class SmallRows:
         return rows
 
 
-def encode_small_file(partition: int, base_offset: int, rows: SmallRows) -> bytes:
+def encode_small_file(
+    partition: int, base_offset: int, rows: SmallRows, compression_type: str
+) -> bytes:
     """The data file of 1 to `SMALL_ROWS_MAX` records of a partition, which have no headers.
 
     Args:
         base_offset: The offset of the first record; the others follow without a gap.
+        compression_type: Of the topic.
     """
+    codec = _CODECS.get(compression_type, 0)
     count = len(rows.values)
     assert 0 < count <= SMALL_ROWS_MAX
     pages = (
@@ -115,8 +129,8 @@ def encode_small_file(partition: int, base_offset: int, rows: SmallRows) -> byte
         _page(1, range(base_offset, base_offset + count)),
         _page(2, rows.timestamps_us),
         _numbers_page(3, rows.timestamp_types),
-        _page(4, rows.keys),
-        _page(5, rows.values),
+        _page(4, rows.keys, codec),
+        _page(5, rows.values, codec),
         _uniform_page(6, None, count),
         _uniform_page(7, None, count),
         _numbers_page(8, rows.producer_ids),
@@ -127,7 +141,21 @@ def encode_small_file(partition: int, base_offset: int, rows: SmallRows) -> byte
         _statistics("<q", base_offset, base_offset + count - 1),
         _statistics("<q", min(rows.timestamps_us), max(rows.timestamps_us)),
     )
-    return b"".join((_MAGIC, *pages, _footer(pages, statistics, count), _MAGIC))
+    bodies = [page.data for page in pages]
+    return b"".join((_MAGIC, *bodies, _footer(pages, statistics, count), _MAGIC))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A data page, with its header.
+
+    Attributes:
+        plain_bytes: How many there would be if it were not compressed.
+    """
+
+    data: bytes
+    plain_bytes: int
+    codec: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +166,13 @@ class _Column:
         format: Of `struct`, for a value; empty: values are bytes.
         repeats: There are levels of repetition.
         definition_level: Of a value that is there.
-        head: Of the `ColumnChunk`, up to the number of its values.
+        heads: Of the `ColumnChunk`, up to the number of its values; by codec.
     """
 
     format: str
     repeats: bool
     definition_level: int
-    head: bytes
+    heads: dict[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +218,7 @@ def _template() -> _Template:
 def _column(column: Any) -> _Column:
     number, format_ = _PHYSICAL[column.physical_type]
     path = [part.encode() for part in column.path.split(".")]
-    head = b"".join(
+    before = b"".join(
         (
             _SECOND_I64_FIELD,  # file_offset
             _number(0),
@@ -205,45 +233,45 @@ def _column(column: Any) -> _Column:
             _list_head(len(path), _BINARY),
             *(_varint(len(part)) + part for part in path),
             _I32_FIELD,  # codec
-            _number(0),
-            _I64_FIELD,  # num_values
         )
     )
-    return _Column(format_, column.max_repetition_level > 0, column.max_definition_level, head)
+    heads = {
+        codec: before + _number(codec) + _I64_FIELD  # num_values
+        for codec in _CODECS.values()
+    }
+    return _Column(format_, column.max_repetition_level > 0, column.max_definition_level, heads)
 
 
-def _footer(pages: Sequence[bytes], statistics: Sequence[bytes], count: int) -> bytes:
+def _footer(pages: Sequence[_Page], statistics: Sequence[bytes], count: int) -> bytes:
     """The footer, with its length."""
     template = _template()
     rows = _number(count)
     parts = [template.head, rows, template.row_groups]
     at = len(_MAGIC)
     for index, (column, page) in enumerate(zip(template.columns, pages, strict=True)):
-        size = _number(len(page))
         parts += (
-            column.head,
+            column.heads[page.codec],
             rows,
             _I64_FIELD,  # total_uncompressed_size
-            size,
+            _number(page.plain_bytes),
             _I64_FIELD,  # total_compressed_size
-            size,
+            _number(len(page.data)),
             _SECOND_I64_FIELD,  # data_page_offset
             _number(at),
             statistics[index] if index < len(statistics) else b"",
             _STOP,
             _STOP,
         )
-        at += len(page)
-    size = _number(at - len(_MAGIC))
+        at += len(page.data)
     parts += (
-        _I64_FIELD,  # total_byte_size
-        size,
+        _I64_FIELD,  # total_byte_size, not compressed
+        _number(sum(page.plain_bytes for page in pages)),
         _I64_FIELD,  # num_rows
         rows,
         _SECOND_I64_FIELD,  # file_offset
         _number(len(_MAGIC)),
         _I64_FIELD,  # total_compressed_size
-        size,
+        _number(at - len(_MAGIC)),
         _STOP,
         template.end,
     )
@@ -272,7 +300,7 @@ def _statistics(format_: str, least: int, most: int) -> bytes:
     )
 
 
-def _numbers_page(index: int, values: Sequence[int | None]) -> bytes:
+def _numbers_page(index: int, values: Sequence[int | None]) -> _Page:
     first = values[0]
     if all(value == first for value in values):
         return _uniform_page(index, first, len(values))
@@ -280,12 +308,18 @@ def _numbers_page(index: int, values: Sequence[int | None]) -> bytes:
 
 
 @lru_cache(maxsize=_PAGES_KEPT)
-def _uniform_page(index: int, value: int | None, count: int) -> bytes:
+def _uniform_page(index: int, value: int | None, count: int) -> _Page:
     return _page(index, [value] * count)
 
 
-def _page(index: int, values: Sequence[int | None] | Sequence[bytes | None]) -> bytes:
-    """The data page of a column, with its header."""
+def _page(
+    index: int, values: Sequence[int | None] | Sequence[bytes | None], codec: int = 0
+) -> _Page:
+    """The data page of a column.
+
+    Args:
+        codec: Of a page that is worth it.
+    """
     column = _template().columns[index]
     count = len(values)
     runs: Iterable[tuple[int, int]] = [(count, column.definition_level)]
@@ -301,14 +335,18 @@ def _page(index: int, values: Sequence[int | None] | Sequence[bytes | None]) -> 
     body = _levels(runs) + data
     if column.repeats:
         body = _levels([(count, 0)]) + body
-    size = _number(len(body))
+    plain_bytes = len(body)
+    if plain_bytes < COMPRESSED_BYTES_MIN:
+        codec = 0
+    if codec:
+        body = pa.Codec("zstd", compression_level=_ZSTD_LEVEL).compress(body, asbytes=True)
     checksum = zlib.crc32(body)
-    return b"".join(
+    data = b"".join(
         (
             _PAGE_HEAD,
-            size,  # uncompressed_page_size
+            _number(plain_bytes),  # uncompressed_page_size
             _I32_FIELD,  # compressed_page_size
-            size,
+            _number(len(body)),
             _I32_FIELD,  # crc, a signed number to Thrift
             _number(checksum - (checksum >> 31 << 32)),
             _STRUCT_FIELD,  # data_page_header
@@ -318,11 +356,12 @@ def _page(index: int, values: Sequence[int | None] | Sequence[bytes | None]) -> 
             body,
         )
     )
+    return _Page(data, len(data) - len(body) + plain_bytes, codec)
 
 
 def _levels(runs: Iterable[tuple[int, int]]) -> bytes:
-    """Levels by RLE, each run a byte for its length and one for the level, in front their size."""
-    encoded = bytes([byte for length, level in runs for byte in (length << 1, level)])
+    """Levels by RLE, each run its length and a byte for the level, in front their size."""
+    encoded = b"".join([_varint(length << 1) + bytes((level,)) for length, level in runs])
     return len(encoded).to_bytes(4, "little") + encoded
 
 

@@ -1,6 +1,6 @@
 """A topic's Delta table: its state, and how it is read, followed and committed to."""
 
-from mainstem.delta_log.table.async_driver import AsyncCommits
+from mainstem.delta_log.table.async_driver import TOPIC_CALLS_MAX, AsyncCommits
 from mainstem.delta_log.table.blocking_commits import claim_lead, commit_beside_leader, commit_under
 from mainstem.delta_log.table.commit_loop import (
     BESIDE_LEADER,
@@ -22,6 +22,7 @@ from mainstem.delta_log.table.committer import (
     OutcomeUnknown,
     Overtaken,
     TableCommit,
+    put_new_files,
 )
 from mainstem.delta_log.table.file_index import (
     FileIndex,
@@ -73,6 +74,7 @@ __all__ = [
     "FORMAT_PROPERTY",
     "HIGH_WATERMARK",
     "PARTITIONS_PROPERTY",
+    "TOPIC_CALLS_MAX",
     "AsyncCommits",
     "Build",
     "CommitOutcome",
@@ -109,6 +111,7 @@ __all__ = [
     "known_paths",
     "load_table",
     "open_delta_table",
+    "put_new_files",
     "read_commit",
     "read_removals",
     "replace_files",

@@ -148,6 +148,18 @@ class NewFile:
     is_put: bool = False
 
 
+def put_new_files(store: ObjectStore, files: Iterable[NewFile]) -> None:
+    """Puts those into the store that are not there, one after the other. Blocks.
+
+    Raises:
+        StoreUnavailableError: The store failed; again, this goes on where it was.
+    """
+    for file in files:
+        if not file.is_put:
+            store.put(file.path, file.data)
+            file.is_put = True
+
+
 @dataclass(frozen=True, slots=True)
 class TableCommit:
     """A commit that is ready to be tried at any version: actions, with their commit info.
@@ -252,8 +264,7 @@ class Committer:
                     # Perhaps by an attempt of ours: that comes first.
                     return self._conflict_or_ours(version, commit, after_id)
                 raise FileGone(path)
-        for file in commit.new_files:
-            self._put(file)
+        put_new_files(self._store, commit.new_files)
         try:
             self._store.put_if_absent(
                 commit_path(version), commit.encoded(), frees_space=commit.frees_space
@@ -351,17 +362,12 @@ class Committer:
             return OutcomeUnknown(version, commit.info.commit_id)
         return Overtaken(version, maybe_ours=is_ours)
 
-    def _put(self, file: NewFile) -> None:
-        if not file.is_put:
-            self._store.put(file.path, file.data)
-            file.is_put = True
-
     def _follows_with_files(self, version: int, commit: TableCommit, after_id: str) -> bool:
         """As `_follows`. Where the store is far away, the commit's files are put at the same time:
         in vain, where the answer is no, as they are where another commit is first."""
         if not self._store.is_far or commit.needed_files:
             return self._follows(version, after_id)
-        puts = [partial(self._put, file) for file in commit.new_files]
+        puts = [partial(put_new_files, self._store, [file]) for file in commit.new_files]
         return bool(at_once(lambda: self._follows(version, after_id), *puts)[0])
 
     def _follows(self, version: int, after_id: str) -> bool:
