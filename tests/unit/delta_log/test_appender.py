@@ -84,6 +84,31 @@ def test_a_small_commit_takes_few_calls_of_the_pool(
     assert [values(topics, n)[-1][1] for n in range(partition_count)] == [b"1"] * partition_count
 
 
+@pytest.mark.fault
+@pytest.mark.parametrize("lands", [False, True])
+def test_files_of_a_small_commit_that_a_store_did_not_take_are_put_again_and_count_once(
+    topics: Topics, pool: ThreadPoolExecutor, lands: bool
+) -> None:
+    create(topics)
+    failed: set[str] = set()
+
+    def fail(call: str, path: str) -> None:
+        if call == "put" and path.endswith(".parquet") and path not in failed and len(failed) < 3:
+            failed.add(path)
+            raise StoreUnavailableError("the disk is full")
+
+    async def work() -> None:
+        hooks = {"after" if lands else "before": fail}
+        leader = await lead(faulty(topics.open("t"), **hooks), pool)
+        await leader.submit([Slice(n, batch(n)) for n in range(PARTITIONS)], PARTITIONS)
+        await leader.close(10)
+
+    run(work)
+    assert len(failed) == 3
+    for partition in range(PARTITIONS):
+        assert values(topics, partition) == [(0, b"%d" % partition)]
+
+
 def test_concurrent_requests_on_many_partitions_get_dense_offsets_in_order(
     topics: Topics, pool: ThreadPoolExecutor
 ) -> None:
