@@ -95,14 +95,13 @@ class TopicCommits:
             self._roller.content_bytes_max,
         )
         started = self._monotonic()
-        swaps: list[Swap] = []
-        if append.is_small and not self._roller.is_ready:
+        if append.is_small:
             append.encode_all()
             if len(append.partitions) > _WRITTEN_WITH_COMMIT_MAX and not self._store.is_far:
                 await self._put_new_files(append)
         else:
             await self._write(append)
-            swaps = self._roller.take(len(append.partitions))
+        swaps = self._roller.take(len(append.partitions))
         encoded = self._monotonic()
         version = await self._commit(swaps, append.now_ms, append)
         assert version is not None

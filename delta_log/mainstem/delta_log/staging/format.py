@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import google_crc32c
 import pyarrow as pa
@@ -55,6 +55,10 @@ class FrameEntry:
     crc32c: int
     log_append_time: bool | None = None
 
+    def encode(self) -> dict[str, Any]:
+        """As JSON says it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 def encode_object(
     records: Mapping[str, Sequence[Slice]],
@@ -86,7 +90,7 @@ def encode_object(
                         log_append_time,
                     )
                 )
-    index = json.dumps([asdict(entry) for entry in entries], separators=(",", ":")).encode()
+    index = json.dumps([entry.encode() for entry in entries], separators=(",", ":")).encode()
     sink.write(index)
     sink.write(_TAIL.pack(len(index), _index_checksum(index), _MAGIC))
     return sink.getvalue(), entries
@@ -147,22 +151,23 @@ def _frames(slices: Iterable[Slice]) -> Iterator[tuple[bool | None, list[pa.Reco
     size_bytes = 0
     kind: bool | None = None
     for slice_ in slices:
-        for batch in _cut(slice_.records):
-            is_full = size_bytes + batch.nbytes > FRAME_BYTES_MAX
+        for batch, batch_bytes in _cut(slice_.records):
+            is_full = size_bytes + batch_bytes > FRAME_BYTES_MAX
             if waiting and (is_full or slice_.log_append_time != kind):
                 yield kind, waiting
                 waiting, size_bytes = [], 0
             kind = slice_.log_append_time
             waiting.append(batch)
-            size_bytes += batch.nbytes
+            size_bytes += batch_bytes
     if waiting:
         yield kind, waiting
 
 
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same records, in batches that a frame has room for."""
-    if batch.nbytes <= FRAME_BYTES_MAX or batch.num_rows <= 1:
-        yield batch
+def _cut(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The same records, in batches that a frame has room for, with their bytes."""
+    size_bytes = batch.nbytes
+    if size_bytes <= FRAME_BYTES_MAX or batch.num_rows <= 1:
+        yield batch, size_bytes
         return
     half = batch.num_rows // 2
     yield from _cut(batch.slice(0, half))
