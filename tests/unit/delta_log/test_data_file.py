@@ -20,6 +20,7 @@ from mainstem.delta_log.files import (
     CREATE_TIME,
     DataFileMissing,
     check_data_file,
+    data_file_reader,
     encode_data_file,
     read_data_file,
     write_data_files,
@@ -31,6 +32,19 @@ from mainstem.errors import LogDamagedError
 from mainstem.records import FILE_SCHEMA, TABLE_SCHEMA, records_to_wire_batch
 
 EVERYWHERE = (0, 2**62)
+
+
+@pytest.fixture
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read in blocks, however small they are."""
+    monkeypatch.setattr(data_file_reader, "_WHOLE_BYTES", 64 * 1024)
+
+
+@pytest.fixture(params=["whole", "in_blocks"])
+def either_way(request: pytest.FixtureRequest) -> None:
+    """Files of more than a block are read whole, and in blocks."""
+    if request.param == "in_blocks":
+        request.getfixturevalue("in_blocks")
 
 
 def _batch(rng: random.Random, count: int, value_bytes: int) -> pa.RecordBatch:
@@ -151,6 +165,7 @@ def test_no_bit_of_a_small_file_flips_unseen(
         assert caught.value.facts == {"file": file.path}
 
 
+@pytest.mark.usefixtures("either_way")
 def test_no_bit_of_a_large_file_flips_unseen(store: LocalStore, rng: random.Random) -> None:
     file, data = _large(rng)
     assert _read(store, file, data).num_rows == 800
@@ -168,6 +183,7 @@ def test_no_bit_of_a_large_file_flips_unseen(store: LocalStore, rng: random.Rand
             _read(store, file, _flipped(data, 8 * byte + rng.randrange(8)))
 
 
+@pytest.mark.usefixtures("in_blocks")
 def test_a_reader_of_some_columns_gets_them_as_they_were_or_none(
     store: LocalStore, rng: random.Random
 ) -> None:
@@ -184,6 +200,7 @@ def test_a_reader_of_some_columns_gets_them_as_they_were_or_none(
     assert unseen, "nothing but the blocks that have the column is read"
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_check_of_a_file_reads_all_of_it(store: LocalStore, rng: random.Random) -> None:
     file, data = _large(rng)
     path = Path(store.uri, file.path)
@@ -204,6 +221,7 @@ def test_a_file_that_is_of_another_partition_than_the_log_says_is_damaged(
         check_data_file(store, replace(file, partition=4))
 
 
+@pytest.mark.usefixtures("in_blocks")
 def test_the_rows_before_a_damaged_block_are_read_and_the_others_never(
     store: LocalStore, rng: random.Random
 ) -> None:
@@ -216,6 +234,7 @@ def test_the_rows_before_a_damaged_block_are_read_and_the_others_never(
         next(batches)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_file_of_another_length_is_damaged(store: LocalStore, rng: random.Random) -> None:
     for file, data in (_encoded(records(3)), _large(rng)):
         for wrong in (data[:-1], data + b"\0", data[: len(data) // 2], b"", b"PAR1"):
@@ -239,6 +258,7 @@ def test_a_file_that_is_not_there_is_missing(store: LocalStore) -> None:
         list(read_data_file(store, file, *EVERYWHERE))
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_tail_that_is_longer_than_what_is_read_at_first_is_read_whole(
     store: LocalStore,
 ) -> None:
@@ -256,6 +276,7 @@ def test_a_tail_that_is_longer_than_what_is_read_at_first_is_read_whole(
         _read(store, file, _flipped(written.to_pybytes(), 8 * (written.size - footer)))
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_checksums_are_as_they_are_specified(rng: random.Random) -> None:
     for file, data in (_encoded(records(1)), _large(rng)):
         body = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
@@ -268,6 +289,7 @@ def test_the_checksums_are_as_they_are_specified(rng: random.Random) -> None:
         )
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("rest", [-1, 0, 1, 1000])
 def test_a_body_of_about_whole_blocks_is_read(store: LocalStore, rest: int) -> None:
     """Where the tail is the footer alone, or a byte more, and a column lies in both."""

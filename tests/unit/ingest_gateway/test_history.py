@@ -11,7 +11,7 @@ from tests.descriptors import descriptors_below
 from tests.unit.delta_log.tables import records
 
 from mainstem.delta_log import LocalStore
-from mainstem.delta_log.files import CREATE_TIME, encode_data_file
+from mainstem.delta_log.files import CREATE_TIME, data_file_reader, encode_data_file
 from mainstem.delta_log.format import DataFile
 from mainstem.errors import LogDamagedError
 from mainstem.ingest_gateway.fetching.history import Cursor, History
@@ -19,6 +19,12 @@ from mainstem.ingest_gateway.fetching.history import Cursor, History
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 COLUMNS = ("offset", "value")
+
+
+@pytest.fixture(autouse=True)
+def _in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file that is read whole, a cursor has all in memory."""
+    monkeypatch.setattr(data_file_reader, "_WHOLE_BYTES", 64 * 1024)
 
 
 @pytest.fixture
@@ -111,6 +117,20 @@ def test_a_file_that_loses_its_end_under_a_cursor_is_damaged(store: LocalStore) 
     os.truncate(f"{store.uri}/{file.path}", 4096)
     with pytest.raises(LogDamagedError, match="is damaged"):
         _read_on(cursor)
+    cursor.close()
+
+
+def test_a_small_file_under_a_cursor_is_in_memory_and_not_held_open(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    file = _large_file(store)
+    assert file.size_bytes < 4 * 1024 * 1024
+    before = _open_files(store)
+    cursor = Cursor(store, file, COLUMNS, 0)
+    assert _open_files(store) == before
+    os.truncate(f"{store.uri}/{file.path}", 4096)
+    assert _read_on(cursor) == 200_000
     cursor.close()
 
 

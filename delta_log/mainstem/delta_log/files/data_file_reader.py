@@ -19,10 +19,15 @@ from mainstem.delta_log.files.checksums import (
 from mainstem.delta_log.format import DataFile, parquet_file
 from mainstem.delta_log.store import ObjectStore, RandomAccessFile
 from mainstem.errors import LogDamagedError, MainstemError, StoreUnavailableError
-from mainstem.limits import KIB
+from mainstem.limits import KIB, MIB
 
 #: What is read of a file's end at first: in most cases the tail, and so most appends altogether.
 _END_BYTES: Final = 64 * KIB
+
+#: A file of at most so many bytes is read at once: most of it is one column that would be held whole
+#: while it is decoded, and Arrow then decodes without asking Python, which may have others to serve.
+#: No larger than what a store reads ahead.
+_WHOLE_BYTES: Final = 4 * MIB
 
 _MAGIC_BYTES: Final = 4
 
@@ -105,7 +110,7 @@ class DataFileReader:
             return parquet_file(self._source)
         if size < _MAGIC_BYTES + TRAILER_BYTES:
             raise self._damaged(f"{size} bytes are too few for a data file")
-        end = self._read(max(size - _END_BYTES, 0), size)
+        end = self._read(0 if size <= _WHOLE_BYTES else size - _END_BYTES, size)
         body_bytes = size - footer_bytes(end)
         if body_bytes < 0:
             raise self._damaged(f"its footer should have {size - body_bytes} of its {size} bytes")
@@ -118,13 +123,21 @@ class DataFileReader:
                 f"the checksum of its tail, from byte {start} on, is {found:08x}; the log says "
                 f"{self._file.tail_crc32c:08x}"
             )
-        parquet = pq.ParquetFile(pa.BufferReader(tail), pre_buffer=False)
+        # The footer has offsets from the file's start, which a tail alone lacks.
+        whole = end.size == size
+        if whole:
+            self._source.close()
+        parquet = pq.ParquetFile(pa.BufferReader(end if whole else tail), pre_buffer=False)
         if not start:
             return parquet
         try:
             checksums = block_checksums(parquet.metadata, body_bytes)
         except ValueError as error:
             raise self._damaged(str(error)) from error
+        if whole:
+            for begin, checksum in zip(range(0, start, BLOCK_BYTES), checksums, strict=True):
+                _check_block(end.slice(begin, BLOCK_BYTES), begin, checksum)
+            return parquet
         self._blocks = _CheckedBlocks(self._source, tail, start, checksums)
         return pq.ParquetFile(
             pa.PythonFile(self._blocks, mode="r"), metadata=parquet.metadata, pre_buffer=False
@@ -205,14 +218,20 @@ class _CheckedBlocks(RandomAccessFile):
         for begin in range(0, last - first, BLOCK_BYTES):
             if self._source.readinto(view[begin : begin + BLOCK_BYTES]) != BLOCK_BYTES:
                 raise pa.ArrowInvalid(f"it ends in the block at byte {first + begin}")
-            if (
-                crc32c(held.slice(begin, BLOCK_BYTES))
-                != self._checksums[(first + begin) // BLOCK_BYTES]
-            ):
-                raise pa.ArrowInvalid(
-                    f"the block at byte {first + begin} has another checksum than its footer says"
-                )
+            _check_block(
+                held.slice(begin, BLOCK_BYTES),
+                first + begin,
+                self._checksums[(first + begin) // BLOCK_BYTES],
+            )
         if from_tail:
             view[last - first :] = memoryview(self._tail.slice(0, from_tail)).cast("B")
         self._start = first
         self._blocks = held
+
+
+def _check_block(block: pa.Buffer, start: int, checksum: int) -> None:
+    """Raises ArrowInvalid where a block is not what the footer says."""
+    if crc32c(block) != checksum:
+        raise pa.ArrowInvalid(
+            f"the block at byte {start} has another checksum than its footer says"
+        )
