@@ -4,6 +4,7 @@ where those matter."""
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -585,6 +586,19 @@ def test_gateway_run_prints_its_address_and_nothing_else_to_stdout(
         assert process.wait(TIMEOUT_S) == 0
         assert process.stdout is not None
         assert process.stdout.read() == b""
+
+
+def test_a_gateway_does_without_pandas_which_takes_half_a_second_to_import(
+    shell: Shell, tmp_path: Path
+) -> None:
+    importlib.import_module("pandas")  # it is installed here
+    arguments = ("gateway", "run", "--warehouse", str(tmp_path / "w"), "--listen", "127.0.0.1:0")
+    with ended(shell.start(*arguments)) as process:
+        read_line(process)
+        mapped = Path(f"/proc/{process.pid}/maps").read_text()
+        assert "pyarrow" in mapped
+        assert "pandas" not in mapped
+        process.send_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from mainstem.limits import KIB, MIB
 #: What is read of a file's end at first: in most cases the tail, and so most appends altogether.
 _END_BYTES: Final = 64 * KIB
 
-#: A file of at most so many bytes is read at once: most of it is one column that would be held whole
-#: while it is decoded, and Arrow then decodes without asking Python, which may have others to serve.
-#: No larger than what a store reads ahead.
+#: A file of at most so many bytes is read at once: most of it is one column that would be held
+#: whole while it is decoded, and Arrow then decodes without asking Python, which may have others to
+#: serve. No larger than what a store reads ahead.
 _WHOLE_BYTES: Final = 4 * MIB
 
 _MAGIC_BYTES: Final = 4

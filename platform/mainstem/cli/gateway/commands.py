@@ -18,6 +18,7 @@ from mainstem.cli.context import (
     status_of,
 )
 from mainstem.cli.help import ExampleGroup
+from mainstem.cli.without_pandas import leave_pandas_out
 
 if TYPE_CHECKING:
     from mainstem.config import GatewayConfig
@@ -61,6 +62,7 @@ def run(settings: Settings, warehouse: str | None, listeners: str | None) -> Non
         # gRPC writes lines of its own, which are none, and reads this when it is imported.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+    leave_pandas_out()
     import uvloop
 
     from mainstem.ingest_gateway import configure_logging, serve

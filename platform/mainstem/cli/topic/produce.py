@@ -30,6 +30,7 @@ from mainstem.cli.topic.record_reader import (
     RecordFormat,
     parse_header,
 )
+from mainstem.cli.without_pandas import leave_pandas_out
 from mainstem.limits import MIB
 
 if TYPE_CHECKING:
@@ -280,6 +281,7 @@ def _send_all(
     tombstone: bool,
     report: _Report,
 ) -> None:
+    leave_pandas_out()
     from mainstem.client import Producer
 
     with Producer(config) as producer:
