@@ -17,13 +17,18 @@ from typing import Any, Final
 import grpc
 import pytest
 import uvloop
+from google.protobuf.message import Message
 from tests.unit.ingest_gateway.harness import WAIT_S
 from tests.unit.ingest_gateway.worst_requests import (
     GROUPS,
+    LOG,
     SET_UP,
     TOPICS,
+    TRANSACTIONS,
     WIDE,
     Worst,
+    arrow,
+    commit,
     heartbeat,
     worst_requests,
 )
@@ -32,8 +37,8 @@ from mainstem.config import load_gateway_config
 from mainstem.delta_log import Topics
 from mainstem.delta_log.store import open_warehouse
 from mainstem.ingest_gateway import Gateway
-from mainstem.limits import GROUP_PARTITIONS_MAX
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2
+from mainstem.limits import GROUP_PARTITIONS_MAX, OFFSETS_PER_COMMIT_MAX, REQUEST_RANGES_MAX
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb2
 
 # One gateway with a hundred thousand partitions is enough.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("worst requests")]
@@ -154,7 +159,7 @@ def test_the_largest_request_does_not_hold_the_event_loop_up(
 def test_every_call_has_a_largest_request() -> None:
     calls = {
         f"/{service.full_name}/{method.name}"
-        for messages in (log_pb2, groups_pb2, admin_pb2)
+        for messages in (log_pb2, groups_pb2, admin_pb2, transactions_pb2)
         for service in messages.DESCRIPTOR.services_by_name.values()
         for method in service.methods
         if not method.client_streaming  # it takes the requests of the unary call
@@ -194,3 +199,64 @@ def test_a_group_of_the_most_partitions_does_not_hold_the_event_loop_up(gateway:
     )
     busiest_s = gateway.busiest_s()
     assert busiest_s < STALL_S_MAX * _slowness(), f"describe: {busiest_s * 1000:.0f} ms"
+
+
+def test_a_transaction_of_the_most_partitions_does_not_hold_the_event_loop_up(
+    gateway: Measured,
+) -> None:
+    """Each step of one that sends to as many partitions as a topic may have, with as many offsets
+    as a group may commit at a time, to the answer that names every place."""
+
+    def step(name: str, call: str, request: Message) -> bytes:
+        data = request.SerializeToString()
+        gateway.busiest_s()
+        answer = gateway.send(call, data)
+        busiest_s = gateway.busiest_s()
+        assert busiest_s < STALL_S_MAX * _slowness(), f"{name}: {busiest_s * 1000:.0f} ms"
+        return answer
+
+    initialised = transactions_pb2.InitTransactionsResponse.FromString(
+        step(
+            "init",
+            TRANSACTIONS + "InitTransactions",
+            transactions_pb2.InitTransactionsRequest(transactional_id="wide"),
+        )
+    )
+    which = transactions_pb2.TransactionId(
+        transactional_id="wide",
+        producer_id=initialised.producer_id,
+        producer_epoch=initialised.producer_epoch,
+        number=1,
+    )
+    step(
+        "begin",
+        TRANSACTIONS + "BeginTransaction",
+        transactions_pb2.BeginTransactionRequest(transaction=which),
+    )
+    for topic in WIDE[:3]:
+        records = arrow(REQUEST_RANGES_MAX, ranges=REQUEST_RANGES_MAX, topic=topic)
+        records.transactional_id = "wide"
+        records.transaction_number = 1
+        records.producer_id = which.producer_id
+        records.producer_epoch = which.producer_epoch
+        step(f"produce to {topic}", LOG + "Produce", records)
+    offsets = commit("of the wide", OFFSETS_PER_COMMIT_MAX)
+    step(
+        "offsets",
+        TRANSACTIONS + "AddOffsets",
+        transactions_pb2.AddOffsetsRequest(transaction=which, offsets=offsets),
+    )
+    step("list", TRANSACTIONS + "ListTransactions", transactions_pb2.ListTransactionsRequest())
+    step(
+        "describe",
+        TRANSACTIONS + "DescribeTransaction",
+        transactions_pb2.DescribeTransactionRequest(transactional_id="wide"),
+    )
+    ended = transactions_pb2.EndTransactionResponse.FromString(
+        step(
+            "commit",
+            TRANSACTIONS + "EndTransaction",
+            transactions_pb2.EndTransactionRequest(transaction=which, commit=True),
+        )
+    )
+    assert len(ended.results) == 3 * REQUEST_RANGES_MAX

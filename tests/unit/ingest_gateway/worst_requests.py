@@ -26,12 +26,16 @@ from mainstem.limits import (
     REQUEST_RECORDS_MAX,
     SUBSCRIBED_TOPICS_MAX,
     TOPIC_SETTINGS_MAX,
+    TRANSACTION_OBJECTS_MAX,
+    TRANSACTION_TOKENS_MAX,
+    TRANSACTIONAL_ID_BYTES_MAX,
 )
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb2
 
 LOG: Final = "/mainstem.v1.Log/"
 GROUPS: Final = "/mainstem.v1.Groups/"
 ADMIN: Final = "/mainstem.v1.Admin/"
+TRANSACTIONS: Final = "/mainstem.v1.Transactions/"
 
 INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -80,6 +84,7 @@ def worst_requests() -> Iterator[Worst]:
     yield from _other()
     yield from _groups()
     yield from _admin()
+    yield from _transactions()
     fields = partial(bytes.__mul__, b"\xf8\x07\x01", 1_000_000)
     yield Worst("a million fields", GROUPS + "DescribeGroup", fields, INVALID)
 
@@ -106,10 +111,10 @@ def _produce() -> Iterator[Worst]:
     yield Worst("produce a million empty records", call, empty, INVALID)
     for codec in (None, "zstd"):
         name = f"produce an Arrow batch of empty records, codec {codec}"
-        yield Worst(name, call, partial(_arrow, REQUEST_RECORDS_MAX, codec))
-    ranges = partial(_arrow, REQUEST_RANGES_MAX, None, ranges=REQUEST_RANGES_MAX)
+        yield Worst(name, call, partial(arrow, REQUEST_RECORDS_MAX, codec))
+    ranges = partial(arrow, REQUEST_RANGES_MAX, None, ranges=REQUEST_RANGES_MAX)
     yield Worst("produce to as many partitions", call, ranges)
-    placed = partial(_arrow, REQUEST_PLACED_RECORDS_MAX, None, ranges=0)
+    placed = partial(arrow, REQUEST_PLACED_RECORDS_MAX, None, ranges=0)
     yield Worst("produce records to be placed", call, placed)
 
 
@@ -244,7 +249,73 @@ def _admin() -> Iterator[Worst]:
         yield Worst(call, ADMIN + call, bytes)
 
 
-def commit(group: str, count: int) -> Message:
+def _transactions() -> Iterator[Worst]:
+    """Of a producer that nobody knows. `test_worst_requests.py` has those of one that is known."""
+    long_id = "x" * TRANSACTIONAL_ID_BYTES_MAX
+    nobody = transactions_pb2.TransactionId(
+        transactional_id=long_id, producer_id=7, producer_epoch=1, number=1
+    )
+    unknown, not_found = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND
+    requests: list[tuple[str, Message, grpc.StatusCode | None]] = [
+        ("InitTransactions", transactions_pb2.InitTransactionsRequest(transactional_id="a"), None),
+        ("ListTransactions", transactions_pb2.ListTransactionsRequest(), None),
+        ("BeginTransaction", transactions_pb2.BeginTransactionRequest(transaction=nobody), unknown),
+        ("EndTransaction", transactions_pb2.EndTransactionRequest(transaction=nobody), unknown),
+        (
+            "PrepareTransaction",
+            transactions_pb2.PrepareTransactionRequest(transaction=nobody),
+            unknown,
+        ),
+        (
+            "CompleteTransaction",
+            transactions_pb2.CompleteTransactionRequest(transactional_id=long_id),
+            unknown,
+        ),
+        (
+            "DescribeTransaction",
+            transactions_pb2.DescribeTransactionRequest(transactional_id=long_id),
+            unknown,
+        ),
+        (
+            "SettleTransaction",
+            transactions_pb2.SettleTransactionRequest(
+                transactional_id=long_id, ordinal=2, topic="no-topic", topic_id="x"
+            ),
+            not_found,
+        ),
+        (
+            "AddOffsets",
+            transactions_pb2.AddOffsetsRequest(
+                transaction=nobody, offsets=commit("t", OFFSETS_PER_COMMIT_MAX)
+            ),
+            unknown,
+        ),
+        (
+            "CompleteTransactions",
+            transactions_pb2.CompleteTransactionsRequest(
+                transactional_id="z",
+                tokens=[f"{n:036d}" for n in range(TRANSACTION_TOKENS_MAX)],
+                commit=True,
+            ),
+            unknown,
+        ),
+        (
+            "AppendTransaction",
+            transactions_pb2.AppendTransactionRequest(
+                transactional_id=long_id,
+                ordinal=2,
+                topic=WIDE[0],
+                topic_id="x",
+                staged=[f"{n:064d}" for n in range(TRANSACTION_OBJECTS_MAX)],
+            ),
+            not_found,
+        ),
+    ]
+    for call, request, refused in requests:
+        yield Worst(call, TRANSACTIONS + call, request.SerializeToString, refused)
+
+
+def commit(group: str, count: int) -> groups_pb2.CommitOffsetsRequest:
     """A commit of so many offsets."""
     return groups_pb2.CommitOffsetsRequest(
         group=group,
@@ -289,7 +360,9 @@ def _plain(records: list[log_pb2.Record]) -> Message:
     return log_pb2.ProduceRequest(topic="t", records=log_pb2.Records(records=records))
 
 
-def _arrow(rows: int, codec: str | None, ranges: int = 1) -> Message:
+def arrow(
+    rows: int, codec: str | None = None, ranges: int = 1, topic: str = WIDE[0]
+) -> log_pb2.ProduceRequest:
     """A request of empty values."""
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b""] * rows, pa.binary())})
     sink = pa.BufferOutputStream()
@@ -298,7 +371,7 @@ def _arrow(rows: int, codec: str | None, ranges: int = 1) -> Message:
     ) as writer:
         writer.write_batch(batch)
     return log_pb2.ProduceRequest(
-        topic=WIDE[0],
+        topic=topic,
         arrow=log_pb2.ArrowRecords(
             ipc_stream=sink.getvalue().to_pybytes(),
             ranges=[

@@ -7,7 +7,7 @@ Runs on the appender's loop; one commit at a time: the caller sees to that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -128,7 +128,7 @@ class TopicCommits:
                 async with self._staged_chunks:
                     is_more = await self._commits.until_stored(append.write_next, partition)
 
-        await _all_of([write(partition) for partition in append.partitions])
+        await _for_each(append.partitions, write)
         self._metrics.append_seconds("encode", self._monotonic() - started)
         self._staged = append
 
@@ -189,9 +189,26 @@ class TopicCommits:
 
     async def _write(self, append: _Append) -> None:
         """Writes the data file of each partition, several at a time."""
-        await _all_of(
-            [self._commits.until_stored(append.write, partition) for partition in append.partitions]
+        await _for_each(
+            append.partitions,
+            lambda partition: self._commits.until_stored(append.write, partition),
         )
+
+
+async def _for_each(
+    partitions: Collection[int], work: Callable[[int], Coroutine[Any, Any, None]]
+) -> None:
+    """Does the work of each partition, as many at a time as a topic may have calls.
+
+    A task for each of a thousand partitions would hold the event loop up.
+    """
+    left = iter(partitions)
+
+    async def some() -> None:
+        for partition in left:
+            await work(partition)
+
+    await _all_of([some() for _ in range(min(len(partitions), TOPIC_CALLS_MAX))])
 
 
 async def _all_of(works: Sequence[Coroutine[Any, Any, None]]) -> None:

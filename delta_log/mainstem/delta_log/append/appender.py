@@ -479,7 +479,7 @@ class Appender:
         assert records
         self._check_partitions(slice_.partition for slice_ in records)
         unnumbered = [replace(slice_, producer=None) for slice_ in self._timed(records)]
-        size_bytes = sum(slice_.records.nbytes for slice_ in records)
+        size_bytes = sum(slice_.size_bytes for slice_ in records)
         return self._queue.accept_transaction(unnumbered, size_bytes, waiter, self._now_ms(), mark)
 
     async def settle_transaction(self, mark: TransactionMark) -> bool:

@@ -20,12 +20,20 @@ class Slice:
         producer: Who numbered the records, with the sequence of the first; None: nobody.
         log_append_time: The timestamps are the log's own, not the producer's. None: what the
             topic's setting says when the request is accepted.
+        size_bytes: Of the records, in memory. Counted once, where the slice is made: at each count
+            Arrow lets other threads go first, which an event loop with a thousand slices would
+            notice.
     """
 
     partition: int
     records: pa.RecordBatch
     producer: ProducerBatch | None = None
     log_append_time: bool | None = None
+    size_bytes: int = -1
+
+    def __post_init__(self) -> None:
+        if self.size_bytes < 0:
+            object.__setattr__(self, "size_bytes", self.records.nbytes)
 
 
 @dataclass(frozen=True, slots=True)

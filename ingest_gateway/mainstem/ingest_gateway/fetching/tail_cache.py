@@ -30,7 +30,7 @@ class CachedRun:
 
     def __init__(self, base_offset: int, slices: Sequence[Slice]) -> None:
         rows = sum(slice_.records.num_rows for slice_ in slices)
-        size = sum(slice_.records.nbytes for slice_ in slices)
+        size = sum(slice_.size_bytes for slice_ in slices)
         self.base_offset = base_offset
         self.end_offset = base_offset + rows
         #: About what the records are in an answer.
