@@ -6,16 +6,14 @@ moment the sum is right, no transfer is torn, none is lost or doubled, and nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.fault import bank
 from tests.fault.bank import Size, run_bank
+from tests.fault.newest_versions import newest_versions
 from tests.length import FULL
-
-from mainstem.delta_log.format import LOG, LogFiles
-from mainstem.delta_log.store import ObjectStore
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.fault, pytest.mark.slow]
 
@@ -38,10 +36,7 @@ def test_no_transfer_is_torn_lost_doubled_or_read_before_it_is_committed(
 def test_the_newest_versions_of_all_topics_show_halves_which_the_onlooker_finds(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def newest(store: ObjectStore, topics: Iterable[str]) -> dict[str, int]:
-        return {name: LogFiles.of(store, f"topics/{name}/{LOG}").newest for name in topics}
-
-    monkeypatch.setattr(bank, "whole_versions", newest)
+    monkeypatch.setattr(bank, "whole_versions", newest_versions)
     result = run_bank(tmp_path, seed, Size(3, 1_500, tellers=2))
     assert result.torn, "the onlooker is blind"
     assert not result.wrong
