@@ -124,9 +124,13 @@ def _of_transactions() -> dict[str, list[Message]]:
             transactions_pb2.AddOffsetsRequest(transaction=transaction, offsets=offsets)
         ],
         "EndTransaction": [
-            transactions_pb2.EndTransactionRequest(transaction=transaction, commit=True)
+            transactions_pb2.EndTransactionRequest(
+                transaction=transaction, commit=True, record_count=2
+            )
         ],
-        "PrepareTransaction": [transactions_pb2.PrepareTransactionRequest(transaction=transaction)],
+        "PrepareTransaction": [
+            transactions_pb2.PrepareTransactionRequest(transaction=transaction, record_count=2)
+        ],
         "CompleteTransaction": [
             transactions_pb2.CompleteTransactionRequest(token="WyJpIiwgMSwgMCwgMV0="),
             transactions_pb2.CompleteTransactionRequest(transactional_id="i"),

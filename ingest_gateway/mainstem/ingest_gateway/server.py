@@ -319,7 +319,8 @@ class Gateway:
         offset_commits = OffsetCommits(self._groups, config)
         self._register(groups_pb2, GroupService(self._groups, offset_commits, self._door))
         self._register(
-            transactions_pb2, TransactionService(transactions, self._groups, offset_commits)
+            transactions_pb2,
+            TransactionService(transactions, self._groups, offset_commits, self.address),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(

@@ -96,6 +96,16 @@ class CoordinatorCalls:
         """host:port of the gateway that answered last; empty: none has."""
         return self._answered
 
+    def coordinated_at(self, address: str) -> None:
+        """Who coordinates has said so, with the address at which it is to be called: a name that
+        stands for several gateways may lead to another one the next time.
+
+        Args:
+            address: host:port.
+        """
+        self._gateways.learn([address])
+        self._coordinator = address
+
     def call(
         self,
         method: str,

@@ -79,6 +79,7 @@ class FakeTransactions(transactions_pb2_grpc.TransactionsServicer):
         on_offsets: Called with offsets before they are added, and again before they are committed;
             an error that it returns refuses them.
         leader: host:port of another gateway that coordinates; empty: this one does.
+        address: What this one says of itself; empty: nothing.
         store_commits: Transactions that changed a topic or offsets.
     """
 
@@ -98,6 +99,7 @@ class FakeTransactions(transactions_pb2_grpc.TransactionsServicer):
             Callable[[groups_pb2.CommitOffsetsRequest], MainstemError | None] | None
         ) = None
         self.leader = ""
+        self.address = ""
         self.store_commits = 0
 
     def lose_open(self) -> None:
@@ -118,6 +120,13 @@ class FakeTransactions(transactions_pb2_grpc.TransactionsServicer):
             self._tokens = other._tokens
             self._last_id = other._last_id
             self.leader = ""
+
+    def lose(self, topic: str) -> None:
+        """Forgets what open transactions have sent to a topic, though they were told otherwise."""
+        with self._lock:
+            for one in self._producers.values():
+                if one.last is not None and one.last.state == "OPEN":
+                    one.last.rows.pop(topic, None)
 
     def open_count(self) -> int:
         """Transactions that are open."""
@@ -229,6 +238,7 @@ class FakeTransactions(transactions_pb2_grpc.TransactionsServicer):
                 producer_id=before.producer_id,
                 producer_epoch=before.epoch + 1,
                 prepared_token=token,
+                coordinator=self.address,
             )
 
         return self._answer("InitTransactions", request, context, act)
@@ -276,6 +286,7 @@ class FakeTransactions(transactions_pb2_grpc.TransactionsServicer):
             if not request.commit:
                 found.state = "ABORTED"
                 return _results([])
+            _check_complete(found, request)
             return _results(self._commit(found))
 
         return self._answer("EndTransaction", request, context, act)
@@ -289,6 +300,7 @@ class FakeTransactions(transactions_pb2_grpc.TransactionsServicer):
             found = producer.prepared
             if found is None or found.number != one.number:
                 found = self._by_id(one)
+                _check_complete(found, request)
                 if found.offsets:
                     raise InvalidTxnStateError("a transaction with offsets cannot be prepared")
                 found.state = "PREPARED"
@@ -386,6 +398,14 @@ class FakeTransactions(transactions_pb2_grpc.TransactionsServicer):
         if verdict is Fault.BREAK_AFTER:
             _abort(context)
         return answer
+
+
+def _check_complete(found: FakeTransaction, request: Any) -> None:
+    """Raises TransactionAbortedError where a record was lost on its way."""
+    count = sum(map(len, found.rows.values()))
+    if request.HasField("record_count") and request.record_count != count:
+        found.state = "ABORTED"
+        raise TransactionAbortedError(f"{request.record_count} records were sent, {count} came")
 
 
 def _results(results: list[Any]) -> transactions_pb2.EndTransactionResponse:

@@ -171,6 +171,41 @@ def test_everything_goes_to_the_coordinator_whoever_leads_the_topics(
         assert stored(leader, "t") == [b"b"]
 
 
+def test_the_coordinator_is_called_where_it_says_that_it_is_reached(gateway: FakeGateway) -> None:
+    """The name that it was found under may lead to another gateway the next time."""
+    with FakeGateway({"t": 3}) as named:
+        named.transactions.address = gateway.address
+        config = {"bootstrap.servers": named.address, "transactional.id": "x"}
+        with Producer(config) as producer:
+            producer.init_transactions()
+            named.transactions.leader = gateway.address
+            gateway.transactions.take_over(named.transactions)
+            calls = len(named.transactions.calls)
+            with producer.transaction():
+                producer.produce("t", b"a")
+        assert len(named.transactions.calls) == calls
+        assert stored(gateway, "t") == [b"a"]
+
+
+@pytest.mark.parametrize("call", ["commit_transaction", "prepare_transaction"])
+def test_a_transaction_of_which_the_coordinator_has_lost_records_is_aborted(
+    gateway: FakeGateway, producer: Producer, call: str
+) -> None:
+    producer.begin_transaction()
+    producer.produce("t", b"lost")
+    producer.produce("one", b"kept")
+    producer.flush()
+    gateway.transactions.lose("t")
+    with pytest.raises(TransactionAbortedError, match="2 records were sent, 1 came"):
+        getattr(producer, call)()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.produce_batch("t", pa.record_batch({"value": pa.array([b"x"] * 7, pa.binary())}))
+        producer.produce("one", b"next")
+    assert len(stored(gateway, "t")) == 7
+    assert stored(gateway, "one") == [b"next"]
+
+
 # ----------------------------------------------------------------------------------------- offsets
 
 

@@ -176,6 +176,40 @@ def test_a_batch_that_is_sent_again_counts_once_and_a_gap_is_refused(tmp_path: P
     run(test())
 
 
+def test_a_producer_is_told_where_the_coordinator_is_reached(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, advertised_listeners="gateway.test:9490") as (gateway, client):
+            producer = await Transacting(client).init()
+            assert producer.coordinator == gateway.address == "gateway.test:9490"
+
+    run(test())
+
+
+@pytest.mark.parametrize("how", ["commit", "prepare"])
+def test_a_transaction_of_which_records_are_missing_is_aborted(tmp_path: Path, how: str) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("a")
+            producer = await Transacting(client).init()
+            await producer.begin()
+            await producer.send("a", b"1", b"2")
+            end = producer.end if how == "commit" else producer.prepare
+            async with refused(PRECONDITION, "TRANSACTION_ABORTED") as facts:
+                await end(record_count=3)
+            assert "3 records, and 2 have come" in facts["message"]
+            async with refused(PRECONDITION, "TRANSACTION_ABORTED"):
+                await producer.end(record_count=2)
+            for count, sent in ((0, []), (2, [b"3", b"4"])):
+                await producer.begin()
+                if sent:
+                    await producer.send("a", *sent)
+                for _ in range(2):  # a repeat is answered as the first
+                    await producer.end(record_count=count)
+            assert values(tmp_path, "a") == {0: [b"3", b"4"]}
+
+    run(test())
+
+
 def test_what_is_sent_outside_of_a_transaction_is_refused_and_creates_no_topic(
     tmp_path: Path,
 ) -> None:

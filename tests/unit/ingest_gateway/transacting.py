@@ -23,6 +23,7 @@ class Transacting:
 
     Attributes:
         number: Of the transaction that was begun last.
+        coordinator: Where `init` was told that it is.
     """
 
     def __init__(self, client: Client, transactional_id: str = "i") -> None:
@@ -32,6 +33,7 @@ class Transacting:
         self.producer_id = self.producer_epoch = -1
         self.number = 0
         self.prepared_token = ""
+        self.coordinator = ""
         self._sequences: dict[tuple[str, int], int] = {}
 
     def at(self, client: Client) -> None:
@@ -58,6 +60,7 @@ class Transacting:
         )
         self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
         self.prepared_token = answer.prepared_token
+        self.coordinator = answer.coordinator
         self.number = 0
         return self
 
@@ -114,17 +117,23 @@ class Transacting:
             timeout=WAIT_S,
         )
 
-    async def end(self, *, commit: bool = True) -> dict[tuple[str, int], tuple[int, int]]:
+    async def end(
+        self, *, commit: bool = True, record_count: int | None = None
+    ) -> dict[tuple[str, int], tuple[int, int]]:
         """(base offset, record count) by topic and partition."""
         answer = await self.stub.EndTransaction(
-            transactions_pb2.EndTransactionRequest(transaction=self.ref, commit=commit),
+            transactions_pb2.EndTransactionRequest(
+                transaction=self.ref, commit=commit, record_count=record_count
+            ),
             timeout=WAIT_S,
         )
         return placed(answer.results)
 
-    async def prepare(self, timeout_ms: int = 0) -> str:
+    async def prepare(self, timeout_ms: int = 0, *, record_count: int | None = None) -> str:
         answer = await self.stub.PrepareTransaction(
-            transactions_pb2.PrepareTransactionRequest(transaction=self.ref, timeout_ms=timeout_ms),
+            transactions_pb2.PrepareTransactionRequest(
+                transaction=self.ref, timeout_ms=timeout_ms, record_count=record_count
+            ),
             timeout=WAIT_S,
         )
         return str(answer.token)

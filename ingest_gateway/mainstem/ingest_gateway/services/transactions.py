@@ -25,17 +25,23 @@ _DESCRIBED_AT_ONCE = 1_000
 
 
 class TransactionService:
-    """Serves `mainstem.v1.Transactions`."""
+    """Serves `mainstem.v1.Transactions`.
+
+    Args:
+        address: Of this gateway, as clients reach it.
+    """
 
     def __init__(
         self,
         transactions: TransactionCoordination,
         groups: GroupCoordination,
         offset_commits: OffsetCommits,
+        address: str,
     ) -> None:
         self._transactions = transactions
         self._groups = groups
         self._offset_commits = offset_commits
+        self._address = address
 
     # -- producers ---------------------------------------------------------------------------------
 
@@ -54,6 +60,7 @@ class TransactionService:
             producer_id=row.producer_id,
             producer_epoch=row.producer_epoch,
             prepared_token=row.prepared_token,
+            coordinator=self._address,
         )
 
     async def BeginTransaction(
@@ -92,7 +99,8 @@ class TransactionService:
     ) -> transactions_pb2.EndTransactionResponse:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
-        results = await term.end(ref, commit=request.commit)
+        count = request.record_count if request.HasField("record_count") else None
+        results = await term.end(ref, commit=request.commit, record_count=count)
         return transactions_pb2.EndTransactionResponse(results=results)
 
     async def PrepareTransaction(
@@ -100,7 +108,8 @@ class TransactionService:
     ) -> transactions_pb2.PrepareTransactionResponse:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
-        token = await term.prepare(ref, request.timeout_ms)
+        count = request.record_count if request.HasField("record_count") else None
+        token = await term.prepare(ref, request.timeout_ms, count)
         return transactions_pb2.PrepareTransactionResponse(token=token)
 
     async def CompleteTransaction(

@@ -343,11 +343,16 @@ class Term:
         self.abort(entry, entry.open_one(ref), failure)
         raise failure from refusal
 
-    async def end(self, ref: TransactionRef, *, commit: bool) -> Results:
+    async def end(
+        self, ref: TransactionRef, *, commit: bool, record_count: int | None = None
+    ) -> Results:
         """Commits or aborts a transaction. Whoever goes away while this waits stops nothing.
 
+        Args:
+            record_count: How many records its producer has sent; None: it does not say.
+
         Raises:
-            TransactionAbortedError: It is aborted.
+            TransactionAbortedError: It is aborted; or was not, and some of its records are missing.
             InvalidTxnStateError: It ended otherwise before, or is prepared.
             MainstemError: Nothing is decided yet; try again.
         """
@@ -361,6 +366,7 @@ class Term:
                     if not commit:
                         self.abort(entry, opened, None)
                         return []
+                    self._check_complete(entry, opened, record_count)
                     opened.sealed = True
                     ending = self.begin_ending(entry, ref, self._commit(entry, opened))
                 elif entry.ended is not None and entry.ended.ref == ref:
@@ -369,11 +375,19 @@ class Term:
                     return (await self._find_out(entry, ref)).answer(commit=commit)
         return (await self.outcome(ending)).answer(commit=commit)
 
-    async def prepare(self, ref: TransactionRef, timeout_ms: int = 0) -> str:
+    async def prepare(
+        self, ref: TransactionRef, timeout_ms: int = 0, record_count: int | None = None
+    ) -> str:
         """The first phase; returns the token of the second.
 
         Args:
             timeout_ms: How long it may stay so; 0: for any time.
+            record_count: As of `end`.
+
+        Raises:
+            TransactionAbortedError: It is aborted: some of its records are missing.
+            InvalidTxnStateError: It is not open, or has offsets.
+            MainstemError: It is open as before; try again.
         """
         if not 0 <= timeout_ms <= _PREPARED_MS_MAX:
             raise PolicyViolationError(
@@ -388,6 +402,7 @@ class Term:
             if entry.row.state == PREPARED and entry.row.ref == ref:
                 return ref.token
             opened = entry.open_one(ref)
+            self._check_complete(entry, opened, record_count)
             if opened.offsets:
                 raise InvalidTxnStateError(
                     f"transaction {ref.number} of {ref.transactional_id!r} has offsets of a group, "
@@ -417,6 +432,23 @@ class Term:
             self._staging.end(opened)
             entry.opened = None
         return ref.token
+
+    def _check_complete(
+        self, entry: Entry, opened: OpenTransaction, record_count: int | None
+    ) -> None:
+        """Aborts a transaction of which a record was lost on its way.
+
+        Raises:
+            TransactionAbortedError: That was so.
+        """
+        if record_count is None or record_count == opened.record_count or opened.sealed:
+            return
+        failure = aborted(
+            opened.ref,
+            f"its producer has sent {record_count} records, and {opened.record_count} have come",
+        )
+        self.abort(entry, opened, failure)
+        raise failure
 
     # -- what is prepared --------------------------------------------------------------------------
 

@@ -356,6 +356,11 @@ class TopicQueue(Generic[P]):
         self.last_error = self.trouble = None
         return self._fail(pieces, error)
 
+    @property
+    def numbered_count(self) -> int:
+        """Records of the open transaction that have got a number."""
+        return 0 if self._numbering is None else self._numbering.record_count
+
     def finish_transaction(self) -> None:
         """What comes now is of another transaction: it is counted from 0 again."""
         self._numbering = self._spent = None

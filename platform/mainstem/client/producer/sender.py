@@ -171,6 +171,12 @@ class Sender:
             self._identity.given(identity)
             self._coordinator = coordinator
 
+    @property
+    def transaction_record_count(self) -> int:
+        """Records of the open transaction that were sent."""
+        with self._lock:
+            return sum(topic.queue.numbered_count for topic in self._topics.values())
+
     def finish_transaction(self) -> None:
         """The transaction is over, and nothing of it is left."""
         with self._lock:

@@ -66,6 +66,11 @@ class Numbering:
     identity: ProducerIdentity
     _following: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def record_count(self) -> int:
+        """How many records have got a number."""
+        return sum(self._following.values())
+
     def number(self, pieces: Sequence[Ranged]) -> Numbers:
         """Gives the records of a request their numbers. Call it in the order of the requests."""
         following = self._following

@@ -29,14 +29,16 @@ class InitTransactionsRequest(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., transaction_timeout_ms: _Optional[int] = ..., single_use: bool = ...) -> None: ...
 
 class InitTransactionsResponse(_message.Message):
-    __slots__ = ("producer_id", "producer_epoch", "prepared_token")
+    __slots__ = ("producer_id", "producer_epoch", "prepared_token", "coordinator")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PREPARED_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     producer_epoch: int
     prepared_token: str
-    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., prepared_token: _Optional[str] = ...) -> None: ...
+    coordinator: str
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., prepared_token: _Optional[str] = ..., coordinator: _Optional[str] = ...) -> None: ...
 
 class BeginTransactionRequest(_message.Message):
     __slots__ = ("transaction",)
@@ -61,12 +63,14 @@ class AddOffsetsResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("transaction", "commit")
+    __slots__ = ("transaction", "commit", "record_count")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionId
     commit: bool
-    def __init__(self, transaction: _Optional[_Union[TransactionId, _Mapping]] = ..., commit: bool = ...) -> None: ...
+    record_count: int
+    def __init__(self, transaction: _Optional[_Union[TransactionId, _Mapping]] = ..., commit: bool = ..., record_count: _Optional[int] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
     __slots__ = ("results",)
@@ -89,12 +93,14 @@ class TransactionResult(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., table_version: _Optional[int] = ...) -> None: ...
 
 class PrepareTransactionRequest(_message.Message):
-    __slots__ = ("transaction", "timeout_ms")
+    __slots__ = ("transaction", "timeout_ms", "record_count")
     TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     transaction: TransactionId
     timeout_ms: int
-    def __init__(self, transaction: _Optional[_Union[TransactionId, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    record_count: int
+    def __init__(self, transaction: _Optional[_Union[TransactionId, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
 
 class PrepareTransactionResponse(_message.Message):
     __slots__ = ("token",)

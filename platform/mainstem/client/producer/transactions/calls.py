@@ -62,6 +62,11 @@ class TransactionCalls:
         """host:port of the coordinator that answered last."""
         return self._calls.address
 
+    def coordinated_at(self, address: str) -> None:
+        """The coordinator has said where it is reached; empty: it did not."""
+        if address:
+            self._calls.coordinated_at(address)
+
     def call(self, method: str, request: Any, timeout_s: float, *, first_at: str = "") -> Any:
         """The answer. Calls again after an error that is retriable, until `timeout_s` have passed
         or the producer is closed.

@@ -105,6 +105,7 @@ class Transactions:
                 single_use=single_use,
             )
             answer = self._ask("InitTransactions", request, timeout_s)
+            self._calls.coordinated_at(answer.coordinator)
             with self._gate:
                 self._state.initialised(
                     answer.producer_id, answer.producer_epoch, answer.prepared_token
@@ -239,7 +240,9 @@ class Transactions:
                 self._ended("committed")
                 return {}
             request = transactions_pb2.EndTransactionRequest(
-                transaction=transaction_id(self._state.identity), commit=True
+                transaction=transaction_id(self._state.identity),
+                commit=True,
+                record_count=self._engine.sender.transaction_record_count,
             )
             try:
                 answer = self._ask("EndTransaction", request, self._left_s(deadline), first_at)
@@ -261,6 +264,7 @@ class Transactions:
             request = transactions_pb2.PrepareTransactionRequest(
                 transaction=transaction_id(self._state.identity),
                 timeout_ms=0 if lifetime_s is None else max(1, round(lifetime_s * 1000)),
+                record_count=self._engine.sender.transaction_record_count,
             )
             try:
                 left_s = self._left_s(deadline)
