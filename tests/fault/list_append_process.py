@@ -69,11 +69,10 @@ class Client:
 
     def _transaction(self, producer: Producer) -> None:
         first = first_key(time.time() - self._began_s)
-        keys = [
-            first + self._random.randrange(KEYS_AT_ONCE)
-            for _ in range(self._random.choice((1, 2, 3, 4)))
+        appends: list[list[Any]] = [
+            ["append", first + self._random.randrange(KEYS_AT_ONCE), self._value()]
+            for _ in range(self._random.randint(1, 4))
         ]
-        appends = [["append", key, self._value()] for key in keys]
         self._note("invoke", appends)
         outcome = "info"
         try:
