@@ -34,6 +34,11 @@ _BATCH_NODES = 1
 _BATCH_BUFFERS = 2
 _BATCH_COMPRESSION = 3
 
+#: Schemas that were found good, by who checked them: their messages. Bounded in number, and so,
+#: with `_METADATA_BYTES_MAX`, in bytes. A dictionary's own operations are safe in any thread.
+_accepted: dict[tuple[Callable[[pa.Schema], None], bytes], None] = {}
+_ACCEPTED_MAX = 64
+
 # Metadata versions as Message.fbs numbers them.
 _V4 = 3
 _V5 = 4
@@ -45,42 +50,64 @@ def unpacked_sizes(
     """For each record batch of the stream in turn: its rows, and the bytes that it unpacks to.
 
     Args:
-        check_schema: Called once, before anything of a batch is looked at; raises for a schema with
-            columns that are not wanted.
+        check_schema: Called before anything of a batch is looked at, unless it has let the same
+            schema pass before; raises for one with columns that are not wanted. A function of a
+            module: the schemas that it let pass are kept with it.
 
     Raises:
         ValueError, pa.ArrowInvalid, OSError: It is no IPC stream, or one with something else than
             record batches of metadata version V5 (or V4 without metadata of its messages), such as
             dictionaries and extension types.
     """
-    schema: pa.Schema | None = None
+    has_schema = False
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(stream)):
-        metadata = _checked_metadata(message)
-        if message.type == "record batch" and schema is not None:
-            yield _batch_sizes(metadata, message.body)
-        elif message.type == "schema" and schema is None:
-            if _EXTENSION in metadata:
-                raise ValueError("it has a column of an extension type; send its storage type")
-            schema = pa.ipc.read_schema(message)
-            check_schema(schema)
+        kind = message.type
+        if kind == "record batch" and has_schema:
+            yield _batch_sizes(_checked_metadata(message), message.body)
+        elif kind == "schema" and not has_schema:
+            _check_schema(message, check_schema)
+            has_schema = True
         else:
             raise ValueError(
-                f"it has a {message.type}; only a schema and then record batches of plain columns "
-                "are taken"
+                f"it has a {kind}; only a schema and then record batches of plain columns are taken"
             )
 
 
-def _checked_metadata(message: pa.Message) -> bytes:
-    """The metadata of a message, whose batch is packed as `RecordBatch.compression` says or not at
-    all. Arrow also unpacks batches of version V4 with `ARROW:experimental_compression` among the
-    metadata of their message.
-    """
-    if message.metadata.size > _METADATA_BYTES_MAX:
+def _check_schema(message: pa.Message, check: Callable[[pa.Schema], None]) -> None:
+    """Checks the message with the schema. A producer sends the same one each time, which is looked
+    up in less than a tenth of the time."""
+    metadata = _metadata(message)
+    if (check, metadata) in _accepted:
+        return
+    _check_version(metadata)
+    if _EXTENSION in metadata:
+        raise ValueError("it has a column of an extension type; send its storage type")
+    check(pa.ipc.read_schema(message))
+    if len(_accepted) >= _ACCEPTED_MAX:
+        _accepted.clear()
+    _accepted[check, metadata] = None
+
+
+def _metadata(message: pa.Message) -> bytes:
+    metadata = message.metadata
+    if metadata.size > _METADATA_BYTES_MAX:
         raise ValueError(
-            f"a message has {message.metadata.size} bytes of metadata; "
-            f"it may have {_METADATA_BYTES_MAX}"
+            f"a message has {metadata.size} bytes of metadata; it may have {_METADATA_BYTES_MAX}"
         )
-    metadata: bytes = message.metadata.to_pybytes()
+    data: bytes = metadata.to_pybytes()
+    return data
+
+
+def _checked_metadata(message: pa.Message) -> bytes:
+    metadata = _metadata(message)
+    _check_version(metadata)
+    return metadata
+
+
+def _check_version(metadata: bytes) -> None:
+    """Refuses what may be packed otherwise than `RecordBatch.compression` says: Arrow also unpacks
+    batches of version V4 with `ARROW:experimental_compression` among the metadata of their message.
+    """
     try:
         root = _root(metadata)
         at = _field(metadata, root, _MESSAGE_VERSION)
@@ -94,7 +121,6 @@ def _checked_metadata(message: pa.Message) -> bytes:
             + (" and metadata of its own" if told else "")
             + "; send version V5, which Arrow writes since 1.0"
         )
-    return metadata
 
 
 def _batch_sizes(metadata: bytes, body: pa.Buffer | None) -> tuple[int, int]:

@@ -20,9 +20,9 @@ class Slice:
         producer: Who numbered the records, with the sequence of the first; None: nobody.
         log_append_time: The timestamps are the log's own, not the producer's. None: what the
             topic's setting says when the request is accepted.
-        size_bytes: Of the records, in memory. Counted once, where the slice is made: at each count
-            Arrow lets other threads go first, which an event loop with a thousand slices would
-            notice.
+        size_bytes: About what the records take in memory; not given, it is counted. Once, where the
+            slice is made: at each count Arrow lets other threads go first, which an event loop with
+            a thousand slices would notice.
     """
 
     partition: int

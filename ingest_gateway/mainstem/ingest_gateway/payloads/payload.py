@@ -135,7 +135,7 @@ def read_payload(
             topic=rules.topic,
         )
     if ranges:
-        slices = _slices_of_ranges(batches, ranges, rules, _Numbering.of(request, rules))
+        slices = _slices_of_ranges(batches, sizes, ranges, rules, _Numbering.of(request, rules))
         placed = None
     else:
         _check_placed_count(len(sizes), rules)
@@ -297,7 +297,7 @@ def _stamped(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
 def _checked_sizes(
     batches: Sequence[pa.RecordBatch], rules: PayloadRules, now_ms: int
 ) -> npt.NDArray[np.int64]:
-    sizes = np.concatenate([record_sizes(batch) for batch in batches])
+    sizes = _one_after_the_other([record_sizes(batch) for batch in batches])
     limit = min(rules.config.max_message_bytes, rules.message_bytes_max)
     if int(sizes.max()) > limit:
         indexes = np.flatnonzero(sizes > limit)
@@ -312,7 +312,7 @@ def _checked_sizes(
         )
         error.record_indexes = indexes.tolist()
         raise error
-    timestamps = np.concatenate(
+    timestamps = _one_after_the_other(
         [timestamps_ms_column(batch.column("timestamp")) for batch in batches]
     )
     wrong = timestamps_out_of_range(
@@ -324,6 +324,10 @@ def _checked_sizes(
     if wrong is not None:
         raise wrong
     return sizes
+
+
+def _one_after_the_other(columns: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 def _check_keys(batches: Sequence[pa.RecordBatch], rules: PayloadRules) -> None:
@@ -345,6 +349,7 @@ def _check_keys(batches: Sequence[pa.RecordBatch], rules: PayloadRules) -> None:
 
 def _slices_of_ranges(
     batches: Sequence[pa.RecordBatch],
+    sizes: npt.NDArray[np.int64],
     ranges: Sequence[log_pb2.PartitionRange],
     rules: PayloadRules,
     numbering: _Numbering | None,
@@ -373,7 +378,9 @@ def _slices_of_ranges(
             producer = None
             if numbering is not None:
                 producer = numbering.at(range_.base_sequence + row - range_.first_row)
-            slices.append(Slice(range_.partition, batch.slice(row - begin, count), producer))
+            records = batch if count == batch.num_rows else batch.slice(row - begin, count)
+            size = int(sizes[row : row + count].sum()) + _RECORD_OVERHEAD_BYTES * count
+            slices.append(Slice(range_.partition, records, producer, size_bytes=size))
             row += count
             if row == end:
                 index += 1
