@@ -24,7 +24,7 @@ VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 GO_BIN := $(or $(GOBIN),$(or $(GOPATH),$(HOME)/go)/bin)
 # Old on purpose: newer runtimes of protobuf and gRPC take older code, and none takes newer.
 GENERATOR := grpcio-tools==1.71.2
-# Spark's tests share one session: loadgroup keeps them in one process while the others run beside it.
+# Spark's tests share two sessions: loadgroup keeps each in one process while the others run beside them.
 PARALLEL := -n $(WORKERS) --dist loadgroup
 # The tests' files are in memory where there is room for them: much of their time was waiting for the
 # disk. `make test-fault` waits for it.

@@ -1,4 +1,4 @@
-"""What every test may use: one Spark session, one seed, and a check for leaks."""
+"""What every test may use: a Spark session, one seed, and a check for leaks."""
 
 from __future__ import annotations
 
@@ -52,17 +52,22 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put every test that uses the shared session into one group, so that one worker starts it, and
-    those that start a Spark of their own into another: never more than two at once.
+    """Put the tests that use a shared session into two groups, so that two workers start one each,
+    and those that start a Spark of their own into a third.
 
-    As the largest groups they come first: what is left when they end are many short tests.
+    The groups come first: what is left when they end are many short tests.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(spark_group(item.path)))
         elif item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("own spark"))
+
+
+def spark_group(file: Path) -> str:
+    """Which of two shared sessions a file's tests use: streams are about half of the work."""
+    return "spark streams" if "stream" in file.name or "sink" in file.name else "spark"
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +90,7 @@ def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The Spark session of the whole run, with the checkout as the workers' directory."""
+    """The Spark session of one worker's run, with the checkout as the workers' directory."""
     from mainstem.jobs._delta_jars import fetched_jars
     from mainstem.jobs._s3 import S3_JARS
     from mainstem.jobs.session import spark_session
