@@ -100,7 +100,7 @@ def fetched_jars(settings: Mapping[str, str], wanted: JarSet) -> list[str]:
     Raises:
         SparkUnavailableError: They are not here and cannot be fetched.
     """
-    ivy = Path(settings.get("spark.jars.ivy") or Path.home() / _IVY_HOME)
+    ivy = ivy_home(settings)
     jars = [ivy / "jars" / name for name in wanted.jars]
     if not all(jar.is_file() for jar in jars):
         with _lock_file(ivy, wanted) as lock:
@@ -110,6 +110,11 @@ def fetched_jars(settings: Mapping[str, str], wanted: JarSet) -> list[str]:
             if not all(jar.is_file() for jar in jars):
                 _fetch(settings, wanted, jars)
     return [str(jar) for jar in jars]
+
+
+def ivy_home(settings: Mapping[str, str]) -> Path:
+    """Where this user keeps what Spark needs beside its own."""
+    return Path(settings.get("spark.jars.ivy") or Path.home() / _IVY_HOME)
 
 
 def _lock_file(ivy: Path, wanted: JarSet) -> TextIO:

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mainstem.delta_log.store import CloudPrefix, Place, parse_warehouse
-from mainstem.jobs._delta_jars import DELTA_PACKAGE, delta_jars, fetched_jars
+from mainstem.jobs._delta_jars import DELTA_PACKAGE, delta_jars, fetched_jars, ivy_home
 from mainstem.jobs._java import SparkUnavailableError, check_user, java_command
 from mainstem.jobs._s3 import S3_JARS, is_s3, use_bucket
+from mainstem.jobs._spark_home import quick_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,9 +238,12 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str], *, s3: bo
     try:
         # A stopped session leaves its JVM behind, and the next one lives in it.
         if SparkContext._gateway is None:
+            # YARN sends the copy that is left out there to its executors.
+            local = settings.get("spark.master", "").startswith("local")
+            home = quick_spark_home(ivy_home(settings)) if local else None
             with said:
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                    spark_conf, _PopenSettings(stderr=said.write_end)
+                    spark_conf, _PopenSettings(home, stderr=said.write_end)
                 )
             context = SparkContext(conf=spark_conf, gateway=gateway)
         else:
@@ -259,16 +263,19 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str], *, s3: bo
 
 class _PopenSettings(dict[str, object]):
     """Settings of pyspark's Popen, without the function that it would have run between fork and
-    exec.
+    exec, and with a SPARK_HOME of ours where there is one.
 
     A process with gRPC's threads must not run Python there: one start in five failed. The function
     keeps Ctrl-C from the JVM, which a process group of its own does as well.
     """
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, home: str | None, **settings: object) -> None:
         super().__init__(settings, process_group=0)
+        self._home = home
 
     def __setitem__(self, name: str, value: object) -> None:
+        if name == "env" and isinstance(value, dict) and self._home is not None:
+            value = {**value, "SPARK_HOME": self._home}
         if name != "preexec_fn":
             super().__setitem__(name, value)
 
