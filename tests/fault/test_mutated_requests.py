@@ -2,7 +2,7 @@
 says why, and lets go of what they took.
 
 `make test` sends some of each, `make test-fault` (MAINSTEM_TEST_FAULTS=full) 200,000 of each;
-MAINSTEM_TEST_REQUESTS says another number.
+MAINSTEM_TEST_REQUESTS says another number, MAINSTEM_TEST_CALLS=Groups/,Log/Fetch only some calls.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 COUNT = int(os.environ.get("MAINSTEM_TEST_REQUESTS", "200000" if FULL else "60"))
+
+#: Parts of the names of the calls that are sent to.
+CALLS = tuple(os.environ.get("MAINSTEM_TEST_CALLS", "/").split(","))
 
 #: Calls under way at a time, and the connections that they share.
 AT_ONCE = 64
@@ -231,7 +234,8 @@ async def fuzz(
     wrong: list[str] = []
     async with connected(gateway.address) as channels:
         await Tidying(channels[0]).all()
-        names = [*examples(), STREAM]
+        names = [name for name in (*examples(), STREAM) if any(part in name for part in CALLS)]
+        assert names
         for name in names:  # fills caches and pools
             await Fuzz(name, rng).send(channels, min(count // 4, 2_000))
         kept = 0

@@ -7,7 +7,13 @@ import random
 import pyarrow as pa
 import pytest
 
-from mainstem.records import murmur2, murmur2_column, partition_for_key, partitions_for_keys
+from mainstem.records import (
+    _murmur2,
+    murmur2,
+    murmur2_column,
+    partition_for_key,
+    partitions_for_keys,
+)
 
 VECTORS = [
     (b"21", -973932308),
@@ -17,6 +23,13 @@ VECTORS = [
     (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
     (b"abc", 479470107),
 ]
+
+
+@pytest.fixture(autouse=True, params=["few keys", "a column"])
+def _either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few keys are hashed one by one."""
+    if request.param == "a column":
+        monkeypatch.setattr(_murmur2, "_FEW_KEYS_MAX", -1)
 
 
 @pytest.mark.parametrize(("key", "expected"), VECTORS)
