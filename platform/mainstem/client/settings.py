@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Final
 
+from mainstem.client.arguments import check_config
 from mainstem.client.fates import FATES, NESTED, REFUSED_PREFIXES, Fate, Role, fates_of
 from mainstem.config import (
     GATEWAY_KEYS,
@@ -59,7 +60,11 @@ def read_settings(
     Args:
         keys: The settings that the role has, by name.
         functions: Names that may be given a function, which is kept as it is.
+
+    Raises:
+        TypeError: The configuration is not a dict.
     """
+    check_config(config)
     reader = _Reader(role, keys, frozenset(functions))
     for name, value in _flat(config, reader.faults):
         reader.take(name, value)

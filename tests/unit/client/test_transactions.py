@@ -264,6 +264,9 @@ def test_offsets_of_the_wrong_kind_are_refused_by_name(producer: Producer) -> No
         producer.send_offsets_to_transaction([offset], "g")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="TopicPartition"):
         producer.send_offsets_to_transaction([("in", 0)], MEMBER)  # type: ignore[list-item]
+    # As aiokafka has it: the keys alone have no offsets, and would commit none.
+    with pytest.raises(TypeError, match="not a dict"):
+        producer.send_offsets_to_transaction({offset: 7}, MEMBER)
     with pytest.raises(ValueError, match="in-0 is -2"):
         producer.send_offsets_to_transaction([TopicPartition("in", 0, -2)], MEMBER)
     producer.send_offsets_to_transaction([offset], MEMBER)

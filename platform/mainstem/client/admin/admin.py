@@ -12,6 +12,7 @@ import grpc
 
 from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
 from mainstem.client.admin.transactions import TransactionAdmin
+from mainstem.client.arguments import check_mapping, check_seconds
 from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
@@ -232,7 +233,7 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         request = admin_pb2.CreateTopicRequest(
             topic=name,
             partition_count=num_partitions,
-            config=_texts(config or {}),
+            config=_texts(config or {}, "config", "; there is no replication factor"),
             validate_only=validate_only,
         )
         answer = self._call(lambda stub: stub.CreateTopic, request, timeout)
@@ -312,7 +313,10 @@ class AdminClient(GroupAdmin, TransactionAdmin):
             UnknownTopicError, InvalidConfigError: As named.
         """
         request = admin_pb2.AlterTopicConfigRequest(
-            topic=topic, set=_texts(set or {}), reset=list(reset), validate_only=validate_only
+            topic=topic,
+            set=_texts(set or {}, "set"),
+            reset=list(reset),
+            validate_only=validate_only,
         )
         return int(self._call(lambda stub: stub.AlterTopicConfig, request, timeout).table_version)
 
@@ -354,6 +358,7 @@ class AdminClient(GroupAdmin, TransactionAdmin):
             OffsetOutOfRangeError: An offset is beyond its partition's high watermark.
             PolicyViolationError: The topic has `cleanup.policy=compact`.
         """
+        check_mapping(offsets, "offsets", "{0: 1000}")
         request = admin_pb2.TrimPrefixRequest(topic=topic, validate_only=validate_only)
         for partition, offset in offsets.items():
             request.partitions.add(partition=partition, offset=offset)
@@ -438,6 +443,7 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         timeout_s: float,
     ) -> Any:
         """Makes a change, at the first gateway that is reached."""
+        check_seconds(timeout_s)
         gateways = self._gateways
         failure: MainstemError | None = None
         for server in gateways.order():
@@ -466,11 +472,13 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         timeout_s: float,
     ) -> Any:
         """Asks for what changes nothing."""
+        check_seconds(timeout_s)
         return self._gateways.ask_again(
             lambda channel: method(admin_pb2_grpc.AdminStub(channel)), request, timeout_s
         )
 
 
-def _texts(config: Mapping[str, object]) -> dict[str, str]:
+def _texts(config: Mapping[str, object], name: str, note: str = "") -> dict[str, str]:
     """Setting values as text; booleans as Kafka writes them."""
+    check_mapping(config, name, "{'retention.ms': 86400000}" + note)
     return {n: str(v).lower() if isinstance(v, bool) else str(v) for n, v in config.items()}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mainstem.client.arguments import check_mapping, offsets_of, partitions_of
 from mainstem.client.coordinator_calls import CoordinatorCalls, request_parts
 from mainstem.client.gateways import Gateways
 from mainstem.client.positions import OFFSET_BEGINNING, OFFSET_END, TopicPartition
@@ -185,7 +186,7 @@ class GroupAdmin:
                 only the first ones.
             ValueError: An offset is negative.
         """
-        wanted = list(offsets)
+        wanted = offsets_of(offsets, "alter_consumer_group_offsets")
         for tp in wanted:
             if tp.offset < 0:
                 raise ValueError(
@@ -207,7 +208,10 @@ class GroupAdmin:
         """
         return self._commit(
             group_id,
-            [TopicPartition(tp.topic, tp.partition, _FORGET) for tp in partitions],
+            [
+                TopicPartition(tp.topic, tp.partition, _FORGET)
+                for tp in partitions_of(partitions, "delete_consumer_group_offsets")
+            ],
             timeout,
         )
 
@@ -242,6 +246,7 @@ class GroupAdmin:
         Returns:
             For each partition the offset, OFFSET_END where no record is that late; or an error.
         """
+        check_mapping(queries, "queries", "{TopicPartition(topic, partition): OFFSET_END}")
         if not queries:
             return {}
         asked = [_query(tp, at) for tp, at in queries.items()]

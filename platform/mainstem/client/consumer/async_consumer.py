@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from mainstem.client.arguments import check_config
 from mainstem.client.consumer.consumer import CommitOffsets, Consumer, OnPartitions
 from mainstem.client.consumer.loop_callbacks import LoopCallbacks, inside_callback, run_inside
 from mainstem.client.consumer.records import ConsumerRecord
@@ -61,6 +62,7 @@ class AsyncConsumer:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._callbacks = LoopCallbacks(self)
+        check_config(config)
         if "on_commit" in config:
             on_commit = self._callbacks.plain(config["on_commit"], has_consumer=False)
             config = {**config, "on_commit": on_commit}
@@ -153,7 +155,7 @@ class AsyncConsumer:
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """`Consumer.assign`."""
-        await self._call(self._consumer.assign, list(partitions))
+        await self._call(self._consumer.assign, partitions)
 
     async def unassign(self) -> None:
         """`Consumer.unassign`."""
@@ -213,11 +215,11 @@ class AsyncConsumer:
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> list[TopicPartition]:
         """`Consumer.committed`."""
-        return await self._call(self._consumer.committed, list(partitions), timeout)
+        return await self._call(self._consumer.committed, partitions, timeout)
 
     async def position(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """`Consumer.position`."""
-        return await self._call(self._consumer.position, list(partitions))
+        return await self._call(self._consumer.position, partitions)
 
     async def sources(self) -> dict[TopicPartition, str]:
         """`Consumer.sources`."""
@@ -229,11 +231,11 @@ class AsyncConsumer:
 
     async def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """`Consumer.pause`."""
-        await self._call(self._consumer.pause, list(partitions))
+        await self._call(self._consumer.pause, partitions)
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """`Consumer.resume`."""
-        await self._call(self._consumer.resume, list(partitions))
+        await self._call(self._consumer.resume, partitions)
 
     async def get_watermark_offsets(
         self,
@@ -250,7 +252,7 @@ class AsyncConsumer:
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> list[TopicPartition]:
         """`Consumer.offsets_for_times`."""
-        return await self._call(self._consumer.offsets_for_times, list(partitions), timeout)
+        return await self._call(self._consumer.offsets_for_times, partitions, timeout)
 
     async def consumer_group_metadata(self) -> ConsumerGroupMetadata:
         """`Consumer.consumer_group_metadata`."""

@@ -91,12 +91,8 @@ class Commits:
         if offsets is None:
             wanted = self.done_offsets(list(self.partitions.assigned), done=True)
         else:
+            _check_offsets(offsets)
             wanted = {TopicPartition(t.topic, t.partition): (t.offset, t.metadata) for t in offsets}
-            for tp, (offset, _) in wanted.items():
-                if offset < 0:
-                    raise ValueError(
-                        f"the offset of {tp.topic}-{tp.partition} is {offset}; it must be 0 or more"
-                    )
         if not wanted:
             return None if asynchronous else []
         timeout_s = self.settings.api_timeout_ms / 1000
@@ -116,9 +112,9 @@ class Commits:
                 "would be stored as well",
                 name="enable.auto.offset.store",
             )
+        _check_offsets(offsets)
         with self.partitions.lock:
-            for tp in offsets:
-                one = self.partitions.find(tp)
+            for one, tp in [(self.partitions.find(tp), tp) for tp in offsets]:
                 one.stored = tp.offset
                 one.stored_metadata = tp.metadata
 
@@ -239,6 +235,14 @@ class Commits:
             and time.monotonic() < deadline
         ):
             time.sleep(0.005)
+
+
+def _check_offsets(offsets: list[TopicPartition]) -> None:
+    for tp in offsets:
+        if tp.offset < 0:
+            raise ValueError(
+                f"the offset of {tp.topic}-{tp.partition} is {tp.offset}; it must be 0 or more"
+            )
 
 
 def _wait(future: Future[None], timeout_s: float) -> None:

@@ -9,6 +9,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from mainstem.client.arguments import check_seconds, offsets_of, partition_of, partitions_of
 from mainstem.client.callbacks import check_plain
 from mainstem.client.consumer.engine import ConsumerEngine
 from mainstem.client.consumer.one_thread import two_threads
@@ -245,8 +246,9 @@ class Consumer(StepwiseConsumer):
         Raises:
             RuntimeError: There is a subscription.
         """
+        given = offsets_of(partitions, "assign")
         with self._alone():
-            self._engine.assign(list(partitions))
+            self._engine.assign(given)
 
     def unassign(self) -> None:
         """Reads nothing."""
@@ -293,11 +295,10 @@ class Consumer(StepwiseConsumer):
             raise ValueError("give a message or offsets, not both")
         if message is not None:
             offsets = [TopicPartition(message.topic, message.partition, message.offset + 1)]
+        given = None if offsets is None else offsets_of(offsets, "commit")
         with self._alone():
             self._reader.settle()
-            return self._engine.commits.commit(
-                None if offsets is None else list(offsets), asynchronous=asynchronous
-            )
+            return self._engine.commits.commit(given, asynchronous=asynchronous)
 
     def store_offsets(
         self, message: ConsumerRecord | None = None, offsets: CommitOffsets | None = None
@@ -307,23 +308,31 @@ class Consumer(StepwiseConsumer):
         Args:
             message: This record is done.
             offsets: The next offsets to read.
+
+        Raises:
+            ConfigError: enable.auto.offset.store is true.
+            ValueError: An offset is negative; nothing was stored.
+            RuntimeError: A partition is not assigned.
         """
         if (message is None) == (offsets is None):
             raise ValueError("give a message or offsets")
         if message is not None:
             offsets = [TopicPartition(message.topic, message.partition, message.offset + 1)]
+        given = offsets_of(offsets or (), "store_offsets")
         with self._alone():
-            self._engine.commits.store(list(offsets or ()))
+            self._engine.commits.store(given)
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> list[TopicPartition]:
         """What the group has committed, by partition; OFFSET_INVALID where nothing is."""
+        given = partitions_of(partitions, "committed")
         with self._alone():
-            return self._engine.committed(list(partitions), timeout)
+            return self._engine.committed(given, timeout)
 
     def position(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """The next offset that poll() gives; OFFSET_INVALID where it is not known yet."""
+        given = partitions_of(partitions, "position")
         with self._alone():
             self._reader.settle()
             assigned = self._partitions.assigned
@@ -333,7 +342,7 @@ class Consumer(StepwiseConsumer):
                     tp.partition,
                     assigned[tp].position if tp in assigned else OFFSET_INVALID,
                 )
-                for tp in partitions
+                for tp in given
             ]
 
     def sources(self) -> dict[TopicPartition, str]:
@@ -348,8 +357,9 @@ class Consumer(StepwiseConsumer):
         Raises:
             RuntimeError: The partition is not assigned.
         """
+        given = partition_of(partition, "seek")
         with self._alone():
-            self._engine.seek(partition)
+            self._engine.seek(given)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hands out nothing of them until `resume`. What was fetched ahead is fetched again.
@@ -358,13 +368,15 @@ class Consumer(StepwiseConsumer):
         not poll for max.poll.interval.ms) or whose topic is made again comes back paused. One that
         it gives up to another member does not, nor after `unsubscribe`.
         """
+        given = partitions_of(partitions, "pause")
         with self._alone():
-            self._engine.pause(list(partitions), paused=True)
+            self._engine.pause(given, paused=True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Goes on with them; also with those that were lost and are not back yet."""
+        given = partitions_of(partitions, "resume")
         with self._alone():
-            self._engine.pause(list(partitions), paused=False)
+            self._engine.pause(given, paused=False)
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
@@ -374,6 +386,7 @@ class Consumer(StepwiseConsumer):
         Args:
             cached: As the last fetch told them, without asking; OFFSET_INVALID if none has.
         """
+        partition_of(partition, "get_watermark_offsets")
         with self._alone():
             if cached:
                 found = self._partitions.assigned.get(partition)
@@ -390,8 +403,18 @@ class Consumer(StepwiseConsumer):
         """The first offset whose record is at or after `offset`, here a time in ms since 1970.
 
         OFFSET_END where no record is that late.
+
+        Raises:
+            ValueError: A time is negative, as the offset of a TopicPartition is that has none.
         """
-        times: dict[TopicPartition, int | Start] = {tp: tp.offset for tp in partitions}
+        times: dict[TopicPartition, int | Start] = {}
+        for tp in offsets_of(partitions, "offsets_for_times"):
+            if tp.offset < 0:
+                raise ValueError(
+                    f"the time for {tp.topic}-{tp.partition} is {tp.offset} ms; give a time in ms "
+                    "since 1970 as its offset"
+                )
+            times[tp] = tp.offset
         with self._alone():
             found = self._engine.list_offsets(times, timeout)
         return [
@@ -405,6 +428,7 @@ class Consumer(StepwiseConsumer):
         Args:
             timeout: Seconds for each gateway that is asked.
         """
+        check_seconds(timeout)
         with self._alone():
             return self._engine.all_topics(timeout)
 

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from mainstem.client.arguments import offsets_of
 from mainstem.client.positions import ConsumerGroupMetadata, TopicPartition
 from mainstem.client.producer.append import (
     BytesLike,
@@ -184,9 +185,8 @@ class AsyncProducer:
     ) -> None:
         """See `Producer.send_offsets_to_transaction`."""
         call = "send_offsets_to_transaction"
-        await self._transact(
-            call, Transactions.send_offsets, list(offsets), group_metadata, timeout
-        )
+        given = offsets_of(offsets, call)
+        await self._transact(call, Transactions.send_offsets, given, group_metadata, timeout)
 
     async def commit_transaction(self, timeout: float | None = None) -> TransactionPlaces:  # noqa: ASYNC109
         """See `Producer.commit_transaction`."""

@@ -11,6 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from mainstem.client.arguments import check_seconds
 from mainstem.client.positions import ConsumerGroupMetadata, TopicPartition
 from mainstem.client.producer.accumulator import FULL, record_bytes
 from mainstem.client.producer.append import (
@@ -402,6 +403,7 @@ class Producer:
         Raises:
             GatewayUnavailableError: No gateway answered.
         """
+        check_seconds(timeout)
         return self._engine.all_topics(timeout)
 
     def partitions_for(self, topic: str) -> int:

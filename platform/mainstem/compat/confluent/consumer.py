@@ -240,7 +240,7 @@ class Consumer:
                 "StoreOffsets failed: set enable.auto.offset.store to False, or it is done already",
             )
         with self._calls():
-            self._consumer.store_offsets(offsets=given)
+            self._consumer.store_offsets(offsets=[tp for tp in given if tp.offset >= 0])
 
     def committed(
         self, partitions: Sequence[TopicPartition], timeout: float | None = None

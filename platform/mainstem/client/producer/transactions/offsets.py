@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from mainstem.client.arguments import offsets_of
 from mainstem.client.coordinator_calls import offset_message, request_parts
 from mainstem.client.positions import OFFSET_INVALID, ConsumerGroupMetadata, TopicPartition
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
@@ -17,7 +18,7 @@ def offset_requests(
     out: nothing was read of them.
 
     Raises:
-        TypeError: They are not TopicPartitions, or the member is none.
+        TypeError: They are no list of TopicPartitions, or the member is none.
         ValueError: An offset is negative.
     """
     if not isinstance(member, ConsumerGroupMetadata):
@@ -25,7 +26,8 @@ def offset_requests(
             f"group_metadata is a {type(member).__name__}; it must be what "
             "consumer_group_metadata() of the consumer returns"
         )
-    messages = [_message(one, member) for one in offsets if _is_given(one)]
+    given = offsets_of(offsets, "send_offsets_to_transaction")
+    messages = [_message(one, member) for one in given if one.offset != OFFSET_INVALID]
     for part in request_parts(messages, OFFSETS_PER_COMMIT_MAX):
         yield groups_pb2.CommitOffsetsRequest(
             group=member.group_id,
@@ -33,14 +35,6 @@ def offset_requests(
             member_epoch=member.member_epoch,
             offsets=part,
         )
-
-
-def _is_given(one: object) -> bool:
-    if not isinstance(one, TopicPartition):
-        raise TypeError(
-            f"an offset is a {type(one).__name__}; it must be a TopicPartition with an offset"
-        )
-    return one.offset != OFFSET_INVALID
 
 
 def _message(one: TopicPartition, member: ConsumerGroupMetadata) -> groups_pb2.CommittedOffset:
