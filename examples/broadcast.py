@@ -9,6 +9,7 @@ where it was. Records from before its first start are left out.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 from mainstem.client import Consumer
@@ -28,4 +29,5 @@ def main(servers: str, topic: str, name: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
+        main(*sys.argv[1:])

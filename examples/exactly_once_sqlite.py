@@ -10,6 +10,7 @@ because its transaction finds that the offset has moved on.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -85,4 +86,5 @@ def main(servers: str, topic: str, path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
+        main(*sys.argv[1:])

@@ -10,6 +10,7 @@ started again: that name fences the process before it, should that one still be 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 
@@ -78,4 +79,5 @@ def main(servers: str, source: str, target: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
+        main(*sys.argv[1:])

@@ -10,6 +10,7 @@ all that it writes, and let what is written to refuse an older one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -31,4 +32,5 @@ def main(servers: str, topic: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2])
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
+        main(sys.argv[1], sys.argv[2])

@@ -10,6 +10,7 @@ aborts what it has not. Start it twice: the older one is fenced on both sides.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import sys
 import time
@@ -93,4 +94,5 @@ def main(servers: str, orders: str, invoices: str, path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
+        main(*sys.argv[1:])

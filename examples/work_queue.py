@@ -9,6 +9,7 @@ done twice, and is never left out.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -41,4 +42,5 @@ def main(servers: str, topic: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2])
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
+        main(sys.argv[1], sys.argv[2])

@@ -283,3 +283,20 @@ def first_word(programs: list[Program]) -> tuple[Program, str]:
             return only
         assert time.monotonic() < deadline, "nobody leads"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "example", ["work_queue", "broadcast", "exactly_once_sqlite", "leader_election"]
+)
+def test_an_example_without_end_ends_quietly_at_ctrl_c(
+    gateway: GatewayProcess, start: Start, tmp_path: Path, example: str
+) -> None:
+    topic = f"ends-{example}"
+    create(gateway, topic)
+    produce(gateway, topic, 0, 3)
+    more = {"broadcast": ["one"], "exactly_once_sqlite": [str(tmp_path / "db")]}.get(example, [])
+    program = start(f"{example}.py", topic, *more)
+    program.line()
+    program.process.send_signal(signal.SIGINT)
+    assert program.process.wait(DEADLINE_S) == 0
+    assert "Traceback" not in "".join(program.lines())

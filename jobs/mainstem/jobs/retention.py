@@ -41,6 +41,7 @@ from mainstem.jobs.job import (
     Task,
     TaskResult,
 )
+from mainstem.records import format_timestamp_ms
 
 #: Kafka's, for both limits.
 UNLIMITED: Final = -1
@@ -161,7 +162,8 @@ class Retention(Job[Task, TaskResult]):
             for why, group in itertools.groupby(pairs, key=itemgetter(0)):
                 files = [file for _, file in group]
                 offsets = f"{files[0].base_offset} to {files[-1].last_offset}"
-                what = f"remove offsets {offsets} ({why})"
+                newest = format_timestamp_ms(max(file.timestamp_ms_max for file in files))
+                what = f"remove offsets {offsets} ({why}), the newest record of {newest}"
                 lines.append(PlanLine(partition, what, Counts.of(files)))
         # By the wall clock: the time that the log believes in is never later.
         due_ms = NEVER_MS

@@ -435,6 +435,21 @@ def test_a_record_for_a_leader_that_went_mute_may_be_in_the_log() -> None:
     assert caught.value.facts["sent"] == "True"
 
 
+def test_a_record_whose_connection_died_without_a_word_goes_over_a_new_one_and_is_stored_once() -> (
+    None
+):
+    with FakeGateway({"t": 1}) as leader, MutingProxy(leader.address) as proxy:
+        leader.topics["t"].leader = proxy.address
+        config = {"bootstrap.servers": proxy.address, "request.timeout.ms": 1_100}
+        with Producer(config) as producer:
+            producer.send("t", b"x").result(LONG_S)
+            proxy.mute()
+            began = time.monotonic()
+            assert producer.send("t", b"y").result(LONG_S).offset == 1
+            assert time.monotonic() - began < 5, "a connection is not waited for that is dead"
+        assert leader.values("t") == [[b"x", b"y"]]
+
+
 # ---------------------------------------------------------------------------- what is left behind
 
 

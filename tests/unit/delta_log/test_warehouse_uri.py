@@ -71,6 +71,8 @@ def test_a_relative_path_begins_at_the_working_directory() -> None:
     assert parse_local_directory("w", "w").path == f"{os.getcwd()}/w"
     assert parse_local_directory("./s3:x", "w").path == f"{os.getcwd()}/s3:x"
     assert parse_local_directory(Path("w/x"), "w").path == f"{os.getcwd()}/w/x"
+    assert parse_local_directory("./~/x", "w").path == f"{os.getcwd()}/~/x"
+    assert parse_local_directory("~x", "w").path == f"{os.getcwd()}/~x"
 
 
 def test_the_parent_of_a_linked_directory_is_its_real_one(tmp_path: Path) -> None:
@@ -137,6 +139,9 @@ def test_a_place_in_an_object_storage_service_has_one_form(uri: str, url: str) -
         ("s3://bucket/a?versionId=1", r"'\?'"),
         ("s3://bucket/a\\b", "backslash"),
         ("s3://bucket/a\nb", "control character"),
+        ("~", "write the path out"),
+        ("~/w", "or ./~/w for a directory of that name"),
+        (Path("~/w"), "write the path out"),
         ("", "names no directory"),
         ("file:", "no absolute path"),
         ("file:d", "no absolute path"),

@@ -31,6 +31,11 @@ from mainstem.protocol.v1 import log_pb2
 
 METADATA = log_pb2.MetadataRequest(topics=["t"])
 
+#: What a client of HTTP/2 says first: its preface, and settings without any.
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+PING = bytes([0, 0, 8, 6, 0, 0, 0, 0, 0]) + b"anything"
+PING_TYPE, GOAWAY_TYPE = 6, 7
+
 
 @asynccontextmanager
 async def another(gateway: Gateway) -> AsyncIterator[Client]:
@@ -181,5 +186,28 @@ def test_a_request_that_grpc_would_unpack_to_more_than_the_limit_is_refused(
             small = values_request(bytes(100_000))
             answer = await client.log.Produce(small, compression=grpc.Compression.Gzip)
             assert answer.results[0].base_offset == 0
+
+    run(test())
+
+
+def test_a_quiet_connection_may_ping_as_often_as_it_likes(tmp_path: Path) -> None:
+    """Else gRPC ends it with too_many_pings, and its client finds out late that a gateway hangs."""
+
+    async def answer(reader: asyncio.StreamReader) -> int:
+        """The next frame's type."""
+        head = await reader.readexactly(9)
+        await reader.readexactly(int.from_bytes(head[:3], "big"))
+        return head[3]
+
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, _):
+            host, _, port = gateway.address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(HELLO)
+            for _ in range(20):
+                writer.write(PING)
+                while (kind := await asyncio.wait_for(answer(reader), WAIT_S)) != PING_TYPE:
+                    assert kind != GOAWAY_TYPE
+            writer.close()
 
     run(test())

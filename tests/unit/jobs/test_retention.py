@@ -172,18 +172,23 @@ def _plan_lines(
     return [line.what for line in Retention().plan(view, NOW_MS).lines]
 
 
-def test_a_plan_says_what_goes_and_why() -> None:
+def _removed(what: str, age: int) -> str:
+    """A line of a plan. A clock that is wrong is seen by the times in it."""
+    return f"remove offsets {what}, the newest record of 2027-01-{15 - age:02}T08:00:00.000Z"
+
+
+def test_a_plan_says_what_goes_and_why_and_from_when_it_is() -> None:
     assert _plan_lines({"retention.bytes": 0}) == [
-        "remove offsets 0 to 19 (retention.ms)",
-        "remove offsets 20 to 29 (retention.bytes)",
+        _removed("0 to 19 (retention.ms)", 8),
+        _removed("20 to 29 (retention.bytes)", 1),
     ]
 
 
 def test_a_plan_has_a_line_for_each_stretch_of_one_reason() -> None:
     assert _plan_lines({"retention.bytes": 100}, ages=(8, 1, 9, 1)) == [
-        "remove offsets 0 to 9 (retention.ms)",
-        "remove offsets 10 to 19 (retention.bytes)",
-        "remove offsets 20 to 29 (retention.ms)",
+        _removed("0 to 9 (retention.ms)", 8),
+        _removed("10 to 19 (retention.bytes)", 1),
+        _removed("20 to 29 (retention.ms)", 9),
     ]
 
 

@@ -72,18 +72,17 @@ def parse_warehouse(
     """Where a warehouse lies. Touches nothing but what a `..` goes through.
 
     Args:
-        uri: A local path, taken literally: a leading `~`, `%20` or `#` is part of a name. Or a
-            `file:` URI with an absolute path, in which such characters are escaped. Or
-            `s3://bucket/prefix` (also `s3a:`, as Hadoop has it), `gs://bucket/prefix` or
-            `az://container/prefix`, whose prefix is taken literally. What was parsed before stays
-            as it is.
+        uri: A local path, taken literally: `%20` or `#` is part of a name. Or a `file:` URI with an
+            absolute path, in which such characters are escaped. Or `s3://bucket/prefix` (also
+            `s3a:`, as Hadoop has it), `gs://bucket/prefix` or `az://container/prefix`, whose prefix
+            is taken literally. What was parsed before stays as it is.
         setting: What the value is called, for messages.
         settings: How a service is reached; a directory has no use for them. None: as its own tools
             reach it.
 
     Raises:
-        InvalidConfigError: It has another scheme, or characters that not all readers of the tables
-            take.
+        InvalidConfigError: It has another scheme, begins with `~/`, or has characters that not all
+            readers of the tables take.
     """
     if isinstance(uri, LocalDirectory | CloudPrefix):
         return uri
@@ -110,6 +109,14 @@ def parse_local_directory(uri: Place, setting: str) -> LocalDirectory:
 def _local_directory(text: str, scheme: re.Match[str] | None, setting: str) -> LocalDirectory:
     if scheme is None:
         path = text
+        if path == "~" or path.startswith("~/"):
+            # Gateways, jobs and executors may run as several users.
+            raise _invalid(
+                text,
+                setting,
+                "begins with '~', which shells replace by a home directory and nothing else does: "
+                f"write the path out, or ./{text} for a directory of that name",
+            )
     elif scheme[1].lower() == "file":
         path = _file_path(text, text[scheme.end() :], setting)
     else:
