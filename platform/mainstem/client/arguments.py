@@ -67,6 +67,21 @@ def _check(one: object, said: str) -> None:
             raise TypeError(f"{said} {one}, whose {name} is a {kind}, not an int") from None
 
 
+def names_of(given: Iterable[str], name: str) -> list[str]:
+    """The texts that an argument has.
+
+    Raises:
+        TypeError: It is one text, whose letters would count as one each; or not all are texts.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} is a {type(given).__name__}; it must be a list: [{given!r}]")
+    found = list(given)
+    for one in found:
+        if not isinstance(one, str):
+            raise TypeError(f"{name} has a {type(one).__name__}; each must be a str")
+    return found
+
+
 def check_mapping(given: object, name: str, example: str) -> None:
     """Raises TypeError, with the example, unless an argument is a dict or the like."""
     if not isinstance(given, Mapping):

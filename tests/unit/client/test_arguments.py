@@ -84,6 +84,13 @@ def test_a_dict_is_refused_where_offsets_count_as_its_keys_have_none(
         CALLS[call](consumer, {ONE: 5})
 
 
+def test_a_record_is_what_a_commit_takes_first(consumer: Consumer) -> None:
+    given: Any = {ONE: 5}
+    for call in (consumer.commit, consumer.store_offsets):
+        with pytest.raises(TypeError, match=r"takes a record, not a dict; .* offsets=\["):
+            call(given)
+
+
 def test_one_partition_is_what_seek_and_watermarks_take(consumer: Consumer) -> None:
     consumer.assign([ONE])
     given: Any
@@ -148,6 +155,23 @@ def test_a_replication_factor_and_a_topic_in_the_place_of_a_timeout_are_refused(
         with pytest.raises(TypeError, match="a timeout is a number of seconds, not a str"):
             client.list_topics(topic)
         client.close()
+
+
+def test_one_name_in_the_place_of_several_is_refused() -> None:
+    """Its letters would be taken for names: `delete_consumer_groups("ab")` for groups a and b."""
+    with AdminClient({"bootstrap.servers": "127.0.0.1:1"}) as admin:
+        calls: dict[str, Callable[[Any], object]] = {
+            "group_ids": admin.delete_consumer_groups,
+            "group_ids ": admin.describe_consumer_groups,
+            "reset": lambda given: admin.alter_config("one", reset=given),
+            "tokens": lambda given: admin.complete_transactions("x", 0, given),
+            "states": admin.list_transactions,
+        }
+        for name, call in calls.items():
+            with pytest.raises(TypeError, match=rf"{name.strip()} is a str; .*\['orders'\]"):
+                call("orders")
+            with pytest.raises(TypeError, match=f"{name.strip()} has a int"):
+                call([5])
 
 
 def test_offsets_of_a_group_are_no_dict() -> None:

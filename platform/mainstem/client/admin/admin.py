@@ -12,7 +12,7 @@ import grpc
 
 from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
 from mainstem.client.admin.transactions import TransactionAdmin
-from mainstem.client.arguments import check_mapping, check_seconds
+from mainstem.client.arguments import check_mapping, check_seconds, names_of
 from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
@@ -315,7 +315,7 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         request = admin_pb2.AlterTopicConfigRequest(
             topic=topic,
             set=_texts(set or {}, "set"),
-            reset=list(reset),
+            reset=names_of(reset, "reset"),
             validate_only=validate_only,
         )
         return int(self._call(lambda stub: stub.AlterTopicConfig, request, timeout).table_version)

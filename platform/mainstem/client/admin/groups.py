@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mainstem.client.arguments import check_mapping, offsets_of, partitions_of
+from mainstem.client.arguments import check_mapping, names_of, offsets_of, partitions_of
 from mainstem.client.coordinator_calls import CoordinatorCalls, request_parts
 from mainstem.client.gateways import Gateways
 from mainstem.client.positions import OFFSET_BEGINNING, OFFSET_END, TopicPartition
@@ -123,7 +123,7 @@ class GroupAdmin:
             no such group.
         """
         found: dict[str, ConsumerGroupDescription | MainstemError] = {}
-        for group_id in group_ids:
+        for group_id in names_of(group_ids, "group_ids"):
             request = groups_pb2.DescribeGroupRequest(group=group_id)
             try:
                 found[group_id] = _description(
@@ -224,7 +224,7 @@ class GroupAdmin:
             For each group None, or why it is still there: GroupNotEmptyError, UnknownGroupError.
         """
         found: dict[str, MainstemError | None] = {}
-        for group_id in group_ids:
+        for group_id in names_of(group_ids, "group_ids"):
             request = groups_pb2.DeleteGroupRequest(group=group_id)
             try:
                 self._groups.call("DeleteGroup", request, timeout)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mainstem.client.arguments import names_of
 from mainstem.client.gateways import Gateways
 from mainstem.client.producer.transactions import coordinator_calls, places_of
 from mainstem.client.results import TransactionDescription, TransactionPlaces
@@ -90,7 +91,7 @@ class TransactionAdmin:
         request = transactions_pb2.CompleteTransactionsRequest(
             transactional_id=transactional_id,
             epoch=epoch,
-            tokens=tokens,
+            tokens=names_of(tokens, "tokens"),
             commit=commit,
             one_off=one_off,
         )
@@ -123,7 +124,7 @@ class TransactionAdmin:
         Raises:
             GatewayUnavailableError: No gateway answered.
         """
-        request = transactions_pb2.ListTransactionsRequest(states=states)
+        request = transactions_pb2.ListTransactionsRequest(states=names_of(states, "states"))
         answer = self._transactions.call("ListTransactions", request, timeout)
         return [_description(one) for one in answer.transactions]
 

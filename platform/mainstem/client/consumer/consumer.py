@@ -294,7 +294,7 @@ class Consumer(StepwiseConsumer):
         if message is not None and offsets is not None:
             raise ValueError("give a message or offsets, not both")
         if message is not None:
-            offsets = [TopicPartition(message.topic, message.partition, message.offset + 1)]
+            offsets = [_next_of(message, "commit")]
         given = None if offsets is None else offsets_of(offsets, "commit")
         with self._alone():
             self._reader.settle()
@@ -317,7 +317,7 @@ class Consumer(StepwiseConsumer):
         if (message is None) == (offsets is None):
             raise ValueError("give a message or offsets")
         if message is not None:
-            offsets = [TopicPartition(message.topic, message.partition, message.offset + 1)]
+            offsets = [_next_of(message, "store_offsets")]
         given = offsets_of(offsets or (), "store_offsets")
         with self._alone():
             self._engine.commits.store(given)
@@ -471,3 +471,13 @@ class Consumer(StepwiseConsumer):
     ) -> None:
         """Closes. While an exception is on its way, what the latest poll gave is not committed."""
         self.close_as(done=kind is None)
+
+
+def _next_of(message: ConsumerRecord, call: str) -> TopicPartition:
+    """Where to go on when a record is done."""
+    if not isinstance(message, ConsumerRecord):
+        raise TypeError(
+            f"{call}() takes a record, not a {type(message).__name__}; offsets are given as "
+            "offsets=[TopicPartition(topic, partition, offset)]"
+        )
+    return TopicPartition(message.topic, message.partition, message.offset + 1)
