@@ -12,7 +12,7 @@ from mainstem.records._arrow import (
     records_to_wire_batch,
     table_timestamps,
 )
-from mainstem.records._ipc_bounds import unpacked_sizes
+from mainstem.records._ipc_bounds import PackedBatch, packed_batches
 from mainstem.records._murmur2 import (
     murmur2,
     murmur2_column,
@@ -33,6 +33,7 @@ __all__ = [
     "HEADERS_TYPE",
     "TABLE_SCHEMA",
     "WIRE_SCHEMA",
+    "PackedBatch",
     "bytes_column",
     "check_new_topic_name",
     "check_topic_name",
@@ -41,6 +42,7 @@ __all__ = [
     "murmur2",
     "murmur2_column",
     "normalise_wire_batch",
+    "packed_batches",
     "parse_duration_ms",
     "parse_timestamp_ms",
     "partition_for_key",
@@ -50,5 +52,4 @@ __all__ = [
     "table_timestamps",
     "timestamps_ms_column",
     "timestamps_out_of_range",
-    "unpacked_sizes",
 ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -29,6 +30,7 @@ _EXTENSION = b"ARROW:extension"
 _MESSAGE_VERSION = 0
 _MESSAGE_HEADER = 2
 _MESSAGE_CUSTOM_METADATA = 4
+_SCHEMA_ENDIANNESS = 0
 _BATCH_LENGTH = 0
 _BATCH_NODES = 1
 _BATCH_BUFFERS = 2
@@ -36,7 +38,7 @@ _BATCH_COMPRESSION = 3
 
 #: Schemas that were found good, by who checked them: their messages. Bounded in number, and so,
 #: with `_METADATA_BYTES_MAX`, in bytes. A dictionary's own operations are safe in any thread.
-_accepted: dict[tuple[Callable[[pa.Schema], None], bytes], None] = {}
+_accepted: dict[tuple[Callable[[pa.Schema], None], bytes], pa.Schema] = {}
 _ACCEPTED_MAX = 64
 
 # Metadata versions as Message.fbs numbers them.
@@ -44,10 +46,32 @@ _V4 = 3
 _V5 = 4
 
 
-def unpacked_sizes(
+class PackedBatch(NamedTuple):
+    """A record batch of a stream, as it came.
+
+    Attributes:
+        row_count: Its rows.
+        unpacked_bytes: What it unpacks to.
+    """
+
+    row_count: int
+    unpacked_bytes: int
+    schema: pa.Schema
+    message: pa.Message
+
+    def unpack(self) -> pa.RecordBatch:
+        """The batch. What is not compressed is not copied, and keeps the whole stream.
+
+        Raises:
+            pa.ArrowException, OSError: It is damaged.
+        """
+        return pa.ipc.read_record_batch(self.message, self.schema)
+
+
+def packed_batches(
     stream: pa.Buffer, check_schema: Callable[[pa.Schema], None]
-) -> Iterator[tuple[int, int]]:
-    """For each record batch of the stream in turn: its rows, and the bytes that it unpacks to.
+) -> Iterator[PackedBatch]:
+    """The record batches of an Arrow IPC stream, none of which is unpacked yet.
 
     Args:
         check_schema: Called before anything of a batch is looked at, unless it has let the same
@@ -59,33 +83,39 @@ def unpacked_sizes(
             record batches of metadata version V5 (or V4 without metadata of its messages), such as
             dictionaries and extension types.
     """
-    has_schema = False
+    schema: pa.Schema | None = None
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(stream)):
         kind = message.type
-        if kind == "record batch" and has_schema:
-            yield _batch_sizes(_checked_metadata(message), message.body)
-        elif kind == "schema" and not has_schema:
-            _check_schema(message, check_schema)
-            has_schema = True
+        if kind == "record batch" and schema is not None:
+            metadata = _metadata(message)
+            _check_version(metadata)
+            yield PackedBatch(*_batch_sizes(metadata, message.body), schema, message)
+        elif kind == "schema" and schema is None:
+            schema = _checked_schema(message, check_schema)
         else:
             raise ValueError(
                 f"it has a {kind}; only a schema and then record batches of plain columns are taken"
             )
 
 
-def _check_schema(message: pa.Message, check: Callable[[pa.Schema], None]) -> None:
-    """Checks the message with the schema. A producer sends the same one each time, which is looked
-    up in less than a tenth of the time."""
+def _checked_schema(message: pa.Message, check: Callable[[pa.Schema], None]) -> pa.Schema:
+    """The schema, checked. A producer sends the same one each time, which is looked up in less than
+    a tenth of the time."""
     metadata = _metadata(message)
-    if (check, metadata) in _accepted:
-        return
+    schema = _accepted.get((check, metadata))
+    if schema is not None:
+        return schema
     _check_version(metadata)
     if _EXTENSION in metadata:
         raise ValueError("it has a column of an extension type; send its storage type")
-    check(pa.ipc.read_schema(message))
+    if _is_big_endian(metadata):
+        raise ValueError("its numbers are big-endian; send them little-endian")
+    schema = pa.ipc.read_schema(message)
+    check(schema)
     if len(_accepted) >= _ACCEPTED_MAX:
         _accepted.clear()
-    _accepted[check, metadata] = None
+    _accepted[check, metadata] = schema
+    return schema
 
 
 def _metadata(message: pa.Message) -> bytes:
@@ -96,12 +126,6 @@ def _metadata(message: pa.Message) -> bytes:
         )
     data: bytes = metadata.to_pybytes()
     return data
-
-
-def _checked_metadata(message: pa.Message) -> bytes:
-    metadata = _metadata(message)
-    _check_version(metadata)
-    return metadata
 
 
 def _check_version(metadata: bytes) -> None:
@@ -121,6 +145,15 @@ def _check_version(metadata: bytes) -> None:
             + (" and metadata of its own" if told else "")
             + "; send version V5, which Arrow writes since 1.0"
         )
+
+
+def _is_big_endian(metadata: bytes) -> bool:
+    try:
+        header = _indirect(metadata, _field(metadata, _root(metadata), _MESSAGE_HEADER))
+        at = _field(metadata, header, _SCHEMA_ENDIANNESS)
+        return bool(at and struct.unpack_from("<h", metadata, at)[0])
+    except struct.error as error:
+        raise ValueError(f"its metadata are cut off: {error}") from error
 
 
 def _batch_sizes(metadata: bytes, body: pa.Buffer | None) -> tuple[int, int]:

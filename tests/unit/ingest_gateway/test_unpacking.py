@@ -169,7 +169,12 @@ def test_what_arrow_unpacks_unforeseen_is_refused_when_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The sizes are found out by reading metadata; the second look is at what became of them."""
-    monkeypatch.setattr(payload_module, "unpacked_sizes", lambda *_: iter([(1, 1)]))
+    foreseen = payload_module.packed_batches
+    monkeypatch.setattr(
+        payload_module,
+        "packed_batches",
+        lambda *given: (one._replace(unpacked_bytes=1) for one in foreseen(*given)),
+    )
     stream = ipc([batch_of(value=[b"x" * 1000] * 6_000)], "zstd")
     with pytest.raises(RequestTooLargeError, match=r"socket\.request\.max\.bytes"):
         read(stream)

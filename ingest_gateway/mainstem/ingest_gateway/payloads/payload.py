@@ -28,12 +28,13 @@ from mainstem.limits import (
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import (
     WIRE_SCHEMA,
+    PackedBatch,
     normalise_wire_batch,
+    packed_batches,
     record_sizes,
     records_to_wire_batch,
     timestamps_ms_column,
     timestamps_out_of_range,
-    unpacked_sizes,
 )
 
 #: What a record costs in memory beside its bytes: offsets, timestamp, header list.
@@ -162,16 +163,15 @@ def _read_ipc(
     batches = []
     read_bytes = 0
     try:
-        _check_unpacked_size(data, rules, inline=inline)
-        with pa.ipc.open_stream(data) as reader:
-            for batch in reader:
-                # Should Arrow ever unpack what `unpacked_sizes` does not know of, it ends here.
-                read_bytes += batch.get_total_buffer_size()
-                _check_size(read_bytes, rules)
-                # Offsets and lengths come from outside: reading through a wrong one would crash.
-                batch.validate(full=True)
-                if batch.num_rows:
-                    batches.append(normalise_wire_batch(batch, now_ms))
+        for packed in _packed_batches(data, rules, inline=inline):
+            batch = packed.unpack()
+            # Should Arrow ever unpack what `packed_batches` does not know of, it ends here.
+            read_bytes += batch.get_total_buffer_size()
+            _check_size(read_bytes, rules)
+            # Offsets and lengths come from outside: reading through a wrong one would crash.
+            batch.validate(full=True)
+            if batch.num_rows:
+                batches.append(normalise_wire_batch(batch, now_ms))
     except (pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError) as error:
         raise InvalidRecordError(
             f"the payload is not a valid Arrow IPC stream: {str(error)[:300]}", topic=rules.topic
@@ -212,22 +212,26 @@ def _check_no_views(column: str, type_: pa.DataType) -> None:
         _check_no_views(column, type_.field(number).type)
 
 
-def _check_unpacked_size(data: pa.Buffer, rules: PayloadRules, *, inline: bool) -> None:
+def _packed_batches(data: pa.Buffer, rules: PayloadRules, *, inline: bool) -> list[PackedBatch]:
+    """The stream's batches, all of which may be unpacked."""
+    found: list[PackedBatch] = []
     record_count = 0
     size_bytes = 0
-    for number, (batch_rows, batch_bytes) in enumerate(unpacked_sizes(data, _check_schema)):
-        record_count += batch_rows
-        size_bytes += batch_bytes
+    for packed in packed_batches(data, _check_schema):
+        record_count += packed.row_count
+        size_bytes += packed.unpacked_bytes
         _check_record_count(record_count, rules)
         _check_size(size_bytes, rules)
-        if inline and (size_bytes > _INLINE_BYTES_MAX or number >= _INLINE_RECORDS_MAX):
+        if inline and (size_bytes > _INLINE_BYTES_MAX or len(found) >= _INLINE_RECORDS_MAX):
             raise NotInlineError
-        if number >= REQUEST_BATCHES_MAX:
+        if len(found) >= REQUEST_BATCHES_MAX:
             raise RequestTooLargeError(
                 f"the payload has more than {REQUEST_BATCHES_MAX} Arrow record batches; join them",
                 topic=rules.topic,
                 limit_batches=REQUEST_BATCHES_MAX,
             )
+        found.append(packed)
+    return found
 
 
 def _check_size(size_bytes: int, rules: PayloadRules) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mainstem.errors import InternalError
 from mainstem.limits import ANSWER_UNPACKED_BYTES_MAX
-from mainstem.records import TABLE_SCHEMA, unpacked_sizes
+from mainstem.records import TABLE_SCHEMA, packed_batches
 
 #: Rows that become objects at a time: fewer than the 700 new objects that start a garbage
 #: collection, which costs more than making the objects does.
@@ -54,13 +54,13 @@ def batches_from_ipc(data: bytes, offset: int) -> list[pa.RecordBatch]:
         return []
     try:
         stream = pa.py_buffer(data)
-        unpacked_bytes = sum(size for _, size in unpacked_sizes(stream, _check_columns))
+        packed = list(packed_batches(stream, _check_columns))
+        unpacked_bytes = sum(one.unpacked_bytes for one in packed)
         if unpacked_bytes > ANSWER_UNPACKED_BYTES_MAX:
             raise ValueError(
                 f"it unpacks to {unpacked_bytes} bytes; {ANSWER_UNPACKED_BYTES_MAX} are the most"
             )
-        with pa.ipc.open_stream(stream) as reader:
-            batches = [batch for batch in reader if batch.num_rows]
+        batches = [batch for one in packed if (batch := one.unpack()).num_rows]
         if batches and batches[0].column("offset")[0].as_py() < offset:
             batches = list(filter(None, (_from_offset(batch, offset) for batch in batches)))
     except (ValueError, KeyError, OSError) as error:
