@@ -18,6 +18,7 @@ from mainstem.errors import InvalidRecordError, RequestTooLargeError
 from mainstem.ingest_gateway.payloads import payload as payload_module
 from mainstem.ingest_gateway.payloads.payload import Payload, PayloadRules, read_payload
 from mainstem.ingest_gateway.payloads.placement import StickyPlacement
+from mainstem.records import packed_batches
 
 MIB = 1024 * 1024
 NOW_MS = 1_700_000_000_000
@@ -169,7 +170,7 @@ def test_what_arrow_unpacks_unforeseen_is_refused_when_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The sizes are found out by reading metadata; the second look is at what became of them."""
-    foreseen = payload_module.packed_batches
+    foreseen = packed_batches
     monkeypatch.setattr(
         payload_module,
         "packed_batches",
