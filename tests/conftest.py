@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import stat
@@ -30,6 +31,10 @@ LEAK_GRACE_S = 5.0
 # of pytest-xdist rewrites every assertion: a third of the time of all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Collecting makes millions of objects that live as long as the process: the garbage collector looks
+# through them neither now nor, after `pytest_collection_finish`, whenever a test calls it.
+gc.disable()
 
 #: Of a JVM that lives for seconds: compiling well takes longer than running.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -63,6 +68,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(spark_group(item.path)))
         elif item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("own spark"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def spark_group(file: Path) -> str:

@@ -18,9 +18,6 @@ from tests.unit.pyspark_mainstem.topic_log import Record, TopicLog
 
 from mainstem.cli.demo.data import DemoRecord, read_flights, records
 
-#: The first flights: those of the morning of January 1st.
-FLIGHTS = list(records(read_flights().slice(0, 400), "carrier"))
-
 HOUR_MS = 3_600_000
 
 
@@ -57,6 +54,12 @@ class Examples:
         return self.spark.read.format("delta").load(table).collect()
 
 
+@pytest.fixture(scope="module")
+def flights() -> list[DemoRecord]:
+    """The first flights: those of the morning of January 1st."""
+    return list(records(read_flights().slice(0, 400), "carrier"))
+
+
 @pytest.fixture
 def examples(
     spark: SparkSession,
@@ -79,13 +82,14 @@ def parsed(flight: DemoRecord) -> dict[str, Any]:
 
 def test_hours_are_told_once_they_are_over_and_what_is_later_still_is_left_out(
     examples: Examples,
+    flights: list[DemoRecord],
 ) -> None:
     expected: dict[tuple[int, str], list[float]] = defaultdict(list)
-    for one in FLIGHTS:
+    for one in flights:
         body = parsed(one)
         if body["dep_delay"] is not None:
             expected[one.timestamp_ms, body["origin"]].append(body["dep_delay"])
-    last_ms = max(one.timestamp_ms for one in FLIGHTS)
+    last_ms = max(one.timestamp_ms for one in flights)
 
     def told(rows: list[Row]) -> dict[tuple[int, str], tuple[int, float]]:
         return {
@@ -103,23 +107,25 @@ def test_hours_are_told_once_they_are_over_and_what_is_later_still_is_left_out(
             if key[0] + HOUR_MS <= before_ms - 2 * HOUR_MS
         }
 
-    examples.send(FLIGHTS)
+    examples.send(flights)
     first = examples.run(examples.delays_by_hour.delays_by_hour(examples.stream()))
     assert told(first) == over(last_ms)
     assert len(first) > 3
     # One of the first hour again, and one of tomorrow.
-    examples.send([FLIGHTS[0], FLIGHTS[0]._replace(timestamp_ms=last_ms + 24 * HOUR_MS)])
+    examples.send([flights[0], flights[0]._replace(timestamp_ms=last_ms + 24 * HOUR_MS)])
     rows = examples.run(examples.delays_by_hour.delays_by_hour(examples.stream()))
     assert told(rows) == over(last_ms + 24 * HOUR_MS)
     assert len(told(rows)) == len(rows)
 
 
-def test_a_session_ends_when_its_aircraft_was_not_seen_for_long(examples: Examples) -> None:
+def test_a_session_ends_when_its_aircraft_was_not_seen_for_long(
+    examples: Examples, flights: list[DemoRecord]
+) -> None:
     flown: dict[str, list[DemoRecord]] = defaultdict(list)
-    for one in FLIGHTS:
+    for one in flights:
         if parsed(one)["tailnum"] is not None:
             flown[parsed(one)["tailnum"]].append(one)
-    last_ms = max(one.timestamp_ms for one in FLIGHTS)
+    last_ms = max(one.timestamp_ms for one in flights)
     gap_ms = examples.sessions.GAP_MS
 
     def ended(seen_ms: int) -> dict[str, tuple[int, float]]:
@@ -138,12 +144,12 @@ def test_a_session_ends_when_its_aircraft_was_not_seen_for_long(examples: Exampl
     setting = "spark.sql.streaming.stateStore.providerClass"
     examples.spark.conf.set(setting, examples.source.STATE_STORE)
     try:
-        examples.send(FLIGHTS)
+        examples.send(flights)
         first = told(examples.run(examples.sessions.sessions(examples.stream())))
         assert first == ended(last_ms)
         assert 0 < len(first) < len(flown)
         next_day_ms = last_ms + 24 * HOUR_MS
-        examples.send([FLIGHTS[0]._replace(timestamp_ms=next_day_ms)])
+        examples.send([flights[0]._replace(timestamp_ms=next_day_ms)])
         rows = examples.run(examples.sessions.sessions(examples.stream()))
     finally:
         examples.spark.conf.unset(setting)
@@ -153,6 +159,7 @@ def test_a_session_ends_when_its_aircraft_was_not_seen_for_long(examples: Exampl
 
 def test_each_flight_has_the_name_that_its_airline_has_when_the_flight_is_read(
     examples: Examples,
+    flights: list[DemoRecord],
 ) -> None:
     examples.log.create("airlines")
     names: list[tuple[bytes, bytes | None]] = [
@@ -168,14 +175,14 @@ def test_each_flight_has_the_name_that_its_airline_has_when_the_flight_is_read(
         rows = examples.run(examples.enrichment.named_flights(examples.stream(), table))
         return {row.offset: row.airline for row in rows}
 
-    examples.send(FLIGHTS[:50])
+    examples.send(flights[:50])
     known = {"UA": "United Air Lines", "AA": "American"}
-    expected = {at: known.get(one.key) for at, one in enumerate(FLIGHTS[:50])}
+    expected = {at: known.get(one.key) for at, one in enumerate(flights[:50])}
     assert named() == expected
     examples.log.append("airlines", (0, [Record(b"JetBlue Airways", b"B6")]))
-    examples.send(FLIGHTS[50:60])
+    examples.send(flights[50:60])
     known["B6"] = "JetBlue Airways"
-    assert named() == expected | {at: known.get(FLIGHTS[at].key) for at in range(50, 60)}
+    assert named() == expected | {at: known.get(flights[at].key) for at in range(50, 60)}
 
 
 def test_a_table_is_as_its_change_log_says(examples: Examples, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def many(count: int, offset: int) -> Iterator[Sequence[Row]]:
         ]
 
 
+@pytest.mark.slow
 def test_a_commit_to_a_table_of_many_live_rows_writes_its_own_row_and_no_other(
     tmp_path: Path,
 ) -> None:

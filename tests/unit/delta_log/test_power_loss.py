@@ -44,6 +44,7 @@ def _crash(count: int, seed: object, lies_about: frozenset[str] = frozenset()) -
     return []
 
 
+@pytest.mark.slow
 def test_no_acknowledged_record_is_lost_or_doubled_by_150_losses_of_power(seed: int) -> None:
     assert _crash(150, seed) == []
 

@@ -94,7 +94,7 @@ def make_environment(wheel: Path, home: Path, extra: str = "") -> Path:
             if not link.exists():
                 link.symlink_to(Path(str(distribution.locate_file(top))))
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python))
-    run(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=home)
+    run(*pip, "install", "--quiet", "--no-index", "--no-deps", "--no-compile", wheel, cwd=home)
     return python
 
 
