@@ -78,7 +78,7 @@ class Client:
         try:
             producer.begin_transaction()
             for _, key, value in appends:
-                topic = self._topics[key % len(self._topics)]
+                topic = self._topics[int(key) % len(self._topics)]
                 producer.produce(topic, str(value), key=str(key))
             if self._random.random() < 0.15:
                 producer.flush()
