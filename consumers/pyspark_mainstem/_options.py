@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 WAREHOUSE: Final = "mainstem.warehouse"
 BOOTSTRAP_SERVERS: Final = "mainstem.bootstrap.servers"
 GROUP_ID: Final = "mainstem.group.id"
+CONSISTENT: Final = "mainstem.consistent"
 SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _ENDINGS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _PER_TRIGGER: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -36,6 +37,7 @@ OPTIONS: Final = (
     WAREHOUSE,
     BOOTSTRAP_SERVERS,
     GROUP_ID,
+    CONSISTENT,
     *STORE_KEYS,
     *SELECTIONS,
     "startingTimestamp",
@@ -112,6 +114,7 @@ class SourceOptions:
         store: How the warehouse is reached where it is in an object storage service.
         bootstrap_servers: Gateways, host:port, with commas between; only for a group. May be empty.
         group_id: Where a stream commits its progress; empty: nowhere.
+        consistent: A batch has every transaction in all of its topics, or in none.
         topics: Of `subscribe`; empty with another selection.
         pattern: Of `subscribePattern`: a regular expression that must match a whole name.
         assigned: Of `assign`.
@@ -123,6 +126,7 @@ class SourceOptions:
     store: StoreSettings
     bootstrap_servers: str
     group_id: str
+    consistent: bool
     topics: tuple[str, ...]
     pattern: str | None
     assigned: tuple[TopicPartition, ...]
@@ -164,6 +168,7 @@ class SourceOptions:
             store=StoreSettings.parse(given),
             bootstrap_servers=given.get(BOOTSTRAP_SERVERS, "").strip(),
             group_id=_group_id(given),
+            consistent=_flag(given, CONSISTENT, default=False),
             topics=topics,
             pattern=pattern,
             assigned=assigned,
@@ -224,12 +229,17 @@ class SourceOptions:
         """For `spark.readStream`: a new query starts at the latest offset, unless told otherwise.
 
         Raises:
-            InvalidConfigError: An end is given.
+            InvalidConfigError: An end is given, or a consistent look is asked for.
         """
         if self.ending is not None:
             raise _invalid(
                 self.ending.option,
                 f"{self.ending.option} is for batch queries: a stream has no end",
+            )
+        if self.consistent:
+            raise _invalid(
+                CONSISTENT,
+                f"{CONSISTENT} is for batch queries: a stream reads topic by topic, as they grow",
             )
         return replace(self, starting=self.starting or Position("latest", "startingOffsets"))
 

@@ -171,6 +171,8 @@ class Planner:
         assert options.starting is not None
         assert options.ending is not None
         self._refresh(must_exist=True)
+        if options.consistent:
+            self._states = self._tables.whole(self._states)
         start = self._resolve(options.starting, ending=False)
         end = self._resolve(options.ending, ending=True)
         ranges = [

@@ -4,8 +4,11 @@ by commit.
 
 from __future__ import annotations
 
-from mainstem.delta_log import ObjectStore, OpenTopic, TableState, Topics
+from collections.abc import Iterable
+
+from mainstem.delta_log import ObjectStore, OpenTopic, TableState, Topics, load_table
 from mainstem.delta_log.store import Place, open_warehouse
+from mainstem.delta_log.system import whole_versions
 from mainstem.errors import UnknownTopicError
 
 
@@ -42,6 +45,18 @@ class TopicTables:
             return None
         self._tables[topic] = table
         return table.state
+
+    def whole(self, topics: Iterable[str]) -> dict[str, TableState]:
+        """The states of topics that `get` found, as near to the newest as can be, in which every
+        transaction is in all of them or in none.
+
+        Raises:
+            MainstemError: See `whole_versions` and `get`.
+        """
+        return {
+            topic: load_table(self.store(topic), version)
+            for topic, version in whole_versions(self._root, topics).items()
+        }
 
     def store(self, topic: str) -> ObjectStore:
         """The store of a topic that `get` found."""

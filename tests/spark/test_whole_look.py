@@ -71,6 +71,13 @@ def test_a_consistent_query_never_sees_half_of_a_transaction(
             ((total, count),) = result.rows
             assert total in (0, None), f"half of a transaction in {count} records"
             counts.append(count)
+            read = spark.read.format("mainstem").options(
+                **{"mainstem.warehouse": str(tmp_path), "subscribe": "a,b"},
+                **{"mainstem.consistent": "true"},
+            )
+            rows = read.load().selectExpr("CAST(CAST(value AS STRING) AS INT) v").collect()
+            assert sum(row.v for row in rows) == 0, f"half of a transaction in {len(rows)} records"
+            counts.append(len(rows))
         register_topics(spark, tmp_path, TOPICS, consistent=True)
         for _ in range(2):  # the views stand for one moment
             row = spark.sql(f"SELECT sum(v) s, count(*) n FROM ({ALL})").collect()[0]

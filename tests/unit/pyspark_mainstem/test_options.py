@@ -51,6 +51,14 @@ def test_names_of_options_are_read_in_any_case_as_spark_hands_them_over() -> Non
     assert not options.fail_on_data_loss
 
 
+def test_a_consistent_look_is_for_batches() -> None:
+    assert not _parse().consistent
+    options = _parse(**{"mainstem.consistent": "true"})
+    assert options.for_batch().consistent
+    with pytest.raises(InvalidConfigError, match="a stream reads topic by topic"):
+        options.for_stream()
+
+
 def test_subscribe_takes_a_list_of_topics() -> None:
     assert _parse(subscribe=" b, a ,, b").topics == ("a", "b")
 
@@ -106,6 +114,7 @@ def test_columns_are_read_in_the_order_given_and_in_any_case() -> None:
         ({"kafka.group.id": "x"}, "mainstem.group.id names a group to which a stream commits"),
         ({"mainstem.group.id": "g"}, "is set without mainstem.bootstrap.servers"),
         ({"mainstem.group.id": " "}, "mainstem.group.id is empty"),
+        ({"mainstem.consistent": "yes"}, "must be true or false"),
         ({"groupIdPrefix": "x"}, "groupIdPrefix is not supported"),
         ({"kafkaConsumer.pollTimeoutMs": "1"}, "kafkaConsumer.pollTimeoutMs is not supported"),
         ({"fetchOffset.numRetries": "1"}, "offsets come from the topics' tables"),

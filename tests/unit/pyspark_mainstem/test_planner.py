@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,6 +13,9 @@ import pytest
 from deltalake import write_deltalake
 from tests.unit.pyspark_mainstem.topic_log import START_MS, Record, TopicLog
 
+from mainstem.delta_log import Topics
+from mainstem.delta_log.system import LOOK_KEY
+from mainstem.delta_log.topics import SYSTEM, TRANSACTIONS_TABLE
 from mainstem.errors import (
     InvalidConfigError,
     InvalidTopicError,
@@ -594,3 +598,27 @@ def test_a_timestamp_is_found_after_a_log_start_inside_a_file(topic_log: TopicLo
     assert _spans(_batch(topic_log, startingTimestamp=str(START_MS + 1))) == [("a", 0, 0, 5)]
     topic_log.trim("a", 0, 1)
     assert _spans(_batch(topic_log, startingTimestamp=str(START_MS + 1))) == [("a", 0, 4, 5)]
+
+
+def test_a_consistent_batch_ends_at_versions_that_belong_together(
+    topic_log: TopicLog,
+) -> None:
+    versions = {}
+    for topic in ("a", "b", "c"):
+        topic_log.create(topic)
+        topic_log.count_up(topic, 0, 3)
+        versions[topic] = topic_log.topics.open(topic).state.version
+        topic_log.count_up(topic, 0, 2)
+    # As the coordinator of transactions publishes them; no transaction has touched `c` lately.
+    system = TopicLog(Path(topic_log.uri))
+    system.topics = Topics(system.store, folder=SYSTEM)
+    system.create(TRANSACTIONS_TABLE)
+    pins = {topic: versions[topic] for topic in ("a", "b")}
+    system.append(TRANSACTIONS_TABLE, (0, [Record(json.dumps({"pins": pins}).encode(), LOOK_KEY)]))
+    system.close()
+    ends = {"subscribe": "a,b,c"}
+    assert {plan.topic: plan.end for plan in _batch(topic_log, **ends)} == {"a": 5, "b": 5, "c": 5}
+    ends["mainstem.consistent"] = "true"
+    assert {plan.topic: plan.end for plan in _batch(topic_log, **ends)} == {"a": 3, "b": 3, "c": 5}
+    with pytest.raises(OffsetOutOfRangeError):
+        _batch(topic_log, **ends, endingOffsets='{"a":{"0":5},"b":{"0":3},"c":{"0":5}}')
