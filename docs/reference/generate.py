@@ -131,6 +131,15 @@ _JOBS_SPARK = """# Settings of the Spark session, without `spark.` in front, for
 #   options   a section [jobs.NAME.options]: as `mainstem job run NAME -o OPTION=VALUE`, in place of the topics' settings
 """
 
+_JOBS_PIPELINES = """# Pipelines of Spark's, each as `mainstem pipeline run` runs it; `mainstem job status` calls it pipeline.NAME. For example:
+#   [pipelines.flights]
+#   directory = "/srv/flights_pipeline"
+#   cron = "*/5 * * * *"
+#   enabled = true
+# A run takes what has come since the one before; one that fails is tried again at its next time.
+[pipelines]
+"""
+
 
 def config_page() -> str:
     """docs/reference/config.md."""
@@ -164,6 +173,7 @@ def jobs_toml() -> str:
         if kind.options:
             comment += "\n" + _comment(f"Options: {', '.join(kind.options)}.")
         blocks.append(f'[jobs.{name}]\n{comment}\ncron = "{job.cron.text}"\n')
+    blocks.append(_JOBS_PIPELINES)
     return "\n".join(blocks)
 
 

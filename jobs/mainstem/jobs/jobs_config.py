@@ -88,8 +88,13 @@ SCHEDULER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
 _HEADER: Final = re.compile(r"\s*\[([^\[\]]+)\]")
 _ASSIGNED: Final = re.compile(r"\s*([^=#\[]+?)\s*=")
 
-_SECTIONS: Final = ("scheduler", "spark", "jobs")
+_SECTIONS: Final = ("scheduler", "spark", "jobs", "pipelines")
 _JOB_KEYS: Final = ("cron", "enabled", "topics", "options")
+_PIPELINE_KEYS: Final = ("directory", "cron", "enabled")
+
+#: In front of a pipeline's name, where names of jobs are.
+PIPELINE_PREFIX: Final = "pipeline."
+_PIPELINE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 #: When jobs run unless the file says otherwise, in UTC; those that are not named here, hourly.
 #: Apart from each other: what one removes under another is work for nothing, most of all what
@@ -104,6 +109,7 @@ _DEFAULT_TIMES: Final = {
     "vacuum-orphans": "47 3 * * SUN",
 }
 _HOURLY: Final = "27 * * * *"
+_PIPELINE_TIMES: Final = "*/5 * * * *"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +120,15 @@ class JobSettings:
         cron: In UTC.
         topics: Shell patterns of names; a topic takes part if it matches one of them.
         options: As for `mainstem job run -o NAME=VALUE`.
+        pipeline: The directory of one of Spark's declared pipelines, which is run as
+            `mainstem pipeline run` does; empty: a job of ours.
     """
 
     cron: Cron
     enabled: bool = True
     topics: tuple[str, ...] = ("*",)
     options: Mapping[str, str] = field(default_factory=dict)
+    pipeline: str = ""
 
     @property
     def takes_all(self) -> bool:
@@ -136,7 +145,8 @@ class JobsConfig:
 
     Attributes:
         scheduler: Every name of `SCHEDULER_KEYS`.
-        jobs: Every job that there is, those that are not enabled too.
+        jobs: Every job that there is, those that are not enabled too; and the file's pipelines,
+            with `pipeline.` in front of their names.
         spark: Settings of the Spark session.
     """
 
@@ -182,8 +192,10 @@ def load_jobs_config(file: str | os.PathLike[str] | None) -> JobsConfig:
             scheduler |= _read_scheduler(source, section)
         elif name == "spark":
             spark = {f"spark.{key}": _text(value) for key, value in _flatten(section)}
+        elif name == "pipelines":
+            jobs |= _read_pipelines(source, section)
         else:
-            jobs |= _read_jobs(source, section, jobs)
+            jobs |= _read_jobs(source, section, default_jobs())
     config = JobsConfig(scheduler, jobs, spark)
     interval, session = "heartbeat.interval.ms", "session.timeout.ms"
     if config.number(session) < 2 * config.number(interval):
@@ -271,6 +283,31 @@ def _read_jobs(
             with source.blamed("jobs", job, name):
                 values[name] = _read_setting(job, name, value)
         found[job] = replace(defaults[job], **values)
+    return found
+
+
+def _read_pipelines(source: _Source, section: Mapping[str, Any]) -> dict[str, JobSettings]:
+    found: dict[str, JobSettings] = {}
+    for pipeline, settings in section.items():
+        with source.blamed("pipelines", pipeline):
+            if not _PIPELINE_NAME.fullmatch(pipeline):
+                raise InvalidConfigError("a name has letters, digits, `_` and `-`")
+            if not isinstance(settings, dict):
+                raise InvalidConfigError(f"it must be a section, [pipelines.{pipeline}]")
+            directory = settings.get("directory")
+            if not isinstance(directory, str) or not directory.strip():
+                raise InvalidConfigError(
+                    "it needs a directory: that which `mainstem pipeline init` has made"
+                )
+        values: dict[str, Any] = {}
+        for name, value in settings.items():
+            with source.blamed("pipelines", pipeline, name):
+                if name not in _PIPELINE_KEYS:
+                    raise unknown("setting", name, _PIPELINE_KEYS)
+                if name != "directory":
+                    values[name] = _read_setting(pipeline, name, value)
+        one = JobSettings(Cron(_PIPELINE_TIMES), pipeline=directory)
+        found[PIPELINE_PREFIX + pipeline] = replace(one, **values)
     return found
 
 

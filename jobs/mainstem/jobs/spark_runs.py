@@ -8,6 +8,7 @@ import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -19,6 +20,7 @@ from mainstem.jobs.catalogue import make_job
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.job_history import JobRun
 from mainstem.jobs.jobs_config import JobSettings
+from mainstem.jobs.pipelines import COMPLETED, run_pipeline
 from mainstem.jobs.quiet_tables import QuietTables
 from mainstem.jobs.runner import run_job
 from mainstem.jobs.session import end_session, session_is_alive, spark_session
@@ -67,6 +69,8 @@ class SparkRuns:
         Raises:
             MainstemError: It could not be run at all.
         """
+        if settings.pipeline:
+            return self._run_pipeline(settings.pipeline)
         topics: Sequence[str] = ()
         if not settings.takes_all:
             topics = [topic for topic in self._topics() if settings.takes(topic)]
@@ -96,6 +100,16 @@ class SparkRuns:
         with self._lock:
             if self._started:
                 end_session()
+
+    def _run_pipeline(self, directory: str) -> RunEnd:
+        """In processes of its own: a session of Spark Connect, which ours is not."""
+        with self._lock:
+            if self._abandoned:
+                raise ShuttingDownError("the scheduler ends")
+        run = run_pipeline(Path(directory), should_stop=lambda: self._abandoned)
+        if run.state == COMPLETED:
+            return RunEnd(OutcomeKind.OK)
+        return RunEnd(OutcomeKind.FAILED, run.error or f"the run was {run.state}")
 
     def _pool(self, name: str) -> SparkPool:
         with self._lock:

@@ -26,6 +26,7 @@ _NOUNS: dict[str, tuple[str, str]] = {
     "gateway": ("mainstem.cli.gateway.commands", "gateway"),
     "group": ("mainstem.cli.group.commands", "group"),
     "job": ("mainstem.cli.job.commands", "job"),
+    "pipeline": ("mainstem.cli.pipeline.commands", "pipeline"),
     "profile": ("mainstem.cli.profile.commands", "profile"),
     "sql": ("mainstem.cli.sql.commands", "sql"),
     "store": ("mainstem.cli.store", "store"),

@@ -138,3 +138,43 @@ def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
     assert "/jobs.toml are not valid TOML: " in refusal(tmp_path, "[scheduler")
     with pytest.raises(InvalidConfigError, match=r"cannot read the jobs' settings .*/none\.toml"):
         load_jobs_config(tmp_path / "none.toml")
+
+
+def test_a_pipeline_has_a_directory_and_times_and_is_no_job(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text(
+        """
+        [pipelines.flights]
+        directory = "/srv/flights"
+        [pipelines.orders]
+        directory = "/srv/orders"
+        cron = "7 * * * *"
+        enabled = false
+        """
+    )
+    config = load_jobs_config(file)
+    flights, orders = config.jobs["pipeline.flights"], config.jobs["pipeline.orders"]
+    assert (flights.pipeline, flights.enabled) == ("/srv/flights", True)
+    assert (orders.pipeline, orders.enabled, orders.cron.text) == (
+        "/srv/orders",
+        False,
+        "7 * * * *",
+    )
+    assert config.jobs.keys() == JOBS.keys() | {"pipeline.flights", "pipeline.orders"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[pipelines.a]", ":1: pipelines.a: it needs a directory"),
+        ("[pipelines]\na = 1", ":2: pipelines.a: it must be a section"),
+        ("[pipelines.'a b']\ndirectory = 'x'", "a name has letters"),
+        ("[pipelines.a]\ndirectory = 'x'\ntopics = ['x']", ":3: pipelines.a.topics: there is no"),
+        ("[pipelines.a]\ndirectory = 'x'\ncron = '5'", ":3: pipelines.a.cron: '5' is not a cron"),
+        ("[pipelines.a]\ndirectory = 'x'\n[jobs.'pipeline.a']", "there is no job 'pipeline.a'"),
+    ],
+)
+def test_what_is_wrong_with_a_pipeline_is_told_with_its_line(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    assert words in refusal(tmp_path, text)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @pass_settings
 @reports_errors
 def scheduler(settings: Settings, jobs_file: str | None, warehouse: str | None) -> None:
-    """Run the maintenance jobs at their times until SIGTERM or Ctrl-C.
+    """Run the maintenance jobs, and pipelines, at their times until SIGTERM or Ctrl-C.
 
     Several may run on one warehouse: one runs the jobs, the others wait and take over when it ends
     or is not heard of. Spark starts when a job has something to do for it. A job that fails is
@@ -74,7 +74,8 @@ def pause(settings: Settings, names: tuple[str, ...], warehouse: str | None) -> 
     """Keep jobs from being started by the scheduler, until they are resumed.
 
     A job that runs is not stopped. The scheduler sees it within its heartbeat interval; it need not
-    run at all. `mainstem job run` still runs the job.
+    run at all. `mainstem job run` still runs the job. A pipeline of the scheduler's file is called
+    pipeline.NAME.
 
     \b
     EXAMPLES
@@ -146,12 +147,14 @@ def _set_paused(
     settings: Settings, names: tuple[str, ...], warehouse: str | None, *, paused: bool
 ) -> None:
     from mainstem.jobs.catalogue import job_kind
+    from mainstem.jobs.jobs_config import PIPELINE_PREFIX
     from mainstem.jobs.scheduler_table import set_paused
 
     with opened_warehouse(settings, warehouse) as store:
 
         def act(name: str) -> Mapping[str, object]:
-            job_kind(name)
+            if not name.startswith(PIPELINE_PREFIX):  # those are of a file that is not here
+                job_kind(name)
             changed = set_paused(store, name, paused, time.time_ns() // 1_000_000)
             return {"state": ("paused" if paused else "resumed") if changed else "unchanged"}
 
