@@ -16,6 +16,23 @@ from typing import Final
 
 _START_TIMEOUT_S: Final = 60.0
 
+# moto looks whether a name is free, and puts then: of two that put it if it is not there both could
+# be told that they did.
+_PROGRAM: Final = """
+import threading
+from moto.s3.responses import S3Response
+from moto.server import main
+
+put, one_at_a_time = S3Response.put_object, threading.Lock()
+
+def put_object(self):
+    with one_at_a_time:
+        return put(self)
+
+S3Response.put_object = put_object
+main()
+"""
+
 
 class S3Server:
     """A server on this machine.
@@ -51,7 +68,7 @@ def running_s3_server() -> Iterator[S3Server]:
     """Starts a server, and ends it."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, "-c", _PROGRAM, "-H", "127.0.0.1", "-p", str(port)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
