@@ -35,6 +35,9 @@ _KIND: Final = TableKind(
     QUEUE_BYTES,
 )
 
+#: A store that fails for less than this delays an answer; one that goes on failing is told.
+_TROUBLE_S: Final = 1.0
+
 #: For how long offsets of a group without members are kept. Kafka: offsets.retention.minutes.
 KEPT_MS: Final = 604_800_000
 
@@ -48,8 +51,9 @@ class OffsetsTable:
     def __init__(self, table: LatestTable[Row], view: OffsetsView) -> None:
         self._table = table
         self._view = view
-        #: The newest write of each group that is not durable yet.
+        #: The newest write of each group that is not durable yet, and the newest with an offset.
         self._pending: dict[str, asyncio.Future[None]] = {}
+        self._pending_offsets: dict[str, asyncio.Future[None]] = {}
         #: Who holds back the readers of each group; done when it is released.
         self._holds: dict[str, set[asyncio.Future[None]]] = {}
 
@@ -161,19 +165,29 @@ class OffsetsTable:
 
         return release
 
-    async def flushed(self, group: str) -> None:
+    async def flushed(self, group: str, *, offsets_only: bool = False) -> None:
         """Waits until what was accepted of the group before this call is durable, and until nobody
         of those who held it back then does.
 
+        Args:
+            offsets_only: Do not wait for the group's own row, which says nothing of offsets.
+
         Raises:
+            StoreUnavailableError: The store does not take it now. It is tried on: ask again.
             MainstemError: It did not get into the table; or the table was lost, or closed, before
                 they let go of the group.
         """
         for held in list(self._holds.get(group, ())):
             await asyncio.shield(held)
-        pending = self._pending.get(group)
-        if pending is not None:
-            await asyncio.shield(pending)
+        pending = (self._pending_offsets if offsets_only else self._pending).get(group)
+        if pending is None:
+            return
+        while not pending.done():
+            await asyncio.wait({pending}, timeout=_TROUBLE_S)
+            trouble = self._table.trouble
+            if trouble is not None and not pending.done():
+                raise trouble.with_traceback(None)
+        await asyncio.shield(pending)
 
     def write(
         self, rows: Sequence[Row], mark: TransactionMark | None = None
@@ -181,14 +195,18 @@ class OffsetsTable:
         """Accepts rows, all in one table commit, in the order of calls. Done when durable; see
         `LatestTable.write`."""
         written = self._table.write(rows, mark)
-        groups = {row.group for row in rows}
-        for group in groups:
-            self._pending[group] = written
+        waiting = (
+            (self._pending, {row.group for row in rows}),
+            (self._pending_offsets, {row.group for row in rows if row.key is not None}),
+        )
+        for pending, groups in waiting:
+            pending.update(dict.fromkeys(groups, written))
 
         def finish(_: asyncio.Future[None]) -> None:
-            for group in groups:
-                if self._pending.get(group) is written:
-                    del self._pending[group]
+            for pending, groups in waiting:
+                for group in groups:
+                    if pending.get(group) is written:
+                        del pending[group]
 
         written.add_done_callback(finish)
         answer = asyncio.shield(written)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 import structlog.testing
 from prometheus_client import CollectorRegistry
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
+from tests.unit.delta_log.full_disk import fill, small_disk
 from tests.unit.ingest_gateway.harness import (
     WAIT_S,
     Client,
@@ -436,6 +437,49 @@ def test_a_commit_that_is_not_durable_is_neither_answered_nor_fetched(tmp_path: 
             closed.open()
             await soon(committing)
             assert await soon(fetching) == {("t", 0): 2}
+
+    run(test())
+
+
+def test_on_a_full_disk_groups_that_there_were_are_joined_and_read_and_others_are_told_why(
+    tmp_path: Path,
+) -> None:
+    async def told(call: Awaitable[object]) -> None:
+        async with refused(grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE") as facts:
+            await asyncio.wait_for(call, 10)
+        assert "is full" in facts["message"]
+
+    async def test() -> None:
+        with small_disk(tmp_path / "disk") as disk:
+            async with running(disk / "warehouse") as (gateway, client):
+                await client.create("t", 2)
+                await client.produce(values_request(b"v"))
+                before = Member(client)
+                await before.beat()
+                await before.commit((0, 1))
+                await before.leave()
+                await groups(client).DescribeGroup(groups_pb2.DescribeGroupRequest(group="g"))
+                ballast = fill(disk)
+                after = Member(client)
+                assert await asyncio.wait_for(after.beat(), 10) == {0, 1}
+                # That the group has members again cannot be written, and is nobody's business.
+                table = gateway._groups.running.table  # type: ignore[union-attr]
+                await until(lambda: table._table.trouble is not None)
+                assert await asyncio.wait_for(fetch(after.stub), 10) == {("t", 0): 1}
+                request = groups_pb2.DescribeGroupRequest(group="g")
+                found = await asyncio.wait_for(after.stub.DescribeGroup(request), 10)
+                assert len(found.members) == 1
+                new = Member(client, "new")
+                new.member_id = "ab" * 16  # its own, as clients have: a join that fails comes again
+                await told(new.beat())
+                committing = asyncio.ensure_future(after.commit((1, 0)))
+                await until(lambda: "g" in table._pending_offsets)
+                await told(fetch(after.stub))
+                await told(after.stub.DescribeGroup(request))
+                ballast.unlink()
+                await committing
+                assert await fetch(after.stub) == {("t", 0): 1, ("t", 1): 0}
+                assert await new.beat() == {0, 1}
 
     run(test())
 

@@ -30,7 +30,12 @@ from mainstem.delta_log.metrics import AppenderMetrics
 from mainstem.delta_log.store import LogClock, ObjectStore
 from mainstem.delta_log.table import OpenTopic, TableState
 from mainstem.delta_log.topics import SYSTEM, Topics
-from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
+from mainstem.errors import (
+    MainstemError,
+    StoreUnavailableError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from mainstem.limits import MIB
 
 #: Of a table's own, so that no topic's files push its own out: they are a hundred a second.
@@ -137,6 +142,11 @@ class LatestTable(Generic[Row]):
     def failure(self) -> MainstemError | None:
         """Why nothing more is taken, or None."""
         return self._appender.failure
+
+    @property
+    def trouble(self) -> StoreUnavailableError | None:
+        """Why the store does not take what waits; None: it does, as far as is known."""
+        return self._appender.trouble
 
     async def catch_up(self) -> None:
         """Finds out whether the table is still led here.

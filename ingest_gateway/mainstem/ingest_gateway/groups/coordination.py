@@ -342,8 +342,8 @@ class GroupCoordination:
                     await self._refresh(running)
                     refresh_at = time.monotonic() + self._refresh_s
                 if time.monotonic() >= retention_at:
-                    await self.expire(running)
                     retention_at = time.monotonic() + self._retention_check_s
+                    await self.expire(running)
             except MainstemError as error:
                 log.warning("groups are not looked after", error=error.message)
             except Exception:

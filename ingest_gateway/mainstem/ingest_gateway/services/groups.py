@@ -114,7 +114,7 @@ class GroupService:
     ) -> groups_pb2.FetchOffsetsResponse:
         running = await self._coordination.started()
         # What the owner before committed, and was not answered yet, counts.
-        await running.table.flushed(request.group)
+        await running.table.flushed(request.group, offsets_only=True)
         response = groups_pb2.FetchOffsetsResponse()
         if not request.partitions:
             response.offsets.extend(await self._current(running, request.group))
@@ -168,7 +168,7 @@ class GroupService:
         self, request: groups_pb2.DescribeGroupRequest, context: Context
     ) -> groups_pb2.DescribeGroupResponse:
         running = await self._coordination.started()
-        await running.table.flushed(request.group)
+        await running.table.flushed(request.group, offsets_only=True)
         offsets = await self._current(running, request.group)
         running.coordinator.tick()
         group = running.coordinator.groups.get(request.group)
