@@ -149,6 +149,29 @@ def test_a_topic_is_deleted_on_a_full_disk_and_its_space_is_free(
     _topic(store, "junk", files=9)  # its log is still there
 
 
+def test_a_topic_is_deleted_though_others_take_at_once_what_it_gives_back(
+    store: LocalStore, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _topic(store, "junk", files=1)
+    _topic(store, "keep")
+    delete = LocalStore.delete
+
+    def delete_and_fill(self: LocalStore, path: str) -> None:
+        delete(self, path)
+        fill(disk)
+
+    ballast = fill(disk)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "delete", delete_and_fill)
+        Topics(store).delete("junk")
+        assert Topics(store).names() == ["keep"]
+        Topics(store).delete("junk")  # what an interrupted deletion leaves is finished by the next
+    ballast.unlink()
+    _topic(store, "junk", files=2)
+    assert verify_named(store, "junk").ok
+    assert Topics(store).open("junk").state.log_end_offset(0) == 2
+
+
 def test_retention_and_vacuum_free_a_full_disk(store: LocalStore, disk: Path) -> None:
     _topic(store, "t", retention_ms=1000)
     fill(disk)
