@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.conftest import WAIT_S
 
 from mainstem.cli.demo.data import read_flights, records
 from mainstem.client import AdminClient, Consumer, ConsumerRecord, Producer, TopicPartition
 from mainstem.testing import GatewayProcess
+
+#: A query between two gateways takes a busy machine minutes: then it has failed.
+WAIT_S = 180
 
 FLIGHTS = list(records(read_flights().slice(0, 600), "carrier"))
 
@@ -58,7 +60,7 @@ def read(gateway: GatewayProcess, topic: str, partitions: int = 2) -> list[Consu
             if at < end:
                 consumer.assign([TopicPartition(topic, number, at)])
             while at < end:
-                batch = consumer.consume(1000, timeout=WAIT_S)
+                batch = consumer.consume(end - at, timeout=WAIT_S)
                 assert batch
                 found += batch
                 at = batch[-1].offset + 1
