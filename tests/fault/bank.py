@@ -24,24 +24,19 @@ from pathlib import Path
 from typing import IO, Self
 
 from tests.fault.bank_process import FENCED
+from tests.fault.short_sessions import ShortSessions
 
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
 from mainstem.delta_log import load_table, read_data_file
 from mainstem.delta_log.files import DataFileMissing
 from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
 from mainstem.delta_log.system import whole_versions
-from mainstem.testing import GatewayProcess
 
 REQUESTS = "requests"
 TOPICS = ("accounts-a", "accounts-b", "accounts-c", "accounts-d")
 PARTITIONS = 2
 GROUP = "tellers"
 
-SETTINGS: Mapping[str, object] = {
-    "gateway.heartbeat.interval.ms": 100,
-    "gateway.session.timeout.ms": 500,
-    "checkpoint.interval.commits": 50,
-}
 FAULTS = (
     "gateway killed",
     "gateway frozen",
@@ -261,13 +256,8 @@ def run_bank(directory: Path, seed: int, size: Size) -> Report:
     began = time.monotonic()
     warehouse = directory / "warehouse"
     with contextlib.ExitStack() as stack:
-        gateways = [
-            stack.enter_context(
-                GatewayProcess(warehouse, settings={**SETTINGS, "gateway.id": f"gateway-{n}"})
-            )
-            for n in range(size.gateways)
-        ]
-        bootstrap = ",".join(one.address for one in gateways)
+        gateways = stack.enter_context(ShortSessions(warehouse, size.gateways))
+        bootstrap = gateways.bootstrap
         _prepare(bootstrap, size.requests, dice)
         onlooker = stack.enter_context(Onlooker(warehouse, report))
         tellers = [
@@ -282,12 +272,9 @@ def run_bank(directory: Path, seed: int, size: Size) -> Report:
             name = dice.choice(FAULTS)
             report.faults[name] += 1
             if name == "gateway killed":
-                gateway = dice.choice(gateways)
-                assert gateway.kill() == -9, f"the gateway ended by itself:\n{gateway.log}"
-                time.sleep(dice.uniform(0.0, 0.8))
-                gateway.start()
+                gateways.kill_one(dice)
             elif name == "gateway frozen":
-                gateway = dice.choice(gateways)
+                gateway = gateways.choose(dice)
                 os.kill(gateway.pid, signal.SIGSTOP)
                 time.sleep(_FROZEN_S)
                 os.kill(gateway.pid, signal.SIGCONT)
@@ -302,8 +289,7 @@ def run_bank(directory: Path, seed: int, size: Size) -> Report:
             teller.stop()
         time.sleep(0.5)
         onlooker.check()
-        for gateway in gateways:
-            assert gateway.terminate() == 0, gateway.log
+        gateways.terminate()
     _judge(warehouse, size.requests, report)
     report.seconds = time.monotonic() - began
     return report

@@ -23,22 +23,16 @@ from typing import Any, Final, Self
 
 from tests.fault.list_append_process import KEYS_AT_ONCE, first_key
 from tests.fault.programs import Program
+from tests.fault.short_sessions import ShortSessions
 
 from mainstem.client import AdminClient
 from mainstem.delta_log import load_table, read_data_file
 from mainstem.delta_log.files import DataFileMissing
 from mainstem.delta_log.store import ObjectStore, StoreFolder, open_warehouse
 from mainstem.delta_log.system import whole_versions
-from mainstem.testing import GatewayProcess
 
 TOPICS: Final = ("lists-a", "lists-b", "lists-c")
 PARTITIONS: Final = 2
-
-SETTINGS: Final[Mapping[str, object]] = {
-    "gateway.heartbeat.interval.ms": 100,
-    "gateway.session.timeout.ms": 500,
-    "checkpoint.interval.commits": 50,
-}
 
 #: Keys that a look reads: those that are appended to now, and those before.
 _LOOKED_AT: Final = 3 * KEYS_AT_ONCE
@@ -196,13 +190,8 @@ def run_list_append(
     began = time.monotonic()
     warehouse = directory / "warehouse"
     with contextlib.ExitStack() as stack:
-        gateways = [
-            stack.enter_context(
-                GatewayProcess(warehouse, settings={**SETTINGS, "gateway.id": f"gateway-{n}"})
-            )
-            for n in range(size.gateways)
-        ]
-        bootstrap = ",".join(one.address for one in gateways)
+        gateways = stack.enter_context(ShortSessions(warehouse, size.gateways))
+        bootstrap = gateways.bootstrap
         with AdminClient({"bootstrap.servers": bootstrap}) as admin:
             for topic in TOPICS:
                 admin.create_topic(topic, PARTITIONS, {"rollup.files": 3})
@@ -222,10 +211,7 @@ def run_list_append(
             name = dice.choice(("gateway", "client"))
             history.kills[name] += 1
             if name == "gateway":
-                gateway = dice.choice(gateways)
-                assert gateway.kill() == -9, f"the gateway ended by itself:\n{gateway.log}"
-                time.sleep(dice.uniform(0.0, 0.8))
-                gateway.start()
+                gateways.kill_one(dice)
             else:
                 dice.choice(clients).kill()
         time.sleep(1.0)
@@ -233,8 +219,7 @@ def run_list_append(
             client.stop()
         time.sleep(1.0)
         reader.stop()
-        for gateway in gateways:
-            assert gateway.terminate() == 0, gateway.log
+        gateways.terminate()
     appended = [one for path in paths for one in _read(path)]
     history.outcomes.update(one["type"] for one in appended if one["type"] != "invoke")
     history.operations = sorted([*appended, *reader.operations], key=lambda one: one["time"])

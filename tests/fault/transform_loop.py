@@ -11,26 +11,20 @@ import contextlib
 import itertools
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fault.programs import Program
+from tests.fault.short_sessions import ShortSessions
 
 from mainstem.client import AdminClient, Consumer, TopicPartition
 from mainstem.delta_log import Topics, read_data_file
 from mainstem.delta_log.store import open_warehouse
-from mainstem.testing import GatewayProcess
 
 SOURCE, TARGET = "words", "loud-words"
 PARTITIONS = 3
 KEYS = 40
-
-SETTINGS: Mapping[str, object] = {
-    "gateway.heartbeat.interval.ms": 100,
-    "gateway.session.timeout.ms": 500,
-    "checkpoint.interval.commits": 50,
-}
 
 _HERE = Path(__file__).parent
 _EXAMPLE = _HERE.parents[1] / "examples" / "exactly_once_transform.py"
@@ -90,13 +84,8 @@ def run_transform_loop(directory: Path, seed: int, size: TransformLoop) -> Trans
     began = time.monotonic()
     warehouse = directory / "warehouse"
     with contextlib.ExitStack() as stack:
-        gateways = [
-            stack.enter_context(
-                GatewayProcess(warehouse, settings={**SETTINGS, "gateway.id": f"gateway-{n}"})
-            )
-            for n in range(size.gateway_count)
-        ]
-        bootstrap = ",".join(one.address for one in gateways)
+        gateways = stack.enter_context(ShortSessions(warehouse, size.gateway_count))
+        bootstrap = gateways.bootstrap
         with AdminClient({"bootstrap.servers": bootstrap}) as admin:
             for topic in (SOURCE, TARGET):
                 admin.create_topic(topic, PARTITIONS, {"rollup.files": 3})
@@ -116,10 +105,7 @@ def run_transform_loop(directory: Path, seed: int, size: TransformLoop) -> Trans
                 one.check()
             report.kills += 1
             if turn == "gateway":
-                gateway = dice.choice(gateways)
-                assert gateway.kill() == -9, f"the gateway ended by itself:\n{gateway.log}"
-                time.sleep(dice.uniform(0.0, 0.8))
-                gateway.start()
+                gateways.kill_one(dice)
             elif turn == "transformer":
                 dice.choice(transformers).kill()
             else:
@@ -130,8 +116,7 @@ def run_transform_loop(directory: Path, seed: int, size: TransformLoop) -> Trans
         for one in transformers:
             report.ended += one.ended_count
             one.end()
-        for gateway in gateways:
-            assert gateway.terminate() == 0, gateway.log
+        gateways.terminate()
     _judge(warehouse, report)
     report.seconds = time.monotonic() - began
     return report
