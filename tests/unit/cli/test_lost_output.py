@@ -20,6 +20,9 @@ import pytest
 from mainstem.testing._fake_fetch import FakeLogGateway
 from mainstem.testing._fake_gateway import FakeGateway
 
+# Each starts processes of the command line.
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 60
 MAINSTEM = [sys.executable, "-m", "mainstem.cli"]
 

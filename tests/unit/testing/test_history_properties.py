@@ -251,6 +251,7 @@ def test_every_kind_has_a_mutation() -> None:
     assert set(MUTATIONS) == set(LOG_FINDING_KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MUTATIONS)
 @given(made=histories, data=st.data(), partition=st.sampled_from(PARTITIONS))
 def test_a_single_fault_in_a_valid_history_is_found(
