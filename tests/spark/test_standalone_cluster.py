@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import deltalake
 import pyspark
 import pytest
 from tests.length import FULL
@@ -25,12 +24,10 @@ from tests.s3_server import S3Server
 from tests.unit.jobs.topic_tables import Appends, all_records, appends, check_verified, file_count
 
 import mainstem.jobs.run_job
-from mainstem.client import AdminClient, Producer
 from mainstem.config import StoreSettings
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.delta_log.store import open_warehouse, parse_warehouse
 from mainstem.jobs.catalogue import JOBS
-from mainstem.testing import GatewayProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.end_to_end]
 
@@ -59,34 +56,6 @@ print(json.dumps({"values": sorted(bytes(row.value).decode() for row in frame.co
 sys.exit(any(codes))
 """
 
-#: From topic to topic, where the first attempt at one partition takes very long: another one is
-#: started beside it. Each attempt leaves a file.
-SPECULATIVE: Final = """
-import json, pathlib, sys, time
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
-warehouse, servers, directory, slow_s = sys.argv[1:]
-spark = SparkSession.builder.getOrCreate()
-def straggle(batches):
-    task = TaskContext.get()
-    pathlib.Path(directory, f"{task.partitionId()}-{task.attemptNumber()}").touch()
-    for batch in batches:
-        yield batch
-    if task.partitionId() == 0 and task.attemptNumber() == 0:
-        time.sleep(float(slow_s))
-records = spark.readStream.format("mainstem").option("mainstem.warehouse", warehouse)
-records = records.option("subscribe", "in").option("startingOffsets", "earliest").load()
-query = (
-    records.select("key", "value").mapInArrow(straggle, "key binary, value binary")
-    .writeStream.format("mainstem").option("mainstem.bootstrap.servers", servers)
-    .option("topic", "out").option("checkpointLocation", directory + "/checkpoint")
-    .trigger(availableNow=True).start()
-)
-began = time.monotonic()
-query.awaitTermination()
-print(json.dumps({"seconds": time.monotonic() - began}))
-"""
-
 
 @dataclass
 class Cluster:
@@ -95,7 +64,7 @@ class Cluster:
     directory: Path
     url: str = ""
 
-    def submit(self, *application: str, **conf: str) -> list[dict[str, Any]]:
+    def submit(self, *application: str) -> list[dict[str, Any]]:
         """Runs an application; returns the objects that it printed."""
         settings = {
             "spark.driver.host": "127.0.0.1",
@@ -107,7 +76,6 @@ class Cluster:
             # Not before both executors are there.
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "90s",
-            **conf,
         }
         options = [f"--conf={name}={value}" for name, value in settings.items()]
         done = subprocess.run(
@@ -267,44 +235,6 @@ def test_every_job_and_the_source_work_on_s3_where_the_driver_alone_was_told_how
     for name, one in (("accounts", accounts), ("orders", orders)):
         check_verified(one.opened.store, name)
     store.close()
-
-
-def test_a_task_that_runs_twice_at_a_time_writes_its_records_once(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    slow_s = 60.0
-    with GatewayProcess(tmp_path / "warehouse") as gateway:
-        servers = {"bootstrap.servers": gateway.address}
-        with AdminClient(servers) as admin, Producer(servers) as producer:
-            for topic in ("in", "out"):
-                admin.create_topic(topic, 4)
-            for number in range(400):
-                producer.produce("in", b"%d" % number, partition=number % 4)
-        program = tmp_path / "speculative.py"
-        program.write_text(SPECULATIVE)
-        attempts = tmp_path / "attempts"
-        attempts.mkdir()
-        speculation = {
-            "spark.speculation": "true",
-            "spark.speculation.interval": "100ms",
-            "spark.speculation.minTaskRuntime": "500ms",
-            "spark.speculation.quantile": "0.5",
-        }
-        (told,) = cluster.submit(
-            str(program),
-            str(gateway.warehouse),
-            gateway.address,
-            str(attempts),
-            str(slow_s),
-            **speculation,
-        )
-        table = deltalake.DeltaTable(gateway.warehouse / "topics" / "out").to_pyarrow_table()
-        with AdminClient(servers) as admin:
-            left = [one.state for one in admin.list_transactions()]
-    assert {one.name for one in attempts.glob("0-*")} >= {"0-0", "0-1"}, "no second attempt ran"
-    assert told["seconds"] < slow_s, "the query waited for the slow one"
-    assert sorted(table["value"].to_pylist()) == sorted(b"%d" % number for number in range(400))
-    assert "prepared" not in [state.lower() for state in left]
 
 
 def write(one: Appends, keys: list[bytes], value: bytes) -> None:
