@@ -278,7 +278,7 @@ def _show(
     from mainstem.client import DeadLetter, TopicPartition
     from mainstem.errors import MainstemError
 
-    consumer.assign(ends)  # without an offset: where the group is
+    consumer.assign(list(ends))  # without an offset: where the group is
     counts: Counter[tuple[str, str, str]] = Counter()
     reasons: dict[tuple[str, str, str], str] = {}
     left = num
