@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import random
+import signal
 import stat
 import sys
 import threading
@@ -30,6 +31,11 @@ LEAK_GRACE_S = 5.0
 # Else each of the hundreds of processes that tests start compiles everything again, and each worker
 # of pytest-xdist rewrites every assertion: a third of the time of all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# What a script starts with `&` ignores Ctrl-C, and so do its children: tests that interrupt a
+# program would wait for ever.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.dont_write_bytecode = False
 
 # Collecting makes millions of objects that live as long as the process: the garbage collector looks
