@@ -14,6 +14,7 @@ import structlog
 
 from mainstem.config import GatewayConfig, TopicConfig
 from mainstem.delta_log import Appender, TableState, Topics
+from mainstem.delta_log.append import retrieve
 from mainstem.delta_log.format import Action, Metadata
 from mainstem.delta_log.store import Warehouse, time_elapsed_s
 from mainstem.delta_log.table import LogOvertakenError
@@ -306,14 +307,14 @@ class GatewayTopics:
         looking = topic.looking
         if looking is None:
             looking = topic.begin_look(self._look(topic))
-            looking.add_done_callback(_retrieve)
+            looking.add_done_callback(retrieve)
         await asyncio.shield(looking)
 
     async def _catch_up_soon(self, name: str) -> None:
         """Catches up with a topic that is led here; what is known of it has to do where the store
         does not answer, which says nothing against it."""
         task = asyncio.get_running_loop().create_task(self.catch_up(name))
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(retrieve)
         await asyncio.wait({task}, timeout=SLOW_S)
         if task.done():
             task.result()
@@ -503,8 +504,3 @@ class GatewayTopics:
         async with self._memory.holding(name, waiters_max=sys.maxsize) as topic:
             await self._memory.close(topic, max(ends_at - time.monotonic(), 0.0))
         return time.monotonic() < ends_at
-
-
-def _retrieve(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()
