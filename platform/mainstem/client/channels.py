@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -155,10 +156,6 @@ def read_to_end(call: Any) -> None:
 
 def channel_options(request_bytes_max: int, client_id: str) -> list[tuple[str, int | str]]:
     """Why each differs from gRPC's default is said beside it."""
-    try:
-        agent = f"mainstem-client/{version('mainstem')}"
-    except PackageNotFoundError:
-        agent = "mainstem-client"
     return [
         # The default is 4 MiB in each direction.
         ("grpc.max_send_message_length", request_bytes_max + 2 * MESSAGE_OVERHEAD_BYTES),
@@ -181,5 +178,15 @@ def channel_options(request_bytes_max: int, client_id: str) -> list[tuple[str, i
         # A connection of its own: another client's channel to the same gateway neither slows this
         # one down nor keeps it open after close().
         ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.primary_user_agent", f"{agent} {client_id}".strip()),
+        ("grpc.primary_user_agent", f"{_agent()} {client_id}".strip()),
     ]
+
+
+@functools.cache
+def _agent() -> str:
+    """This program and its version, which takes milliseconds to look up; a task of Spark opens a
+    producer of its own each time."""
+    try:
+        return f"mainstem-client/{version('mainstem')}"
+    except PackageNotFoundError:
+        return "mainstem-client"
