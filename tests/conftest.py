@@ -11,7 +11,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +79,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let go of the connection to Java when a test has failed. One that ran into its time limit may
+    have left an answer in it, which the next call, and so each later test, would take for its own.
+    """
+    report = yield
+    if report.failed and "pyspark" in sys.modules:
+        from pyspark import SparkContext
+
+        gateway = SparkContext._gateway
+        connection = gateway and gateway._gateway_client.get_thread_connection()
+        if connection is not None:
+            connection.close()
+    return report
 
 
 def spark_group(file: Path) -> str:

@@ -1,4 +1,5 @@
-"""A query from topic to topic, its driver killed again and again: each record once, in order."""
+"""A query from topic to topic; its driver, its Python workers and the gateway are killed in turn:
+each record once, in order."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -25,20 +26,24 @@ pytestmark = [
     pytest.mark.fault,
     pytest.mark.slow,
     pytest.mark.spark,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(not FULL, reason="a driver takes half a minute to start: make test-fault"),
 ]
 
-RECORDS: Final = 3_000
+#: Batches of 100: more of them than there are kills.
+RECORDS: Final = 10_000
 KEYS: Final = 20
 PARTITIONS: Final = 3
-KILLS: Final = 5
+#: Of the driver; it is the last of five to be killed each time.
+LIVES: Final = 10
+BEFORE_THE_DRIVER: Final = ("worker", "gateway", "worker", "gateway")
 DEADLINE_S: Final = 240.0
 
 
-def test_a_driver_killed_at_any_moment_writes_each_record_once_and_in_order(
+def test_every_process_of_a_query_killed_in_turn_writes_each_record_once_and_in_order(
     tmp_path: Path, rng: random.Random
 ) -> None:
+    kills: Counter[str] = Counter()
     with GatewayProcess(tmp_path / "warehouse") as gateway:
         servers = {"bootstrap.servers": gateway.address}
         with AdminClient(servers) as admin:
@@ -48,17 +53,23 @@ def test_a_driver_killed_at_any_moment_writes_each_record_once_and_in_order(
             for number in range(RECORDS):
                 producer.produce("in", b"%d" % number, b"k%d" % (number % KEYS))
         checkpoint = tmp_path / "checkpoint"
-        for number in range(KILLS):
+        for _ in range(LIVES):
             with _copying(gateway, checkpoint) as process:
-                # Somewhere in a batch: between its tasks, the decision, and the checkpoint.
-                _wait_for_batches(checkpoint, process, number + 1)
-                time.sleep(rng.uniform(0.0, 0.5))
-            if number % 2:
-                gateway.kill()
-                gateway.start()
+                for victim in (*BEFORE_THE_DRIVER, "driver"):
+                    # Somewhere in a batch: between its tasks, the decision, and the checkpoint.
+                    _wait_for_batches(checkpoint, process, 1)
+                    time.sleep(rng.uniform(0.0, 0.5))
+                    assert process.poll() is None, "it survives its workers and the gateway"
+                    kills[victim] += 1
+                    if victim == "gateway":
+                        gateway.kill()
+                        gateway.start()
+                    elif victim == "worker":
+                        _kill_a_worker(process, rng)
         with _copying(gateway, checkpoint) as process:
             assert _lines_until(process, "done"), "it ended early"
         found = _by_key(gateway.address)
+    assert kills == {"worker": 2 * LIVES, "gateway": 2 * LIVES, "driver": LIVES}
     assert {key: sorted(values) for key, values in found.items()} == {
         b"k%d" % key: list(range(key, RECORDS, KEYS)) for key in range(KEYS)
     }, "each once"
@@ -85,6 +96,32 @@ def _copying(gateway: GatewayProcess, checkpoint: Path) -> Iterator[subprocess.P
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def _kill_a_worker(driver: subprocess.Popen[str], rng: random.Random) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not (workers := _workers(driver.pid)):
+        assert driver.poll() is None
+        assert time.monotonic() < deadline, "it runs no task"
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):  # ended by itself just now
+        os.kill(rng.choice(workers), signal.SIGKILL)
+
+
+def _workers(driver: int) -> list[int]:
+    """The Python processes of a driver that run tasks."""
+    parents, runs = {}, {}
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            runs[int(file.parent.name)] = file.read_bytes().split(b"\0")
+            stat = file.with_name("stat").read_text().rpartition(")")[2].split()
+            parents[int(file.parent.name)] = int(stat[1])
+    daemons = {
+        pid
+        for pid, words in runs.items()
+        if b"pyspark.daemon" in words and b"pyspark.worker" in words
+    }
+    return [pid for pid in daemons if parents.get(pid) in daemons and os.getsid(pid) == driver]
 
 
 def _wait_for_batches(checkpoint: Path, process: subprocess.Popen[str], more: int) -> None:

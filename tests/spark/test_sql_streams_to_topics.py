@@ -163,7 +163,7 @@ def test_a_gateway_of_another_warehouse_or_none_is_refused(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("quick_java")
-def test_a_command_that_is_killed_goes_on_where_it_was_and_writes_each_record_once(
+def test_a_command_that_is_killed_or_loses_its_gateway_goes_on_and_writes_each_record_once(
     gateway: GatewayProcess,
 ) -> None:
     streams = KeptStreams(gateway.warehouse)
@@ -171,7 +171,12 @@ def test_a_command_that_is_killed_goes_on_where_it_was_and_writes_each_record_on
         _send(gateway, *(f"{number}-{index}" for index in range(50)))
         # Its Java is killed with it; or ends when it finds itself alone.
         with _running(gateway, everything=number == 0):
-            _wait_for_epochs(streams, number + 1)
+            _wait_for_another_epoch(streams)
+            # The gateway is gone, and there again, whatever the query is at.
+            gateway.kill()
+            gateway.start()
+            _send(gateway, f"{number}-later")
+            _wait_for_another_epoch(streams)
             assert [one.state for one in streams.all()] == [RUNNING]
             with pytest.raises(StreamError, match="runs"):
                 streams.forget("orders.loud")
@@ -180,7 +185,9 @@ def test_a_command_that_is_killed_goes_on_where_it_was_and_writes_each_record_on
     with _running(gateway, "--once") as process:
         assert process.wait(DEADLINE_S) == 0
     assert streams.read("orders.loud").state == ENDED
-    expected = {"A", "B", "D", "LAST"} | {f"{n}-{i}" for n in range(KILLS) for i in range(50)}
+    expected = {"A", "B", "D", "LAST"} | {
+        f"{n}-{i}" for n in range(KILLS) for i in (*range(50), "LATER")
+    }
     assert _values(gateway) == sorted(value.encode() for value in expected), "each once"
 
 
@@ -213,10 +220,11 @@ def _session(leader: int) -> list[int]:
     return found
 
 
-def _wait_for_epochs(streams: KeptStreams, count: int) -> None:
-    """Until so many batches are planned: the last is on its way, or done with."""
+def _wait_for_another_epoch(streams: KeptStreams) -> None:
+    """Until one more batch is planned: it is on its way, or done with."""
     planned = streams.checkpoint("orders.loud") / "offsets"
-    _wait_until(lambda: len(list(planned.glob("[0-9]*"))) >= count)
+    before = set(planned.glob("[0-9]*"))
+    _wait_until(lambda: not before.issuperset(planned.glob("[0-9]*")))
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:
