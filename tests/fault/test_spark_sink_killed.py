@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 #: Batches of 100: more of them than there are kills.
-RECORDS: Final = 10_000
+RECORDS: Final = 7_000
 KEYS: Final = 20
 PARTITIONS: Final = 3
 #: Of the driver; it is the last of five to be killed each time.
