@@ -2,7 +2,7 @@
 written what there is. The first attempt of every other task fails when it has passed rows on. For
 tests that kill it.
 
-    python tests/fault/spark_copy_process.py WAREHOUSE SERVERS CHECKPOINT
+    python tests/fault/spark_copy_process.py WAREHOUSE SERVERS CHECKPOINT BATCH_RECORDS
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fail_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             raise RuntimeError("the first attempt of a task")
 
 
-def main(warehouse: str, servers: str, checkpoint: str) -> None:
+def main(warehouse: str, servers: str, checkpoint: str, batch_records: str) -> None:
     spark = spark_session(
         "copy",
         **{
@@ -41,7 +41,7 @@ def main(warehouse: str, servers: str, checkpoint: str) -> None:
                 "mainstem.warehouse": warehouse,
                 "subscribe": "in",
                 "startingOffsets": "earliest",
-                "maxOffsetsPerTrigger": "100",
+                "maxOffsetsPerTrigger": batch_records,
             }
         )
         .load()

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not FULL, reason="a driver takes half a minute to start: make test-fault"),
 ]
 
-#: Batches of 100: more of them than there are kills.
+#: In batches of 100 while there are kills: more of them than kills.
 RECORDS: Final = 7_000
 KEYS: Final = 20
 PARTITIONS: Final = 3
@@ -66,8 +66,8 @@ def test_every_process_of_a_query_killed_in_turn_writes_each_record_once_and_in_
                         gateway.start()
                     elif victim == "worker":
                         _kill_a_worker(process, rng)
-        with _copying(gateway, checkpoint) as process:
-            assert _lines_until(process, "done"), "it ended early"
+        with _copying(gateway, checkpoint, batch_records=RECORDS) as process:
+            assert _lines_until(process, "done"), "it ended early, or is slow"
         found = _by_key(gateway.address)
     assert kills == {"worker": 2 * LIVES, "gateway": 2 * LIVES, "driver": LIVES}
     assert {key: sorted(values) for key, values in found.items()} == {
@@ -77,12 +77,15 @@ def test_every_process_of_a_query_killed_in_turn_writes_each_record_once_and_in_
 
 
 @contextlib.contextmanager
-def _copying(gateway: GatewayProcess, checkpoint: Path) -> Iterator[subprocess.Popen[str]]:
+def _copying(
+    gateway: GatewayProcess, checkpoint: Path, batch_records: int = 100
+) -> Iterator[subprocess.Popen[str]]:
     """A driver, which is killed when the block ends, with its Java and its workers."""
-    script = Path(__file__).with_name("spark_copy_process.py")
+    script = str(Path(__file__).with_name("spark_copy_process.py"))
+    place = (str(gateway.warehouse), gateway.address, str(checkpoint))
     with (checkpoint.parent / "driver.log").open("a") as log:
         process = subprocess.Popen(
-            [sys.executable, str(script), str(gateway.warehouse), gateway.address, str(checkpoint)],
+            [sys.executable, script, *place, str(batch_records)],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
