@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from mainstem.client import AdminClient
@@ -20,7 +21,7 @@ from mainstem.errors import (
     UnknownGroupError,
 )
 from pyspark_mainstem._offsets import Offsets
-from pyspark_mainstem._options import BOOTSTRAP_SERVERS, GROUP_ID
+from pyspark_mainstem._options import GROUP_ID
 
 log = logging.getLogger(__name__)
 
@@ -41,17 +42,19 @@ class GroupProgress:
     fails. What could not be committed is warned about, and tried again, with newer offsets where
     there are some.
 
+    Args:
+        connection: Settings of how the gateways are reached.
+
     Raises:
-        InvalidConfigError: The addresses of the gateways are malformed.
+        InvalidConfigError: They are malformed.
     """
 
-    def __init__(self, bootstrap_servers: str, group_id: str) -> None:
+    def __init__(self, connection: Mapping[str, str], group_id: str) -> None:
         try:
-            self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+            self._admin = AdminClient(connection)
         except ConfigError as error:
-            raise InvalidConfigError(
-                f"{BOOTSTRAP_SERVERS}: {error.message}", name=BOOTSTRAP_SERVERS
-            ) from error
+            name = f"mainstem.{error.facts.get('name', 'bootstrap.servers')}"
+            raise InvalidConfigError(f"{name}: {error.message}", name=name) from error
         self._group_id = group_id
         self._changed = threading.Condition()
         self._reached: Offsets = {}

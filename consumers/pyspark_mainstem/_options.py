@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Self
 
+from mainstem.client.connection_security import SECURITY_KEYS
 from mainstem.config import STORE_KEYS, StoreSettings, nearest_name
 from mainstem.errors import InvalidConfigError
 from pyspark_mainstem._offsets import (
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 WAREHOUSE: Final = "mainstem.warehouse"
 BOOTSTRAP_SERVERS: Final = "mainstem.bootstrap.servers"
 GROUP_ID: Final = "mainstem.group.id"
+_PREFIX: Final = "mainstem."
+_CONNECTION: Final = (BOOTSTRAP_SERVERS, *(_PREFIX + key.name for key in SECURITY_KEYS))
 CONSISTENT: Final = "mainstem.consistent"
 SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _ENDINGS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -35,7 +38,7 @@ _PER_TRIGGER: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTrigg
 
 OPTIONS: Final = (
     WAREHOUSE,
-    BOOTSTRAP_SERVERS,
+    *_CONNECTION,
     GROUP_ID,
     CONSISTENT,
     *STORE_KEYS,
@@ -112,7 +115,7 @@ class SourceOptions:
 
     Attributes:
         store: How the warehouse is reached where it is in an object storage service.
-        bootstrap_servers: Gateways, host:port, with commas between; only for a group. May be empty.
+        connection: How gateways are reached, by the client's names; only for a group. May be empty.
         group_id: Where a stream commits its progress; empty: nowhere.
         consistent: A batch has every transaction in all of its topics, or in none.
         topics: Of `subscribe`; empty with another selection.
@@ -124,7 +127,7 @@ class SourceOptions:
 
     warehouse: str
     store: StoreSettings
-    bootstrap_servers: str
+    connection: Mapping[str, str]
     group_id: str
     consistent: bool
     topics: tuple[str, ...]
@@ -166,7 +169,11 @@ class SourceOptions:
         return cls(
             warehouse=warehouse,
             store=StoreSettings.parse(given),
-            bootstrap_servers=given.get(BOOTSTRAP_SERVERS, "").strip(),
+            connection={
+                name.removeprefix(_PREFIX): given[name].strip()
+                for name in _CONNECTION
+                if name in given
+            },
             group_id=_group_id(given),
             consistent=_flag(given, CONSISTENT, default=False),
             topics=topics,

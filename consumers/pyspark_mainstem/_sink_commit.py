@@ -8,6 +8,7 @@ from typing import Final
 
 from mainstem.client import AdminClient
 from mainstem.client.backoff import backoff_s
+from mainstem.client.connection_security import connection_of
 from mainstem.errors import MainstemError
 from pyspark_mainstem._sink_options import SinkOptions
 
@@ -40,13 +41,8 @@ def complete(
         MainstemError: It is not known whether they are written; the same epoch may be run again.
     """
     ends_at = time.monotonic() + timeout_s
-    config = {
-        key: options.producer[key]
-        for key in ("bootstrap.servers", "client.id")
-        if key in options.producer
-    }
     failures = 0
-    with AdminClient(config) as admin:
+    with AdminClient(connection_of(options.producer)) as admin:
         while True:
             left_s = max(ends_at - time.monotonic(), 0.001)
             answer_s = min(_ANSWER_S * 2.0 ** min(failures, 10), left_s)

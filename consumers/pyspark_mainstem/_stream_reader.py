@@ -98,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _started(options: SourceOptions) -> GroupProgress:
     from pyspark_mainstem._group_progress import GroupProgress
 
-    progress = GroupProgress(options.bootstrap_servers, options.group_id)
+    progress = GroupProgress(options.connection, options.group_id)
     try:
         progress.start()
     except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from typing import Final
 
@@ -66,6 +67,15 @@ def check_can_listen(host: str, port: int) -> None:
     hint = "; is another gateway running there?" if _is_in_use(failure) else ""
     why = failure.strerror if failure is not None else "it has no address"
     raise InvalidConfigError(f"cannot listen on {host}:{port}: {why}{hint}", name="listeners")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach host:port."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _is_in_use(failure: OSError | None) -> bool:

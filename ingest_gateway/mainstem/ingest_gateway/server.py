@@ -25,6 +25,7 @@ from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.far_store import cache_for, config_for
 from mainstem.ingest_gateway.fetching import Arrivals
+from mainstem.ingest_gateway.gateway_tls import tls_of
 from mainstem.ingest_gateway.groups import (
     GroupCoordination,
     GroupMetrics,
@@ -37,6 +38,7 @@ from mainstem.ingest_gateway.listeners import (
     address_of,
     advertised_address,
     check_can_listen,
+    is_loopback,
     reachable,
 )
 from mainstem.ingest_gateway.metrics import GatewayMetrics
@@ -62,7 +64,7 @@ from mainstem.ingest_gateway.topics import (
     Operations,
     WalRecovery,
 )
-from mainstem.ingest_gateway.transactions import TransactionCoordination, TransactionMetrics
+from mainstem.ingest_gateway.transactions import Peers, TransactionCoordination, TransactionMetrics
 from mainstem.limits import MESSAGE_OVERHEAD_BYTES
 from mainstem.metrics import HttpServer
 from mainstem.protocol.v1 import (
@@ -112,6 +114,7 @@ class Gateway:
 
     def __init__(self, config: GatewayConfig, store: Warehouse | None = None) -> None:
         self._config = config
+        self._tls = tls_of(config)
         self._draining = asyncio.Event()
         self._metrics = GatewayMetrics()
         self._store = store or self._open_store()
@@ -192,7 +195,7 @@ class Gateway:
         self._start_http(identity.gateway_id)
         check_can_listen(host, wanted_port)
         try:
-            port = self._server.add_insecure_port(f"{host}:{wanted_port}")
+            port = self._listen(f"{host}:{wanted_port}")
         except RuntimeError as error:
             raise InvalidConfigError(
                 f"cannot listen on {listener}: {error}", name="listeners"
@@ -219,6 +222,18 @@ class Gateway:
             version=version("mainstem"),
         )
         return f"{host}:{port}"
+
+    def _listen(self, address: str) -> int:
+        if self._tls is not None:
+            return self._server.add_secure_port(address, self._tls.server_credentials())
+        if not is_loopback(address):
+            log.warning(
+                "anybody who reaches this address can read, write and delete: nothing is "
+                "encrypted, and nobody is asked who they are; see ssl.certificate.location and "
+                "ssl.client.auth",
+                address=address,
+            )
+        return self._server.add_insecure_port(address)
 
     async def _make(self, identity: GatewayIdentity) -> Cluster:
         """Makes the parts of the gateway, from those that need nothing to the services."""
@@ -285,6 +300,7 @@ class Gateway:
             config,
             metrics,
             self._pool,
+            Peers(grpc.aio.insecure_channel if self._tls is None else self._tls.channel),
         )
         metrics.registry.register(TransactionMetrics(transactions))
         self._closing.push_async_callback(transactions.close)
@@ -462,7 +478,8 @@ class Gateway:
             return [] if self._cluster is None else self._cluster.gateways()
 
         pages = gateway_pages(self._metrics.registry, self._condition, facts, gateways)
-        http = HttpServer("metrics.listeners", listener, pages)
+        context = None if self._tls is None else self._tls.http_context()
+        http = HttpServer("metrics.listeners", listener, pages, tls=context)
         self._closing.callback(http.close)
         self.metrics_address = http.address
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mainstem.client import AdminClient
+from mainstem.client.connection_security import connection_of
 from mainstem.errors import UnknownTopicError
 from mainstem.jobs.kept_streams import KeptStream, StreamError
 from mainstem.jobs.sql_guard import Insert, SqlError
@@ -150,7 +151,7 @@ class TopicTarget:
                 f"{self._topic} is a topic, whose records go through a gateway: name it in "
                 "bootstrap.servers"
             )
-        with AdminClient({"bootstrap.servers": servers}) as admin:
+        with AdminClient(connection_of(self._producer)) as admin:
             try:
                 its = admin.describe_topic(self._topic).topic_id
             except UnknownTopicError:

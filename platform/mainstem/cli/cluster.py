@@ -10,6 +10,7 @@ import click
 
 from mainstem.cli.context import (
     Settings,
+    admin_client,
     bootstrap_servers,
     pass_settings,
     print_rows,
@@ -132,11 +133,9 @@ def rebalance(settings: Settings, bootstrap_servers: str, dry_run: bool) -> None
       mainstem cluster rebalance --dry-run
       mainstem cluster rebalance -b 10.0.0.1:9490
     """
-    from mainstem.client import AdminClient
-
     rows: list[list[object]] = []
     failed = False
-    with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
+    with admin_client(bootstrap_servers) as admin:
         for gateway in admin.describe_cluster(settings.timeout_s).gateways:
             seen: set[str] = set()
             while True:
@@ -270,7 +269,5 @@ def _status(settings: Settings, result: CheckResult) -> list[object]:
 
 
 def _describe(servers: str, timeout_s: float) -> ClusterDescription:
-    from mainstem.client import AdminClient
-
-    with AdminClient({"bootstrap.servers": servers}) as admin:
+    with admin_client(servers) as admin:
         return admin.describe_cluster(timeout_s)

@@ -22,6 +22,8 @@ from mainstem.cli.options import (
 from mainstem.errors import MainstemError
 
 if TYPE_CHECKING:
+    import grpc
+
     from mainstem.client import AdminClient
 
 P = ParamSpec("P")
@@ -37,6 +39,7 @@ __all__ = [
     "escape",
     "fail",
     "no_confirm_option",
+    "open_channel",
     "out",
     "parse_pairs",
     "pass_settings",
@@ -139,6 +142,25 @@ def confirm(question: str) -> bool:
                 "stdin is not a terminal and has no answer: use -y (--no-confirm)"
             ) from None
         raise
+
+
+def open_channel(address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.Channel:
+    """A connection to one gateway, as `-X security.protocol` and its kin say."""
+    from mainstem.client.channels import NO_PROXY
+    from mainstem.client.connection_security import SECURITY_KEYS, Security, tls_files
+    from mainstem.config import Faults, parse_value
+    from mainstem.errors import ConfigError
+
+    flags, faults = current_settings().flags, Faults(ConfigError)
+    values = {}
+    for key in SECURITY_KEYS:
+        given = flags.get(key.name, key.default)
+        with faults.about(key.name):
+            values[key.name] = parse_value(key, str(given).lower() if key.choices else given)
+    faults.tell()
+    files = tls_files(values, faults)
+    faults.tell()
+    return Security(files).open(address, [NO_PROXY, *options])
 
 
 def split_flags(flags: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -20,6 +20,7 @@ from mainstem.config import nearest_name
 #: noun → module and command. Imported when used: Spark, pandas and gRPC servers are slow to import.
 _NOUNS: dict[str, tuple[str, str]] = {
     "bench": ("mainstem.cli.bench.commands", "bench"),
+    "cert": ("mainstem.cli.cert.commands", "cert"),
     "cluster": ("mainstem.cli.cluster", "cluster"),
     "config": ("mainstem.cli.config", "config"),
     "demo": ("mainstem.cli.demo.commands", "demo"),

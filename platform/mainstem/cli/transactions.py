@@ -9,6 +9,7 @@ import click
 
 from mainstem.cli.context import (
     Settings,
+    admin_client,
     bootstrap_servers,
     pass_settings,
     print_rows,
@@ -73,9 +74,7 @@ def list_(settings: Settings, bootstrap_servers: str, states: Sequence[str]) -> 
       mainstem cluster transactions list
       mainstem cluster transactions list --state PREPARED --format json
     """
-    from mainstem.client import AdminClient
-
-    with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
+    with admin_client(bootstrap_servers) as admin:
         found = admin.list_transactions(states, settings.timeout_s)
     print_rows(settings, _COLUMNS, [_row(one) for one in found], numbers=_NUMBERS)
 
@@ -92,9 +91,7 @@ def describe(settings: Settings, bootstrap_servers: str, transactional_id: str) 
     EXAMPLES
       mainstem cluster transactions describe orders-writer-1
     """
-    from mainstem.client import AdminClient
-
-    with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
+    with admin_client(bootstrap_servers) as admin:
         one = admin.describe_transaction(transactional_id, settings.timeout_s)
     more: list[object] = [one.size_bytes, ",".join(one.topics), ",".join(one.groups), one.token]
     print_rows(
@@ -121,9 +118,7 @@ def abort(settings: Settings, bootstrap_servers: str, transactional_id: str) -> 
     EXAMPLES
       mainstem cluster transactions abort orders-writer-1
     """
-    from mainstem.client import AdminClient
-
-    with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
+    with admin_client(bootstrap_servers) as admin:
         admin.abort_transaction(transactional_id, settings.timeout_s)
     say(f"the transaction of {transactional_id} is aborted")
 
@@ -145,9 +140,7 @@ def complete(settings: Settings, bootstrap_servers: str, token: str, commit: boo
       mainstem cluster transactions complete WyJvcmRlcnMiLDcsMCwxXQ==
       mainstem cluster transactions complete --abort WyJvcmRlcnMiLDcsMCwxXQ==
     """
-    from mainstem.client import AdminClient
-
-    with AdminClient({"bootstrap.servers": bootstrap_servers}) as admin:
+    with admin_client(bootstrap_servers) as admin:
         places = admin.complete_transaction(token, commit, settings.timeout_s)
     if not commit:
         say("the transaction is aborted")

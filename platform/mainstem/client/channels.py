@@ -12,6 +12,7 @@ from typing import Any, Final
 import grpc
 import grpc.experimental
 
+from mainstem.client.connection_security import Security
 from mainstem.errors import GatewayUnavailableError
 from mainstem.limits import (
     KEEPALIVE_TIME_MS,
@@ -19,6 +20,7 @@ from mainstem.limits import (
     MESSAGE_OVERHEAD_BYTES,
     MIB,
 )
+from mainstem.tls import TlsFiles
 
 #: An answer is small; a topic list or a description of 10,000 partitions is not.
 _ANSWER_BYTES_MAX = 64 * MIB
@@ -33,12 +35,19 @@ NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 class Channels:
     """One channel an address, opened when first asked for. Thread-safe.
 
+    Args:
+        tls: Files of the certificates; None: nothing is encrypted.
+
     Raises:
         RuntimeError: This process was forked from one that had channels open.
     """
 
-    def __init__(self, request_bytes_max: int, client_id: str = "") -> None:
+    def __init__(
+        self, request_bytes_max: int, client_id: str = "", tls: TlsFiles | None = None
+    ) -> None:
         _check_not_forked()
+        self._security = Security(tls)
+        self._security_version = self._security.version
         self._options = channel_options(request_bytes_max, client_id)
         self._channels: dict[str, grpc.Channel] = {}
         # What `renew` has replaced, by address: calls that another thread has made over it may
@@ -56,12 +65,26 @@ class Channels:
         with self._lock:
             if self._closed:
                 raise GatewayUnavailableError("the client is closed")
+            outdated = self._outdated()
             channel = self._channels.get(address)
             if channel is None:
-                channel = grpc.insecure_channel(address, options=self._options)
+                channel = self._security.open(address, self._options)
                 self._channels[address] = channel
                 _open.add(self)
-            return channel
+        for one in outdated:
+            one.close()
+        return channel
+
+    def _outdated(self) -> list[grpc.Channel]:
+        """Forgets the channels that were opened with other certificates; returns those on which no
+        call is under way any more, to be closed without the lock."""
+        version = self._security.version
+        if version == self._security_version:
+            return []
+        self._security_version = version
+        before, self._replaced = list(self._replaced.values()), self._channels
+        self._channels = {}
+        return before
 
     def renew(self, address: str, channel: grpc.Channel, waited_s: float) -> None:
         """A call over `channel` had no answer for `waited_s`: the next one gets a new connection.

@@ -44,8 +44,40 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "listeners",
             "str",
             "127.0.0.1:9490",
-            "host:port to listen on; port 0 takes a free one. There is no TLS and no "
-            "authentication yet: stay on loopback or a network that you trust. Kafka: listeners.",
+            "host:port to listen on; port 0 takes a free one. Encrypted where "
+            "ssl.certificate.location is set. Nobody is asked who they are but by "
+            "ssl.client.auth, and whoever may connect may do everything: stay on loopback or a "
+            "network that you trust. Kafka: listeners.",
+        ),
+        ConfigKey(
+            "ssl.certificate.location",
+            "str",
+            "",
+            "PEM file of the gateway's certificate, then those between it and its authority. It "
+            "has the host of advertised.listeners. With it all connections are encrypted, also of "
+            "metrics.listeners and between gateways, which all need one. Read again when it "
+            "changes. Empty: nothing is encrypted.",
+        ),
+        ConfigKey(
+            "ssl.key.location",
+            "str",
+            "",
+            "PEM file of the certificate's key, not encrypted, and readable by the gateway alone.",
+        ),
+        ConfigKey(
+            "ssl.ca.location",
+            "str",
+            "",
+            "PEM file of the authorities that certificates of clients and of other gateways are "
+            "from. Empty: for gateways, those that the operating system trusts.",
+        ),
+        ConfigKey(
+            "ssl.client.auth",
+            "enum",
+            "none",
+            "required: a client that has no certificate from ssl.ca.location cannot connect. "
+            "metrics.listeners asks for none. Kafka: ssl.client.auth.",
+            choices=("none", "required"),
         ),
         ConfigKey(
             "advertised.listeners",

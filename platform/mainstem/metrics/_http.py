@@ -17,6 +17,7 @@ import errno
 import gzip
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -87,6 +88,7 @@ class HttpServer:
         setting: The name of the setting that `listener` is from, for errors.
         listener: host:port; port 0 takes a free one, an IPv6 address is in brackets.
         pages: By path, such as `/metrics`. Other paths are 404.
+        tls: Of a server with a certificate; None: HTTP.
 
     Raises:
         InvalidConfigError: The address is malformed or cannot be bound.
@@ -100,10 +102,12 @@ class HttpServer:
         *,
         head_timeout_s: float = HEAD_TIMEOUT_S,
         page_timeout_s: float = PAGE_TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._routes = {path: _Route(page) for path, page in pages.items()}
         self._head_timeout_s = head_timeout_s
         self._page_timeout_s = page_timeout_s
+        self._tls = tls
         self._connections: dict[_Connection, None] = {}
         host, _, port = listener.rpartition(":")
         try:
@@ -135,7 +139,15 @@ class HttpServer:
         self._loop.close()
 
     async def _start(self, bound: socket.socket) -> asyncio.Server:
-        return await asyncio.start_server(self._serve, sock=bound, limit=HEAD_BYTES_MAX)
+        timeout_s = None if self._tls is None else self._head_timeout_s
+        return await asyncio.start_server(
+            self._serve,
+            sock=bound,
+            limit=HEAD_BYTES_MAX,
+            ssl=self._tls,
+            ssl_handshake_timeout=timeout_s,
+            ssl_shutdown_timeout=timeout_s,
+        )
 
     async def _stop(self) -> None:
         self._server.close()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import ssl
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mainstem.cli.cert.development import new_authority
 from mainstem.compat import aiokafka
 from mainstem.compat.aiokafka import AIOKafkaProducer, RecordMetadata, TopicPartition, errors
 from mainstem.compat.aiokafka.errors import (
@@ -81,9 +84,19 @@ def test_a_name_that_cannot_be_is_refused_when_it_is_imported(module: Any, name:
         getattr(module, name)
 
 
-def test_a_context_for_tls_is_refused_with_a_sentence() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="trusted network"):
-        create_ssl_context(cafile="ca.pem")
+def test_a_context_for_tls_has_the_names_of_pem_files(tmp_path: Path) -> None:
+    authority = new_authority(days=1)
+    (tmp_path / "ca.pem").write_bytes(authority.certificate_pem())
+    context = create_ssl_context(cafile=str(tmp_path / "ca.pem"))
+    AIOKafkaProducer(bootstrap_servers="127.0.0.1:1", security_protocol="SSL", ssl_context=context)
+    with pytest.raises(UnsupportedFeatureError, match="password is not supported"):
+        create_ssl_context(cafile="ca.pem", password="secret")
+    with pytest.raises(TypeError, match="create_ssl_context returns"):
+        AIOKafkaProducer(
+            bootstrap_servers="127.0.0.1:1",
+            security_protocol="SSL",
+            ssl_context=ssl.create_default_context(),
+        )
 
 
 def test_the_default_partitioner_places_keys_as_kafka_does() -> None:

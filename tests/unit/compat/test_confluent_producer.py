@@ -399,7 +399,9 @@ def test_after_close_every_call_is_a_runtime_error(make: MakeProducer) -> None:
 
 def test_all_faults_of_a_configuration_are_one_kafka_exception(gateway: FakeGateway) -> None:
     with pytest.raises(KafkaException) as caught:
-        Producer({"bootstrap.servers": gateway.address, "lnger.ms": 1, "security.protocol": "ssl"})
+        Producer(
+            {"bootstrap.servers": gateway.address, "lnger.ms": 1, "security.protocol": "sasl_ssl"}
+        )
     error = caught.value.args[0]
     assert error == KafkaError._INVALID_ARG
     assert "lnger.ms" in error.str()

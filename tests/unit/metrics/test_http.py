@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 from prometheus_client import Counter
@@ -19,7 +20,7 @@ from mainstem.metrics._http import CONNECTIONS_MAX
 
 
 @contextlib.contextmanager
-def serving(pages: Mapping[str, Page], **options: float) -> Iterator[HttpServer]:
+def serving(pages: Mapping[str, Page], **options: Any) -> Iterator[HttpServer]:
     server = HttpServer("metrics.listeners", "127.0.0.1:0", pages, **options)
     try:
         yield server

@@ -44,7 +44,7 @@ def _offsets(admin: AdminClient, group: str) -> list[int]:
 def test_the_newest_offsets_are_committed_as_those_of_any_group(
     gateway: GatewayProcess, admin: AdminClient
 ) -> None:
-    progress = GroupProgress(gateway.address, "newest")
+    progress = GroupProgress({"bootstrap.servers": gateway.address}, "newest")
     progress.start()
     try:
         for offset in range(8):
@@ -68,7 +68,7 @@ def test_a_group_with_members_is_refused_at_the_start(gateway: GatewayProcess) -
         while not consumer.assignment():
             consumer.poll(0.1)
             assert time.monotonic() < deadline
-        progress = GroupProgress(gateway.address, "lively")
+        progress = GroupProgress({"bootstrap.servers": gateway.address}, "lively")
         try:
             with pytest.raises(GroupNotEmptyError, match=r"1 members \(of clients reader-1\)"):
                 progress.start()
@@ -79,7 +79,7 @@ def test_a_group_with_members_is_refused_at_the_start(gateway: GatewayProcess) -
 def test_a_member_that_comes_later_only_makes_a_warning(
     gateway: GatewayProcess, admin: AdminClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    progress = GroupProgress(gateway.address, "later")
+    progress = GroupProgress({"bootstrap.servers": gateway.address}, "later")
     progress.start()
     try:
         config = {"bootstrap.servers": gateway.address, "group.id": "later"}
@@ -109,7 +109,7 @@ def test_a_member_that_comes_later_only_makes_a_warning(
 def test_offsets_that_the_gateway_refuses_do_not_hold_back_the_others(
     gateway: GatewayProcess, admin: AdminClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    progress = GroupProgress(gateway.address, "partly")
+    progress = GroupProgress({"bootstrap.servers": gateway.address}, "partly")
     progress.start()
     try:
         progress.reached({ORDERS[0]: 4, TopicPartition("gone", 0): 1})
@@ -125,7 +125,9 @@ def test_without_a_gateway_the_stream_starts_and_only_warns(
 ) -> None:
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
-        progress = GroupProgress(f"127.0.0.1:{taken.getsockname()[1]}", "alone")
+        progress = GroupProgress(
+            {"bootstrap.servers": f"127.0.0.1:{taken.getsockname()[1]}"}, "alone"
+        )
         started = time.monotonic()
         progress.start()
         progress.reached({ORDERS[0]: 1})
@@ -141,4 +143,4 @@ def test_without_a_gateway_the_stream_starts_and_only_warns(
 
 def test_malformed_addresses_are_refused_by_the_name_of_the_option() -> None:
     with pytest.raises(InvalidConfigError, match=r"mainstem.bootstrap.servers: .*'nowhere'"):
-        GroupProgress("nowhere", "g")
+        GroupProgress({"bootstrap.servers": "nowhere"}, "g")

@@ -11,10 +11,12 @@ from mainstem.ingest_gateway.transactions.entry import Entry
 from mainstem.ingest_gateway.transactions.epochs import complete_several, give_up
 from mainstem.ingest_gateway.transactions.ids import TransactionRef, check_transactional_id
 from mainstem.ingest_gateway.transactions.metrics import TransactionMetrics
+from mainstem.ingest_gateway.transactions.peers import Peers
 from mainstem.ingest_gateway.transactions.term import Term
 
 __all__ = [
     "Entry",
+    "Peers",
     "Term",
     "TransactionCoordination",
     "TransactionMetrics",

@@ -53,6 +53,7 @@ class TransactionCoordination:
         config: GatewayConfig,
         metrics: GatewayMetrics,
         pool: Executor,
+        peers: Peers,
     ) -> None:
         self._groups = groups
         self._maintainer = maintainer
@@ -66,7 +67,7 @@ class TransactionCoordination:
             ids_max=config.number("transactional.id.max.count"),
             expiration_ms=config.number("transactional.id.expiration.ms"),
         )
-        self._peers = Peers()
+        self._peers = peers
         self._area = StagingArea(store)
         self.appends = TopicAppends(topics, self._peers, self._area, pool)
         self.ended = {"committed": 0, "aborted": 0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import grpc
@@ -22,6 +22,9 @@ CALL_TIMEOUT_S: Final = 30.0
 #: Connections to other gateways that are kept.
 _CHANNELS_MAX: Final = 100
 
+#: Given an address and gRPC's options.
+OpenChannel = Callable[[str, Sequence[tuple[str, int]]], grpc.aio.Channel]
+
 _OPTIONS: Final = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 64 * MIB),
@@ -31,9 +34,14 @@ _OPTIONS: Final = [
 
 
 class Peers:
-    """The other gateways, as one of them calls them. On one event loop."""
+    """The other gateways, as one of them calls them. On one event loop.
 
-    def __init__(self) -> None:
+    Args:
+        open_channel: Connects to host:port.
+    """
+
+    def __init__(self, open_channel: OpenChannel) -> None:
+        self._open_channel = open_channel
         self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
 
     async def append(
@@ -89,7 +97,7 @@ class Peers:
             while len(self._channels) >= _CHANNELS_MAX:
                 _, oldest = self._channels.popitem(last=False)
                 await oldest.close()
-            channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+            channel = self._open_channel(address, _OPTIONS)
         self._channels[address] = channel
         return channel
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mainstem.cli.context import say
+from mainstem.cli.context import admin_client, say
 from mainstem.client import AdminClient
 from mainstem.errors import MainstemError
 from mainstem.testing import GatewayProcess
@@ -81,7 +81,7 @@ def bench_topic(place: BenchPlace) -> Iterator[BenchTopic]:
             warehouse = stack.enter_context(folder)
             gateway = stack.enter_context(GatewayProcess(warehouse, settings=place.gateway_config))
             servers = gateway.address
-        admin = stack.enter_context(AdminClient({"bootstrap.servers": servers}))
+        admin = stack.enter_context(admin_client(servers))
         name = f"bench-{secrets.token_hex(6)}"
         admin.create_topic(name, place.partition_count, place.topic_config, timeout=place.timeout_s)
         try:

@@ -6,8 +6,8 @@ from typing import Final
 
 import grpc
 
+from mainstem.cli.context import open_channel
 from mainstem.cli.gateway.status import failure_of
-from mainstem.client.channels import NO_PROXY
 from mainstem.errors import MainstemError
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 
@@ -28,9 +28,7 @@ def gateway_connections(
     address: str, timeout_s: float
 ) -> tuple[list[list[object]], MainstemError | None]:
     """A row of `COLUMNS` for each connection, and what is wrong with the gateway if anything is."""
-    with grpc.insecure_channel(
-        address, options=[NO_PROXY, ("grpc.max_receive_message_length", -1)]
-    ) as channel:
+    with open_channel(address, [("grpc.max_receive_message_length", -1)]) as channel:
         try:
             answer = admin_pb2_grpc.AdminStub(channel).ListConnections(
                 admin_pb2.ListConnectionsRequest(), timeout=timeout_s

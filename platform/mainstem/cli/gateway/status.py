@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from mainstem.client.channels import NO_PROXY
+from mainstem.cli.context import open_channel
 from mainstem.errors import (
     GatewayUnavailableError,
     MainstemError,
@@ -23,7 +23,7 @@ def gateway_status(
 ) -> tuple[dict[str, object], MainstemError | None]:
     """What the gateway says of itself, and what is wrong with it, if anything is."""
     facts: dict[str, object] = {}
-    with grpc.insecure_channel(address, options=[NO_PROXY]) as channel:
+    with open_channel(address) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
             health = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)

@@ -14,6 +14,7 @@ from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
 from mainstem.client.admin.transactions import TransactionAdmin
 from mainstem.client.arguments import check_mapping, check_seconds, names_of
 from mainstem.client.channels import Channels
+from mainstem.client.connection_security import SECURITY_KEYS, tls_files
 from mainstem.client.gateways import Gateways
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
 from mainstem.client.unclosed import warn_unclosed
@@ -40,6 +41,7 @@ ADMIN_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "A name for the gateway's log, sent as gRPC user agent; printable ASCII. "
             "Kafka: client.id.",
         ),
+        *SECURITY_KEYS,
     )
 )
 
@@ -187,7 +189,7 @@ class AdminClient(GroupAdmin, TransactionAdmin):
     repeated once a gateway may have seen it.
 
     Args:
-        config: `bootstrap.servers`, and `client.id` if wanted (`ADMIN_KEYS`).
+        config: `bootstrap.servers`, and what else is wanted of `ADMIN_KEYS`.
 
     Raises (every call):
         GatewayUnavailableError: No gateway was reached.
@@ -205,8 +207,9 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         client_id = str(values["client.id"])
         with faults.about("client.id"):
             check_client_id(client_id)
+        tls = tls_files(values, faults)
         faults.tell()
-        self._channels = Channels(MIB, client_id)
+        self._channels = Channels(MIB, client_id, tls)
         gateways = Gateways(servers, self._channels, time.monotonic)
         GroupAdmin.__init__(self, gateways)
         TransactionAdmin.__init__(self, gateways)

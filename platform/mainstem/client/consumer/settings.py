@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self
 
 from mainstem.client.backoff import backoff_s
 from mainstem.client.callbacks import check_plain
+from mainstem.client.connection_security import SECURITY_KEYS, tls_files
 from mainstem.client.settings import (
     check_client_id,
     parse_servers,
@@ -19,6 +20,7 @@ from mainstem.config import ConfigKey, Faults, keys_by_name
 from mainstem.errors import ConfigError, MainstemError
 from mainstem.limits import MIB, SESSION_TIMEOUT_MS_MAX
 from mainstem.records import parse_duration_ms
+from mainstem.tls import TlsFiles
 
 _INT_MAX: Final = 2**31 - 1
 
@@ -63,6 +65,7 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "A name for the gateway's log, sent as gRPC user agent; printable ASCII. "
             "Kafka: client.id.",
         ),
+        *SECURITY_KEYS,
         ConfigKey(
             "client.rack",
             "str",
@@ -302,6 +305,7 @@ class ConsumerSettings:
     metadata_max_age_ms: int
     topic_gone_max_ms: int
     on_commit: OnCommit | None
+    tls: TlsFiles | None
 
     def backoff_s(
         self, failures: int, error: MainstemError | None = None, jitter: float | None = None
@@ -355,6 +359,7 @@ class ConsumerSettings:
         with faults.about("group.instance.id", "group.id"):
             if values["group.instance.id"] and not values["group.id"]:
                 raise ConfigError("group.instance.id is set without group.id; set both")
+        tls = tls_files(values, faults)
         faults.tell()
         durable = values["fetch.visibility"] == "durable"
         return cls(
@@ -388,6 +393,7 @@ class ConsumerSettings:
             metadata_max_age_ms=int(values["metadata.max.age.ms"]),
             topic_gone_max_ms=int(values["topic.metadata.propagation.max.ms"]),
             on_commit=on_commit,
+            tls=tls,
         )
 
 

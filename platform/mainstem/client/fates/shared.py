@@ -11,8 +11,8 @@ NESTED: Final = "default.topic.config"
 
 #: Families of settings that are refused, also those whose names are not in the table.
 REFUSED_PREFIXES: Final[dict[str, str]] = {
-    "ssl.": "connections are not encrypted yet: remove it, and keep the gateway in a trusted "
-    "network",
+    "ssl.": "TLS has security.protocol=ssl, ssl.ca.location, ssl.certificate.location and "
+    "ssl.key.location, PEM files: remove it",
     "sasl.": "there is no authentication yet: remove it, and keep the gateway in a trusted network",
 }
 _TLS: Final = REFUSED_PREFIXES["ssl."]
@@ -27,11 +27,11 @@ _COMPAT: Final = "mainstem.compat.confluent has it"
 _C_ONLY: Final = "it is a pointer or a function of the C API: remove it"
 
 _TLS_NAMES: Final = """
-ssl.cipher.suites ssl.curves.list ssl.sigalgs.list ssl.key.location ssl.key.password ssl.key.pem
-ssl_key ssl.certificate.location ssl.certificate.pem ssl_certificate ssl.ca.location
+ssl.cipher.suites ssl.curves.list ssl.sigalgs.list ssl.key.password ssl.key.pem
+ssl_key ssl.certificate.pem ssl_certificate
 https.ca.location https.ca.pem ssl.ca.pem ssl_ca ssl.ca.certificate.stores ssl.crl.location
 ssl.keystore.location ssl.keystore.password ssl.providers ssl.engine.location ssl.engine.id
-enable.ssl.certificate.verification ssl.endpoint.identification.algorithm ssl.certificate.verify_cb
+ssl.certificate.verify_cb
 ssl.protocol ssl.provider ssl.enabled.protocols ssl.keystore.type ssl.keystore.key
 ssl.keystore.certificate.chain ssl.truststore.certificates ssl.truststore.type
 ssl.truststore.location ssl.truststore.password ssl.keymanager.algorithm
@@ -194,13 +194,28 @@ SHARED: Final = [
     *refused("PCA", "config.providers", "give the values themselves, or read them in Python"),
     *used("PCA", NESTED, "", "its settings count as if they stood beside the others"),
     *refused("PCA", "default_topic_conf", "give its settings beside the others"),
-    *accepted(
+    *used(
         "PCA",
         "security.protocol",
-        "connections are not encrypted, and there is no authentication",
-        values=("plaintext", ""),
-        otherwise="set it to PLAINTEXT and keep the gateway in a trusted network: connections are "
-        "not encrypted yet",
+        "security.protocol",
+        words={"": "plaintext"},
+        refuses={"sasl_plaintext": _AUTH, "sasl_ssl": _AUTH},
+    ),
+    *own("PCA", "ssl.ca.location ssl.certificate.location ssl.key.location"),
+    *accepted(
+        "PCA",
+        "enable.ssl.certificate.verification",
+        "a gateway's certificate is always checked",
+        values=("true",),
+        otherwise="a certificate that is not checked proves nothing: set ssl.ca.location to the "
+        "authority that it is from",
+    ),
+    *accepted(
+        "PCA",
+        "ssl.endpoint.identification.algorithm",
+        "a gateway's certificate has to be that of the host in its address",
+        values=("https",),
+        otherwise="remove it, and have the gateway's host in its certificate",
     ),
     *refused("PCA", "security.providers", _TLS),
     *refused("PCA", _TLS_NAMES, _TLS),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mainstem.compat.aiokafka.errors import from_mainstem
+from mainstem.compat.aiokafka.helpers import SSLFiles
 from mainstem.errors import MainstemError
 
 
@@ -61,6 +62,14 @@ def settings_of(
         if name not in known:
             raise TypeError(f"__init__() got an unexpected keyword argument {name!r}")
         if value is None or name in _IDLE or _DEFAULTS.get(name) == value:
+            continue
+        if name == "ssl_context":
+            if not isinstance(value, SSLFiles):
+                raise TypeError(
+                    f"ssl_context is a {type(value).__name__}; gRPC reads PEM files: give what "
+                    "mainstem.compat.aiokafka.helpers.create_ssl_context returns"
+                )
+            settings |= value.settings()
             continue
         if name == "partition_assignment_strategy":
             names = [getattr(one, "__name__", str(one)) for one in value]

@@ -1,0 +1,1 @@
+"""`mainstem cert`: certificates for trying TLS out."""

@@ -1,0 +1,23 @@
+"""Certificates of gateways and clients, in PEM files that may be replaced while they are used."""
+
+from mainstem.tls._files import (
+    CA,
+    CERTIFICATE,
+    KEY,
+    TlsFiles,
+    TlsPems,
+    WatchedTls,
+    read_tls,
+    system_authorities,
+)
+
+__all__ = [
+    "CA",
+    "CERTIFICATE",
+    "KEY",
+    "TlsFiles",
+    "TlsPems",
+    "WatchedTls",
+    "read_tls",
+    "system_authorities",
+]
