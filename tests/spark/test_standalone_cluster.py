@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import deltalake
 import pyspark
 import pytest
 from tests.length import FULL
@@ -24,15 +26,20 @@ from tests.s3_server import S3Server
 from tests.unit.jobs.topic_tables import Appends, all_records, appends, check_verified, file_count
 
 import mainstem.jobs.run_job
+from mainstem.client import AdminClient, Producer
 from mainstem.config import StoreSettings
 from mainstem.delta_log import LocalStore, Topics
 from mainstem.delta_log.store import open_warehouse, parse_warehouse
 from mainstem.jobs.catalogue import JOBS
+from mainstem.testing import GatewayProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.end_to_end]
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
-DEADLINE_S: Final = 100.0
+DEADLINE_S: Final = 300.0 if FULL else 100.0
+
+#: A cluster of two hosts, as Spark sees it, has a second address of this machine.
+SECOND_HOST: Final = "127.0.0.2"
 STOP_S: Final = 20.0
 OLD_MS: Final = 1_700_000_000_000
 
@@ -64,7 +71,7 @@ class Cluster:
     directory: Path
     url: str = ""
 
-    def submit(self, *application: str) -> list[dict[str, Any]]:
+    def submit(self, *application: str, **conf: str) -> list[dict[str, Any]]:
         """Runs an application; returns the objects that it printed."""
         settings = {
             "spark.driver.host": "127.0.0.1",
@@ -76,6 +83,7 @@ class Cluster:
             # Not before both executors are there.
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "90s",
+            **conf,
         }
         options = [f"--conf={name}={value}" for name, value in settings.items()]
         done = subprocess.run(
@@ -118,14 +126,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("cluster")
     with contextlib.ExitStack() as processes:
 
-        def start(role: str, name: str, *arguments: str) -> Path:
+        def start(role: str, name: str, host: str, *arguments: str) -> Path:
             log = directory / f"{name}.log"
             with log.open("wb") as out:
                 process = subprocess.Popen(
                     [
                         SPARK_HOME / "bin/spark-class",
                         f"org.apache.spark.deploy.{role.lower()}.{role}",
-                        *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+                        *("--host", host, "--port", "0", "--webui-port", "0"),
                         *arguments,
                     ],
                     env=environment(),
@@ -135,14 +143,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             processes.callback(stop, process)
             return log
 
-        master = start("Master", "master")
+        master = start("Master", "master", "127.0.0.1")
         url = wait_for(master, r"Starting Spark master at (spark://\S+)")
-        for name in ("worker-1", "worker-2"):
+        for name, host in (("worker-1", "127.0.0.1"), ("worker-2", second_host())):
             options = ["--cores", "1", "--memory", "600M", "--work-dir", str(directory / name)]
-            start("Worker", name, *options, url)
+            start("Worker", name, host, *options, url)
         for name in ("worker-1", "worker-2"):
             wait_for(directory / f"{name}.log", r"(Successfully registered with master)")
         yield Cluster(directory, url)
+
+
+def second_host() -> str:
+    """Of the second worker, where this machine has two addresses for itself."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((SECOND_HOST, 0))
+        except OSError:
+            return "127.0.0.1"
+    return SECOND_HOST
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -235,6 +253,42 @@ def test_every_job_and_the_source_work_on_s3_where_the_driver_alone_was_told_how
     for name, one in (("accounts", accounts), ("orders", orders)):
         check_verified(one.opened.store, name)
     store.close()
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not FULL, reason="`make test-fault` only")
+@pytest.mark.skipif(
+    second_host() != SECOND_HOST, reason="Spark runs a task twice at a time on two hosts only"
+)
+def test_a_task_that_runs_twice_at_a_time_writes_its_records_once(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    attempts = tmp_path / "attempts"
+    attempts.mkdir()
+    with GatewayProcess(tmp_path / "warehouse") as gateway:
+        servers = {"bootstrap.servers": gateway.address}
+        with AdminClient(servers) as admin, Producer(servers) as producer:
+            for topic in ("in", "out"):
+                admin.create_topic(topic, 4)
+            for number in range(400):
+                producer.produce("in", b"%d" % number, partition=number % 4)
+        program = Path(__file__).parents[1] / "fault" / "speculative_process.py"
+        speculation = {
+            "spark.speculation": "true",
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.minTaskRuntime": "500ms",
+            "spark.speculation.quantile": "0.5",
+        }
+        place = (str(gateway.warehouse), gateway.address, str(attempts))
+        cluster.submit(str(program), *place, **speculation)
+        table = deltalake.DeltaTable(gateway.warehouse / "topics" / "out").to_pyarrow_table()
+        with AdminClient(servers) as admin:
+            left = [one.state for one in admin.list_transactions()]
+    seen = {one.name for one in attempts.glob("0-*")}
+    assert seen >= {"0-0", "0-1", "0-1.passed"}, "no second attempt ran beside the first"
+    assert sorted(table["value"].to_pylist()) == sorted(b"%d" % number for number in range(400))
+    assert "prepared" not in [state.lower() for state in left]
 
 
 def write(one: Appends, keys: list[bytes], value: bytes) -> None:
