@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
+from tests.length import FULL
 from tests.unit.jobs.topic_tables import Appends, all_records, check_verified
 
 from mainstem.cli.root import cli
@@ -217,6 +218,8 @@ def test_jobs_go_on_through_a_killed_jvm_a_pause_and_the_end_of_the_scheduler(
     store.close()
 
 
+@pytest.mark.fault  # with them, as it is long
+@pytest.mark.skipif(not FULL, reason="`make test-fault` only")
 def test_a_scheduler_that_is_killed_in_the_middle_of_a_job_is_followed_and_loses_nothing(
     tmp_path: Path,
 ) -> None:

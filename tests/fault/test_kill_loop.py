@@ -179,6 +179,7 @@ def run_with(
     return run
 
 
+@pytest.mark.skipif(not FULL, reason="`make test-fault` only")
 @pytest.mark.timeout(300)
 def test_idempotent_records_are_stored_once_where_many_answers_are_lost(
     run_with: Callable[[str, KillLoop], KillReport], report: Callable[[object], None]

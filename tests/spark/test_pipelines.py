@@ -9,6 +9,7 @@ from pathlib import Path
 import deltalake
 import pytest
 from click.testing import CliRunner
+from tests.length import FULL
 
 from mainstem.cli.demo.data import DemoRecord, read_flights, records
 from mainstem.cli.root import cli
@@ -27,6 +28,8 @@ RUNS_MAX = 3
 FLIGHTS = list(records(read_flights().slice(0, 1000), "carrier"))
 
 
+@pytest.mark.fault  # with them, as it is long
+@pytest.mark.skipif(not FULL, reason="`make test-fault` only: each run starts a Spark of its own")
 def test_the_example_of_a_new_project_writes_each_record_once_in_as_many_runs_as_there_are(
     tmp_path: Path,
 ) -> None:
