@@ -255,6 +255,7 @@ def test_the_command_line_connects_encrypted_and_makes_certificates(tmp_path: Pa
         assert "hello" in run("topic", "consume", "orders", "-o", "start", "-n", "1")
         assert run("gateway", "status").rstrip().endswith("OK")
         assert gateway.address in run("cluster", "describe")
+        assert "records/s" in run("bench", "produce", "--records", "1000", "--warm-up", "100")
         # Certificates that are made later are from the same authority.
         again = CliRunner().invoke(cli, ["cert", "dev", str(tmp_path / "certs"), "--client", "me"])
         assert again.exit_code == 0, again.output

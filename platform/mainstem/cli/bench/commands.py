@@ -9,6 +9,7 @@ import click
 from mainstem.cli.bench.options import (
     acks_option,
     bench_place,
+    client_flags,
     directory_option,
     key_bytes_option,
     partitions_option,
@@ -27,7 +28,6 @@ from mainstem.cli.context import (
     reports_errors,
 )
 from mainstem.cli.help import ExampleGroup
-from mainstem.config import GATEWAY_KEYS
 
 
 @click.group(cls=ExampleGroup)
@@ -143,7 +143,7 @@ def produce(
     producer: dict[str, object] = {"acks": acks, "compression.type": compression_type}
     if is_sync:
         producer["linger.ms"] = 0
-    producer |= {name: v for name, v in settings.flags.items() if name not in GATEWAY_KEYS}
+    producer |= client_flags(settings)
     result = measure_produce(
         ProduceBenchmark(
             mode=mode,

@@ -14,6 +14,7 @@ import pyarrow as pa
 from mainstem.cli.bench.place import BenchPlace, BenchTopic, bench_topic, random_column
 from mainstem.cli.context import fail, say
 from mainstem.client import Consumer, Producer, TopicPartition
+from mainstem.client.connection_security import connection_of
 
 _FILL_ROWS: Final = 10_000
 
@@ -103,7 +104,8 @@ def _measure(
 
 def _fill(benchmark: ConsumeBenchmark, place: BenchPlace, topic: BenchTopic) -> None:
     partitions = pa.array([row % place.partition_count for row in range(_FILL_ROWS)], pa.int32())
-    with Producer({"bootstrap.servers": topic.servers}) as producer:
+    connection = connection_of(benchmark.consumer_config)
+    with Producer({**connection, "bootstrap.servers": topic.servers}) as producer:
         pending = []
         for start in range(0, benchmark.record_count, _FILL_ROWS):
             columns = {"value": random_column(_FILL_ROWS, benchmark.value_bytes)}

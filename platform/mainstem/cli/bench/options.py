@@ -89,6 +89,9 @@ def bench_place(
 
     refuse_transactions(settings)
     gateway = {name: value for name, value in settings.flags.items() if name in GATEWAY_KEYS}
+    if bootstrap_servers:
+        for name in client_flags(settings):
+            gateway.pop(name, None)
     if gateway and bootstrap_servers:
         raise click.UsageError(
             f"{', '.join(gateway)}: a setting of the gateway, which runs already"
@@ -101,6 +104,18 @@ def bench_place(
         gateway_config=gateway,
         topic_config=topic_config,
     )
+
+
+def client_flags(settings: Settings) -> dict[str, str]:
+    """`-X` of the producer and the consumer; certificates have the same names as a gateway's."""
+    from mainstem.client.connection_security import SECURITY_KEYS
+
+    security = {key.name for key in SECURITY_KEYS}
+    return {
+        name: value
+        for name, value in settings.flags.items()
+        if name not in GATEWAY_KEYS or name in security
+    }
 
 
 def percentiles_text(milliseconds: Mapping[str, float]) -> str:

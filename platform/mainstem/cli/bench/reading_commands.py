@@ -9,6 +9,7 @@ import click
 from mainstem.cli.bench.options import (
     acks_option,
     bench_place,
+    client_flags,
     directory_option,
     key_bytes_option,
     partitions_option,
@@ -29,7 +30,6 @@ from mainstem.cli.context import (
     split_flags,
 )
 from mainstem.cli.help import ExampleCommand
-from mainstem.config import GATEWAY_KEYS
 
 
 @click.command(cls=ExampleCommand)
@@ -128,7 +128,7 @@ def consume(
             calls=tuple(dict.fromkeys(calls)) or ("consume", "poll", "poll_batch"),
             rounds=rounds,
             records_at_once=at_once,
-            consumer_config={n: v for n, v in settings.flags.items() if n not in GATEWAY_KEYS},
+            consumer_config=client_flags(settings),
         ),
         place,
     )
@@ -230,7 +230,7 @@ def end_to_end(
     if commit_interval_ms is not None:
         config.setdefault("commit.interval.ms", str(commit_interval_ms))
     place = bench_place(settings, bootstrap_servers, directory, partitions, config)
-    flags = {name: v for name, v in settings.flags.items() if name not in GATEWAY_KEYS}
+    flags = client_flags(settings)
     producer, consumer = split_flags(flags)
     result = measure_latency(
         LatencyBenchmark(
