@@ -21,7 +21,7 @@ from mainstem.errors import (
     UnknownGroupError,
 )
 from pyspark_mainstem._offsets import Offsets
-from pyspark_mainstem._options import GROUP_ID
+from pyspark_mainstem._options import GROUP_ID, PREFIX
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class GroupProgress:
         try:
             self._admin = AdminClient(connection)
         except ConfigError as error:
-            name = f"mainstem.{error.facts.get('name', 'bootstrap.servers')}"
+            name = f"{PREFIX}{error.facts['name']}"
             raise InvalidConfigError(f"{name}: {error.message}", name=name) from error
         self._group_id = group_id
         self._changed = threading.Condition()

@@ -29,8 +29,10 @@ log = logging.getLogger(__name__)
 WAREHOUSE: Final = "mainstem.warehouse"
 BOOTSTRAP_SERVERS: Final = "mainstem.bootstrap.servers"
 GROUP_ID: Final = "mainstem.group.id"
-_PREFIX: Final = "mainstem."
-_CONNECTION: Final = (BOOTSTRAP_SERVERS, *(_PREFIX + key.name for key in SECURITY_KEYS))
+
+#: Before the client's name of a setting, as Kafka's source has `kafka.`.
+PREFIX: Final = "mainstem."
+_CONNECTION: Final = (BOOTSTRAP_SERVERS, *(PREFIX + key.name for key in SECURITY_KEYS))
 CONSISTENT: Final = "mainstem.consistent"
 SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _ENDINGS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -170,7 +172,7 @@ class SourceOptions:
             warehouse=warehouse,
             store=StoreSettings.parse(given),
             connection={
-                name.removeprefix(_PREFIX): given[name].strip()
+                name.removeprefix(PREFIX): given[name].strip()
                 for name in _CONNECTION
                 if name in given
             },

@@ -13,14 +13,13 @@ from typing import Final, Self
 from mainstem.client.producer.settings import PRODUCER_KEYS, ProducerSettings
 from mainstem.config import nearest_name
 from mainstem.errors import ConfigError, InvalidConfigError
-from pyspark_mainstem._options import BOOTSTRAP_SERVERS, WAREHOUSE
+from pyspark_mainstem._options import BOOTSTRAP_SERVERS, PREFIX, WAREHOUSE
 
 TOPIC: Final = "topic"
 TXN_APP_ID: Final = "txnAppId"
 TXN_VERSION: Final = "txnVersion"
 COMMIT_TIMEOUT: Final = "mainstem.commit.timeout.ms"
 
-_PREFIX: Final = "mainstem."
 
 #: What the sink sets itself: it could not keep its promise otherwise.
 _OWN: Final = (
@@ -34,7 +33,7 @@ _OWN: Final = (
 #: Options of the sink, beside those of the producer.
 SINK_OPTIONS: Final = (TOPIC, TXN_APP_ID, TXN_VERSION, COMMIT_TIMEOUT)
 
-_PRODUCER_OPTIONS: Final = tuple(f"{_PREFIX}{name}" for name in PRODUCER_KEYS if name not in _OWN)
+_PRODUCER_OPTIONS: Final = tuple(f"{PREFIX}{name}" for name in PRODUCER_KEYS if name not in _OWN)
 
 #: Spark's own, which it hands to the sink as well.
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
@@ -79,7 +78,7 @@ class SinkOptions:
         """
         given = _canonical(options)
         producer = {
-            name.removeprefix(_PREFIX): value
+            name.removeprefix(PREFIX): value
             for name, value in given.items()
             if name in _PRODUCER_OPTIONS
         }
@@ -111,10 +110,10 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
         elif low.startswith("kafka."):
             raise _invalid(
                 given,
-                f"{given} is not supported: settings of the producer begin with {_PREFIX}, as "
+                f"{given} is not supported: settings of the producer begin with {PREFIX}, as "
                 f"{BOOTSTRAP_SERVERS}",
             )
-        elif low.removeprefix(_PREFIX) in _OWN:
+        elif low.removeprefix(PREFIX) in _OWN:
             raise _invalid(
                 given, f"{given} cannot be set: every task writes in a transaction of its own"
             )
@@ -146,7 +145,7 @@ def _checked(producer: Mapping[str, str]) -> ProducerSettings:
         return ProducerSettings.parse({**producer, "transactional.id": "checked"})
     except ConfigError as error:
         name = str(error.facts.get("name", ""))
-        raise _invalid(f"{_PREFIX}{name}", f"{_PREFIX}{error.message}") from error
+        raise _invalid(f"{PREFIX}{name}", f"{PREFIX}{error.message}") from error
 
 
 def _once(given: Mapping[str, str], *, stream: bool) -> tuple[str, int]:

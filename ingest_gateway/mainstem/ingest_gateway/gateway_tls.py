@@ -16,7 +16,7 @@ import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.errors import InvalidConfigError
-from mainstem.tls import CA, CERTIFICATE, KEY, TlsFiles, TlsPems, WatchedTls, system_authorities
+from mainstem.tls import CA, CERTIFICATE, KEY, TlsFiles, TlsPems, WatchedTls, channel_credentials
 
 log = structlog.get_logger()
 
@@ -87,10 +87,7 @@ class GatewayTls:
     def channel(self, address: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
         """A connection to another gateway."""
         _, pems = self._watched.current()
-        credentials = grpc.ssl_channel_credentials(
-            pems.ca or system_authorities(), pems.key, pems.certificate
-        )
-        return grpc.aio.secure_channel(address, credentials, options=options)
+        return grpc.aio.secure_channel(address, channel_credentials(pems), options=options)
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -146,20 +146,14 @@ def confirm(question: str) -> bool:
 
 def open_channel(address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.Channel:
     """A connection to one gateway, as `-X security.protocol` and its kin say."""
+    from mainstem.client.admin import ADMIN_KEYS
     from mainstem.client.channels import NO_PROXY
-    from mainstem.client.connection_security import SECURITY_KEYS, Security, tls_files
-    from mainstem.config import Faults, parse_value
-    from mainstem.errors import ConfigError
+    from mainstem.client.connection_security import Security, connection_of, tls_files
+    from mainstem.client.settings import read_settings
 
-    flags, faults = current_settings().flags, Faults(ConfigError)
-    values = {}
-    for key in SECURITY_KEYS:
-        given = flags.get(key.name, key.default)
-        with faults.about(key.name):
-            values[key.name] = parse_value(key, str(given).lower() if key.choices else given)
-    faults.tell()
-    files = tls_files(values, faults)
-    faults.tell()
+    reading = read_settings("admin", ADMIN_KEYS, connection_of(current_settings().flags))
+    files = tls_files(reading.values, reading.faults)
+    reading.faults.tell()
     return Security(files).open(address, [NO_PROXY, *options])
 
 

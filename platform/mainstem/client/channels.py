@@ -76,8 +76,8 @@ class Channels:
         return channel
 
     def _outdated(self) -> list[grpc.Channel]:
-        """Forgets the channels that were opened with other certificates; returns those on which no
-        call is under way any more, to be closed without the lock."""
+        """Forgets the channels that were opened with other certificates; calls under way on them go
+        on. Returns those that were forgotten before, to be closed without the lock."""
         version = self._security.version
         if version == self._security_version:
             return []

@@ -16,8 +16,8 @@ from mainstem.tls import (
     KEY,
     TlsFiles,
     WatchedTls,
+    channel_credentials,
     read_tls,
-    system_authorities,
 )
 
 T = TypeVar("T")
@@ -107,10 +107,7 @@ class Security:
         if self._tls is None:
             return grpc.insecure_channel(address, options=options)
         _, pems = self._tls.current()
-        credentials = grpc.ssl_channel_credentials(
-            pems.ca or system_authorities(), pems.key, pems.certificate
-        )
-        return grpc.secure_channel(address, credentials, options=options)
+        return grpc.secure_channel(address, channel_credentials(pems), options=options)
 
 
 def _say(error: InvalidConfigError) -> None:

@@ -7,8 +7,8 @@ from mainstem.tls._files import (
     TlsFiles,
     TlsPems,
     WatchedTls,
+    channel_credentials,
     read_tls,
-    system_authorities,
 )
 
 __all__ = [
@@ -18,6 +18,6 @@ __all__ = [
     "TlsFiles",
     "TlsPems",
     "WatchedTls",
+    "channel_credentials",
     "read_tls",
-    "system_authorities",
 ]

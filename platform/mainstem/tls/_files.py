@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import grpc
+
 from mainstem.errors import InvalidConfigError
 
 #: How often the files are looked at, at most.
@@ -180,6 +182,11 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     except (OSError, ValueError):
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def channel_credentials(pems: TlsPems) -> grpc.ChannelCredentials:
+    """For connecting to a gateway, which is to be of one of the authorities."""
+    return grpc.ssl_channel_credentials(pems.ca or system_authorities(), pems.key, pems.certificate)
 
 
 def system_authorities() -> bytes | None:
