@@ -94,6 +94,20 @@ def test_a_waiting_reader_of_the_durable_mark_is_woken_by_the_log_and_others_by_
     run(test())
 
 
+def test_a_reader_that_has_all_that_the_log_has_waits_for_more(tmp_path: Path) -> None:
+    """Ahead of the high watermark too: answered at once, it would ask again without a pause."""
+
+    async def test() -> None:
+        async with running(tmp_path / "w") as (gateway, client):
+            await _committed_then_logged(client, [b"a"])
+            waits = await waiting_fetch(gateway, client, ("t", 0, 2), visibility=DURABLE)
+            await client.produce(_acks_1(b"b"))
+            (found,) = await asyncio.wait_for(waits, 5)
+            assert (_values(found), found.high_watermark) == ([b"b"], 1)
+
+    run(test())
+
+
 def test_acks_all_is_shown_early_where_the_topic_logs_all_or_when_something_behind_it_is_logged(
     tmp_path: Path,
 ) -> None:

@@ -190,7 +190,7 @@ class FetchPlanner:
         if refusal is not None:
             return plan.failed(refusal)
         if offset >= mark:
-            return plan
+            return replace(plan, end_offset=mark)  # there is no more: it waits
         tail = end
         if led:
             tail = self._cache.start_offset(topic, state.topic_id, partition, end)
