@@ -6,8 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import unquote
 
 from mainstem.delta_log.store import time_elapsed_s
+from mainstem.ingest_gateway.caller import Identity
 
 #: A connection without a call for so long is forgotten: a client keeps a call open, or makes one
 #: every few seconds.
@@ -20,6 +22,9 @@ class Connection:
     Attributes:
         peer: Its address, as gRPC has it.
         client_id: Empty where it gave none.
+        host: The same without the port.
+        proof: What the last call proved itself by; empty: the connection's certificate.
+        identity: Whose that is; None: it was not asked, or is over.
         received_bytes, sent_bytes: Of requests and answers.
     """
 
@@ -27,8 +32,11 @@ class Connection:
         "began_at",
         "call_count",
         "client_id",
+        "host",
+        "identity",
         "open_calls",
         "peer",
+        "proof",
         "received_bytes",
         "sent_bytes",
         "used_at",
@@ -37,6 +45,9 @@ class Connection:
     def __init__(self, peer: str, client_id: str, now: float) -> None:
         self.peer = peer
         self.client_id = client_id
+        self.host = _host(peer)
+        self.proof = ""
+        self.identity: Identity | None = None
         self.began_at = self.used_at = now
         self.open_calls = self.call_count = 0
         self.received_bytes = self.sent_bytes = 0
@@ -113,3 +124,9 @@ class Connections:
                 break
             if not connection.open_calls:
                 del self._connections[connection.peer]
+
+
+def _host(peer: str) -> str:
+    """Of `ipv4:192.0.2.1:4711` or `ipv6:%5B2001:db8::1%5D:4711`."""
+    _, _, address = peer.partition(":")
+    return unquote(address.rpartition(":")[0]).strip("[]")

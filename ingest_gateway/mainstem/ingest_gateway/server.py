@@ -46,6 +46,7 @@ from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.reader_threads import ReaderThreads
 from mainstem.ingest_gateway.request_metrics import RequestMetrics
 from mainstem.ingest_gateway.requests import RequestDoor
+from mainstem.ingest_gateway.security import Access, SignIn
 from mainstem.ingest_gateway.services import (
     AdminService,
     FetchService,
@@ -124,7 +125,7 @@ class Gateway:
         self._reader_threads = ReaderThreads(config.number("fetch.threads"))
         self._door = RequestDoor(config)
         self._connections = Connections(config.number("max.connections"))
-        self._rpc = Rpc(self._door, self._connections)
+        self._rpc = Rpc(self._door, self._connections, SignIn(), Access())
         self._condition = GatewayCondition(self._store)
         self._health = health.aio.HealthServicer()
         self._serving: asyncio.Queue[bool] = asyncio.Queue()

@@ -18,6 +18,7 @@ from mainstem.config._keys import (
     parse_value,
     unknown_setting,
 )
+from mainstem.config._security import SECURITY_KEYS
 from mainstem.config._store import STORE_KEYS, StoreSettings
 from mainstem.errors import InvalidConfigError
 from mainstem.limits import (
@@ -45,9 +46,9 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "str",
             "127.0.0.1:9490",
             "host:port to listen on; port 0 takes a free one. Encrypted where "
-            "ssl.certificate.location is set. Nobody is asked who they are but by "
-            "ssl.client.auth, and whoever may connect may do everything: stay on loopback or a "
-            "network that you trust. Kafka: listeners.",
+            "ssl.certificate.location is set. Without sasl.enabled.mechanisms, ssl.client.auth and "
+            "authorizer whoever may connect may do everything: stay on loopback or a network that "
+            "you trust. Kafka: listeners.",
         ),
         ConfigKey(
             "ssl.certificate.location",
@@ -79,6 +80,7 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "metrics.listeners asks for none. Kafka: ssl.client.auth.",
             choices=("none", "required"),
         ),
+        *SECURITY_KEYS.values(),
         ConfigKey(
             "advertised.listeners",
             "str",

@@ -34,7 +34,8 @@ class ConfigKey:
         unit: Of the value: `ms`, `bytes`, `records`; empty for a plain count or a word.
         minimum, maximum: Inclusive bounds of a number.
         choices: The words that an `enum` may be; those that a `list` may have, each once at most.
-            A list's value is its words in the order given, with commas between.
+            A list's value is its words in the order given, with commas between; it is empty only
+            where the default is.
         pattern: What a `str` must match as a whole; empty: anything.
         secret: Its value is shown nowhere.
     """
@@ -120,7 +121,7 @@ def parse_value(key: ConfigKey, value: object) -> ConfigValue:
             value=text,
         )
     if key.type == "list":
-        return _words(key, text)
+        return text if text == key.default else _words(key, text)
     if key.pattern and not re.fullmatch(key.pattern, text):
         raise InvalidConfigError(
             f"{key.name} is {text!r}; it must have the form {key.pattern}, as {key.default!r} has",

@@ -282,6 +282,57 @@ class OutcomeUnknownError(MainstemError):
     retriable = True
 
 
+class AuthenticationError(MainstemError):
+    """The caller has not proved who they are. Check `security.protocol`, the certificate, or
+    `sasl.username` and `sasl.password`."""
+
+    code = "SASL_AUTHENTICATION_FAILED"
+
+
+class SessionExpiredError(AuthenticationError):
+    """What proved who the caller is does so no longer: sign in again. Clients do by themselves."""
+
+    code = "SESSION_EXPIRED"
+    retriable = True
+
+
+class AuthorizationError(MainstemError):
+    """The caller may not do this. The message names what is missing; see `mainstem acl`."""
+
+    code = "AUTHORIZATION_FAILED"
+
+
+class TopicAuthorizationError(AuthorizationError):
+    """The caller may not do this with the topic, whether it exists or not."""
+
+    code = "TOPIC_AUTHORIZATION_FAILED"
+
+
+class GroupAuthorizationError(AuthorizationError):
+    """The caller may not do this with the group, whether it exists or not."""
+
+    code = "GROUP_AUTHORIZATION_FAILED"
+
+
+class TransactionalIdAuthorizationError(AuthorizationError):
+    """The caller may not do this with the transactional id, whether it exists or not."""
+
+    code = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
+class ClusterAuthorizationError(AuthorizationError):
+    """The caller may not do this with the cluster as a whole."""
+
+    code = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class QuotaExceededError(MainstemError):
+    """The caller has used up their quota for now. Retry after the delay."""
+
+    code = "THROTTLING_QUOTA_EXCEEDED"
+    retriable = True
+
+
 class LogDamagedError(MainstemError):
     """A file of the log is missing, torn or contradicts another. The message names the file."""
 

@@ -21,8 +21,11 @@ from mainstem.errors import (
     MainstemError,
     UnknownTopicError,
 )
+from mainstem.ingest_gateway.caller import NOBODY
 from mainstem.ingest_gateway.connections import Connection
 from mainstem.ingest_gateway.requests import RequestDoor
+from mainstem.ingest_gateway.security import Access
+from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.services.produce import stream as produce_stream_module
 from mainstem.ingest_gateway.services.produce.acceptance import Accepted
 from mainstem.ingest_gateway.services.produce.stream import AnswerRoom, ProduceStream
@@ -109,8 +112,7 @@ def stream(
 ) -> Any:
     context: Any = caller
     return ProduceStream(
-        context,
-        Connection("ipv4:127.0.0.1:1", "", 0.0),
+        Call(context, Connection("ipv4:127.0.0.1:1", "", 0.0), NOBODY, Access()),
         service,
         door or RequestDoor(load_gateway_config(environment={}, flags={})),
         room or AnswerRoom(),

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 PACKAGE = Path("platform/mainstem/protocol/v1")
-NAMES = ("admin", "groups", "log", "transactions")
+NAMES = ("admin", "groups", "log", "security", "transactions")
 
 
 def described(repo_root: Path, directory: Path) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.balancing import REQUEST_MOVES_MAX, Balancing
 from mainstem.ingest_gateway.cluster import Cluster
 from mainstem.ingest_gateway.connections import Connections
-from mainstem.ingest_gateway.services.caller import caller
-from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.several import one_for_each
 from mainstem.ingest_gateway.topics import GatewayTopics, trim_prefix
 from mainstem.protocol import error_to_message
@@ -59,7 +58,7 @@ class AdminService:
         self._store_trouble = store_trouble
 
     async def CreateTopic(
-        self, request: admin_pb2.CreateTopicRequest, context: Context
+        self, request: admin_pb2.CreateTopicRequest, call: Call
     ) -> admin_pb2.CreateTopicResponse:
         metadata = await self._topics.create(
             request.topic,
@@ -72,7 +71,7 @@ class AdminService:
                 "topic created",
                 topic=request.topic,
                 topic_id=metadata.id,
-                **caller(context),
+                **call.facts(),
             )
         return admin_pb2.CreateTopicResponse(
             topic_id="" if request.validate_only else metadata.id,
@@ -80,15 +79,15 @@ class AdminService:
         )
 
     async def DeleteTopic(
-        self, request: admin_pb2.DeleteTopicRequest, context: Context
+        self, request: admin_pb2.DeleteTopicRequest, call: Call
     ) -> admin_pb2.DeleteTopicResponse:
         check_topic_name(request.topic)
         topic_id = await self._topics.delete(request.topic)
-        log.info("topic deleted", topic=request.topic, topic_id=topic_id, **caller(context))
+        log.info("topic deleted", topic=request.topic, topic_id=topic_id, **call.facts())
         return admin_pb2.DeleteTopicResponse(topic_id=topic_id)
 
     async def ListTopics(
-        self, request: admin_pb2.ListTopicsRequest, context: Context
+        self, request: admin_pb2.ListTopicsRequest, call: Call
     ) -> admin_pb2.ListTopicsResponse:
         found = await one_for_each(await self._topics.names(), self._listed)
         return admin_pb2.ListTopicsResponse(topics=[one for one in found if one is not None])
@@ -103,7 +102,7 @@ class AdminService:
             return admin_pb2.TopicListing(topic=name, error=error_to_message(error))
 
     async def DescribeTopic(
-        self, request: admin_pb2.DescribeTopicRequest, context: Context
+        self, request: admin_pb2.DescribeTopicRequest, call: Call
     ) -> admin_pb2.DescribeTopicResponse:
         check_topic_name(request.topic)
         response = await self._topics.describe(
@@ -117,7 +116,7 @@ class AdminService:
         return response
 
     async def AlterTopicConfig(
-        self, request: admin_pb2.AlterTopicConfigRequest, context: Context
+        self, request: admin_pb2.AlterTopicConfigRequest, call: Call
     ) -> admin_pb2.AlterTopicConfigResponse:
         check_topic_name(request.topic)
         version = await self._topics.change(
@@ -132,12 +131,12 @@ class AdminService:
                 topic=request.topic,
                 set=dict(request.set),
                 reset=list(request.reset),
-                **caller(context),
+                **call.facts(),
             )
         return admin_pb2.AlterTopicConfigResponse(table_version=version)
 
     async def AddPartitions(
-        self, request: admin_pb2.AddPartitionsRequest, context: Context
+        self, request: admin_pb2.AddPartitionsRequest, call: Call
     ) -> admin_pb2.AddPartitionsResponse:
         check_topic_name(request.topic)
         version = await self._topics.change(
@@ -150,21 +149,21 @@ class AdminService:
             "partitions added",
             topic=request.topic,
             partition_count=request.partition_count,
-            **caller(context),
+            **call.facts(),
         )
         return admin_pb2.AddPartitionsResponse(table_version=version)
 
     async def TrimPrefix(
-        self, request: admin_pb2.TrimPrefixRequest, context: Context
+        self, request: admin_pb2.TrimPrefixRequest, call: Call
     ) -> admin_pb2.TrimPrefixResponse:
         check_topic_name(request.topic)
         response = await trim_prefix(self._topics, request)
         if not request.validate_only:
-            log.info("topic trimmed", topic=request.topic, **caller(context))
+            log.info("topic trimmed", topic=request.topic, **call.facts())
         return response
 
     async def DescribeCluster(
-        self, request: admin_pb2.DescribeClusterRequest, context: Context
+        self, request: admin_pb2.DescribeClusterRequest, call: Call
     ) -> admin_pb2.DescribeClusterResponse:
         return admin_pb2.DescribeClusterResponse(
             warehouse_uri=self._warehouse_uri,
@@ -185,7 +184,7 @@ class AdminService:
         )
 
     async def Rebalance(
-        self, request: admin_pb2.RebalanceRequest, context: Context
+        self, request: admin_pb2.RebalanceRequest, call: Call
     ) -> admin_pb2.RebalanceResponse:
         if request.validate_only:
             found = self._balancing.plan(REQUEST_MOVES_MAX)
@@ -193,7 +192,7 @@ class AdminService:
             # It goes on when the caller goes away.
             moving = asyncio.ensure_future(self._balancing.move(REQUEST_MOVES_MAX))
             found = await asyncio.shield(moving)
-            log.info("rebalanced", count=len(found), **caller(context))
+            log.info("rebalanced", count=len(found), **call.facts())
         return admin_pb2.RebalanceResponse(
             gateway_id=self._gateway_id,
             moves=[
@@ -208,7 +207,7 @@ class AdminService:
         )
 
     async def ListConnections(
-        self, request: admin_pb2.ListConnectionsRequest, context: Context
+        self, request: admin_pb2.ListConnectionsRequest, call: Call
     ) -> admin_pb2.ListConnectionsResponse:
         response = admin_pb2.ListConnectionsResponse(gateway_id=self._gateway_id)
         for number, one in enumerate(self._connections.list(), start=1):

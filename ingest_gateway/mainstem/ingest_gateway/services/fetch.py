@@ -34,7 +34,7 @@ from mainstem.ingest_gateway.fetching import (
 )
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.reader_threads import ReaderThreads
-from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.limits import FETCH_WAIT_MS_MAX, KIB
 from mainstem.protocol import error_to_message
@@ -103,23 +103,23 @@ class FetchService:
         await self._followers.close()
         self._history.clear()
 
-    async def Fetch(self, request: log_pb2.FetchRequest, context: Context) -> bytes:
-        with self._one_of_connection(context.peer()), self._counted():
+    async def Fetch(self, request: log_pb2.FetchRequest, call: Call) -> bytes:
+        with self._one_of_connection(call.peer), self._counted():
             answer = await self._fetch(request)
         for topic, served in answer.served.items():
             self._metrics.fetch_records.labels(topic).inc(served.record_count)
             self._metrics.fetch_bytes.labels(topic).inc(served.record_bytes)
         size = len(answer.data)  # counted by `_built`
 
-        def sent(_: Context) -> None:
+        def sent(_: object) -> None:
             self._room.sent(size)
 
         callback: Any = sent  # the stubs take it for an object with attributes
-        context.add_done_callback(callback)
+        call.add_done_callback(callback)
         return answer.data
 
     async def ListOffsets(
-        self, request: log_pb2.ListOffsetsRequest, context: Context
+        self, request: log_pb2.ListOffsetsRequest, call: Call
     ) -> log_pb2.ListOffsetsResponse:
         with self._counted():
             return await self._list_offsets(request)

@@ -19,8 +19,7 @@ from mainstem.errors import (
 )
 from mainstem.ingest_gateway.groups import NO_OFFSET, GroupCoordination, OffsetCommits, Running
 from mainstem.ingest_gateway.requests import RequestDoor
-from mainstem.ingest_gateway.services.caller import caller
-from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.services.call import Call
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import groups_pb2
@@ -49,7 +48,7 @@ class GroupService:
         self._offset_commits = offset_commits
         self._door = door
 
-    async def Heartbeat(self, request: groups_pb2.HeartbeatRequest, context: Context) -> bytes:
+    async def Heartbeat(self, request: groups_pb2.HeartbeatRequest, call: Call) -> bytes:
         beat = Heartbeat(
             request.group,
             request.member_id,
@@ -63,7 +62,7 @@ class GroupService:
             request.session_timeout_ms,
             request.rebalance_timeout_ms,
             await self._owned(request),
-            context.peer(),
+            call.peer,
         )
         running = await self._coordination.started()
         answer, interval_ms = await self._coordination.heartbeat(running, beat)
@@ -77,9 +76,7 @@ class GroupService:
         """Runs a call that only computes: at once, or in a thread where it would take long."""
         return call() if partition_count <= _AT_ONCE else await self._door.in_thread(call)
 
-    async def Leave(
-        self, request: groups_pb2.LeaveRequest, context: Context
-    ) -> groups_pb2.LeaveResponse:
+    async def Leave(self, request: groups_pb2.LeaveRequest, call: Call) -> groups_pb2.LeaveResponse:
         running = await self._coordination.started()
         running.coordinator.leave(
             request.group,
@@ -92,7 +89,7 @@ class GroupService:
         return groups_pb2.LeaveResponse()
 
     async def CommitOffsets(
-        self, request: groups_pb2.CommitOffsetsRequest, context: Context
+        self, request: groups_pb2.CommitOffsetsRequest, call: Call
     ) -> groups_pb2.CommitOffsetsResponse:
         running = await self._coordination.started()
         response, rows = await self._offset_commits.take(running, request)
@@ -104,13 +101,13 @@ class GroupService:
                 "group": request.group,
                 "offset_count": len(rows),
                 "topics": moved[:_TOPICS_LOGGED_MAX],
-                **caller(context),
+                **call.facts(),
             }
             self._coordination.log.write([GroupEvent(OFFSETS_MOVED, facts)])
         return response
 
     async def FetchOffsets(
-        self, request: groups_pb2.FetchOffsetsRequest, context: Context
+        self, request: groups_pb2.FetchOffsetsRequest, call: Call
     ) -> groups_pb2.FetchOffsetsResponse:
         running = await self._coordination.started()
         # What the owner before committed, and was not answered yet, counts.
@@ -148,7 +145,7 @@ class GroupService:
         return response
 
     async def ListGroups(
-        self, request: groups_pb2.ListGroupsRequest, context: Context
+        self, request: groups_pb2.ListGroupsRequest, call: Call
     ) -> groups_pb2.ListGroupsResponse:
         running = await self._coordination.started()
         running.coordinator.tick()
@@ -165,7 +162,7 @@ class GroupService:
         return response
 
     async def DescribeGroup(
-        self, request: groups_pb2.DescribeGroupRequest, context: Context
+        self, request: groups_pb2.DescribeGroupRequest, call: Call
     ) -> groups_pb2.DescribeGroupResponse:
         running = await self._coordination.started()
         await running.table.flushed(request.group, offsets_only=True)
@@ -200,7 +197,7 @@ class GroupService:
         return response
 
     async def DeleteGroup(
-        self, request: groups_pb2.DeleteGroupRequest, context: Context
+        self, request: groups_pb2.DeleteGroupRequest, call: Call
     ) -> groups_pb2.DeleteGroupResponse:
         group = request.group
         running = await self._coordination.started()
@@ -225,7 +222,7 @@ class GroupService:
             "group deleted",
             group=group,
             offset_count=count + len(rows),
-            **caller(context),
+            **call.facts(),
         )
         return groups_pb2.DeleteGroupResponse()
 

@@ -7,7 +7,7 @@ from functools import partial
 from mainstem.delta_log import Appender, TableState
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.cluster import Cluster
-from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.several import one_for_each
 from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.protocol import error_to_message
@@ -23,7 +23,7 @@ class MetadataService:
         self._cluster = cluster
 
     async def Metadata(
-        self, request: log_pb2.MetadataRequest, context: Context
+        self, request: log_pb2.MetadataRequest, call: Call
     ) -> log_pb2.MetadataResponse:
         gateways = self._cluster.gateways()
         response = log_pb2.MetadataResponse(

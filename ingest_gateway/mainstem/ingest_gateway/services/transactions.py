@@ -7,8 +7,7 @@ import asyncio
 from mainstem.delta_log.append import TransactionMark
 from mainstem.errors import InvalidOffsetError, InvalidTxnStateError, MainstemError
 from mainstem.ingest_gateway.groups import GroupCoordination, OffsetCommits
-from mainstem.ingest_gateway.services.caller import client_id
-from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.transactions import (
     Entry,
     TransactionCoordination,
@@ -46,14 +45,14 @@ class TransactionService:
     # -- producers ---------------------------------------------------------------------------------
 
     async def InitTransactions(
-        self, request: transactions_pb2.InitTransactionsRequest, context: Context
+        self, request: transactions_pb2.InitTransactionsRequest, call: Call
     ) -> transactions_pb2.InitTransactionsResponse:
         check_transactional_id(request.transactional_id)
         term = await self._transactions.started()
         row = await term.init(
             request.transactional_id,
             request.transaction_timeout_ms,
-            client_id(context),
+            call.client_id,
             single_use=request.single_use,
         )
         return transactions_pb2.InitTransactionsResponse(
@@ -64,15 +63,15 @@ class TransactionService:
         )
 
     async def BeginTransaction(
-        self, request: transactions_pb2.BeginTransactionRequest, context: Context
+        self, request: transactions_pb2.BeginTransactionRequest, call: Call
     ) -> transactions_pb2.BeginTransactionResponse:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
-        await term.begin(ref, client_id(context))
+        await term.begin(ref, call.client_id)
         return transactions_pb2.BeginTransactionResponse()
 
     async def AddOffsets(
-        self, request: transactions_pb2.AddOffsetsRequest, context: Context
+        self, request: transactions_pb2.AddOffsetsRequest, call: Call
     ) -> transactions_pb2.AddOffsetsResponse:
         ref = TransactionRef.of(request.transaction)
         running = await self._groups.started()
@@ -95,7 +94,7 @@ class TransactionService:
         return transactions_pb2.AddOffsetsResponse()
 
     async def EndTransaction(
-        self, request: transactions_pb2.EndTransactionRequest, context: Context
+        self, request: transactions_pb2.EndTransactionRequest, call: Call
     ) -> transactions_pb2.EndTransactionResponse:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
@@ -104,7 +103,7 @@ class TransactionService:
         return transactions_pb2.EndTransactionResponse(results=results)
 
     async def PrepareTransaction(
-        self, request: transactions_pb2.PrepareTransactionRequest, context: Context
+        self, request: transactions_pb2.PrepareTransactionRequest, call: Call
     ) -> transactions_pb2.PrepareTransactionResponse:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
@@ -113,7 +112,7 @@ class TransactionService:
         return transactions_pb2.PrepareTransactionResponse(token=token)
 
     async def CompleteTransaction(
-        self, request: transactions_pb2.CompleteTransactionRequest, context: Context
+        self, request: transactions_pb2.CompleteTransactionRequest, call: Call
     ) -> transactions_pb2.EndTransactionResponse:
         if request.WhichOneof("which") == "transactional_id":
             term = await self._transactions.started()
@@ -125,7 +124,7 @@ class TransactionService:
         return transactions_pb2.EndTransactionResponse(results=results)
 
     async def CompleteTransactions(
-        self, request: transactions_pb2.CompleteTransactionsRequest, context: Context
+        self, request: transactions_pb2.CompleteTransactionsRequest, call: Call
     ) -> transactions_pb2.CompleteTransactionsResponse:
         check_transactional_id(request.transactional_id)
         term = await self._transactions.started()
@@ -146,7 +145,7 @@ class TransactionService:
     # -- operators ---------------------------------------------------------------------------------
 
     async def ListTransactions(
-        self, request: transactions_pb2.ListTransactionsRequest, context: Context
+        self, request: transactions_pb2.ListTransactionsRequest, call: Call
     ) -> transactions_pb2.ListTransactionsResponse:
         term = await self._transactions.started()
         wanted = frozenset(request.states)
@@ -159,7 +158,7 @@ class TransactionService:
         return response
 
     async def DescribeTransaction(
-        self, request: transactions_pb2.DescribeTransactionRequest, context: Context
+        self, request: transactions_pb2.DescribeTransactionRequest, call: Call
     ) -> transactions_pb2.TransactionDescription:
         term = await self._transactions.started()
         entry: Entry = term.known(request.transactional_id)
@@ -168,7 +167,7 @@ class TransactionService:
     # -- other gateways ----------------------------------------------------------------------------
 
     async def AppendTransaction(
-        self, request: transactions_pb2.AppendTransactionRequest, context: Context
+        self, request: transactions_pb2.AppendTransactionRequest, call: Call
     ) -> transactions_pb2.AppendTransactionResponse:
         mark = _mark(request.transactional_id, request.ordinal)
         results, version = await self._transactions.appends.append_here(
@@ -177,7 +176,7 @@ class TransactionService:
         return transactions_pb2.AppendTransactionResponse(results=results, table_version=version)
 
     async def SettleTransaction(
-        self, request: transactions_pb2.SettleTransactionRequest, context: Context
+        self, request: transactions_pb2.SettleTransactionRequest, call: Call
     ) -> transactions_pb2.SettleTransactionResponse:
         mark = _mark(request.transactional_id, request.ordinal)
         appender = await self._transactions.appends.leader_here(request.topic, request.topic_id)

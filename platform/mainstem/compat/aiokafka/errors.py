@@ -255,29 +255,55 @@ class ConcurrentTransactions(BrokerResponseError):
     retriable = True
 
 
+class TopicAuthorizationFailedError(BrokerResponseError):
+    """The caller may not do this with the topic."""
+
+    errno = 29
+
+
+class GroupAuthorizationFailedError(BrokerResponseError):
+    """The caller may not do this with the group."""
+
+    errno = 30
+
+
+class ClusterAuthorizationFailedError(BrokerResponseError):
+    """The caller may not do this with the cluster."""
+
+    errno = 31
+
+
+class TransactionalIdAuthorizationFailed(BrokerResponseError):
+    """The caller may not do this with the transactional id."""
+
+    errno = 53
+
+
+class SaslAuthenticationFailed(BrokerResponseError):
+    """The caller has not proved who they are."""
+
+    errno = 58
+
+
 #: Errors that no gateway gives; programs name them where they catch errors. With their numbers, and
 #: a plus where they are retriable.
 _NEVER_GIVEN: Final = """
-ClusterAuthorizationFailedError=31 CoordinatorLoadInProgressError=14+
-CoordinatorNotAvailableError=15+ DelegationTokenAuthDisabled=61
+CoordinatorLoadInProgressError=14+ CoordinatorNotAvailableError=15+ DelegationTokenAuthDisabled=61
 DelegationTokenAuthorizationFailed=65 DelegationTokenExpired=66 DelegationTokenNotFound=62
 DelegationTokenOwnerMismatch=63 DelegationTokenRequestNotAllowed=64 DuplicateSequenceNumber=46
-FetchSessionIdNotFound=70 GroupAuthorizationFailedError=30 GroupCoordinatorNotAvailableError=15+
-GroupLoadInProgressError=14+ IllegalSaslStateError=34 InconsistentGroupProtocolError=23
-InvalidCommitOffsetSizeError=28 InvalidFetchRequestError=4 InvalidFetchSessionEpoch=71
-InvalidGroupIdError=24 InvalidPrincipalType=67 InvalidProducerEpoch=47
-InvalidProducerIdMapping=49 InvalidReplicationAssignmentError=39
-InvalidReplicationFactorError=38 InvalidRequiredAcksError=21 InvalidSessionTimeoutError=26
-InvalidTimestampError=32 InvalidTransactionTimeout=50
+FetchSessionIdNotFound=70 GroupCoordinatorNotAvailableError=15+ GroupLoadInProgressError=14+
+IllegalSaslStateError=34 InconsistentGroupProtocolError=23 InvalidCommitOffsetSizeError=28
+InvalidFetchRequestError=4 InvalidFetchSessionEpoch=71 InvalidGroupIdError=24
+InvalidPrincipalType=67 InvalidProducerEpoch=47 InvalidProducerIdMapping=49
+InvalidReplicationAssignmentError=39 InvalidReplicationFactorError=38 InvalidRequiredAcksError=21
+InvalidSessionTimeoutError=26 InvalidTimestampError=32 InvalidTransactionTimeout=50
 LeaderNotAvailableError=5+ ListenerNotFound=72 LogDirNotFound=57 MemberIdRequired=79 NoError=0
 NotControllerError=41+ NotCoordinatorError=16+ NotCoordinatorForGroupError=16+
 NotEnoughReplicasAfterAppendError=20+ NotEnoughReplicasError=19+ OffsetMetadataTooLargeError=12
 OperationNotAttempted=55 ReassignmentInProgress=60 RebalanceInProgressError=27
-RecordListTooLargeError=18 ReplicaNotAvailableError=9 SaslAuthenticationFailed=58
-SecurityDisabled=54 StaleControllerEpochError=11 StaleLeaderEpochCodeError=13
-TopicAuthorizationFailedError=29 TransactionCoordinatorFenced=52
-TransactionalIdAuthorizationFailed=53 UnsupportedForMessageFormatError=43
-UnsupportedSaslMechanismError=33
+RecordListTooLargeError=18 ReplicaNotAvailableError=9 SecurityDisabled=54
+StaleControllerEpochError=11 StaleLeaderEpochCodeError=13 TransactionCoordinatorFenced=52
+UnsupportedForMessageFormatError=43 UnsupportedSaslMechanismError=33
 """
 _NEVER_RAISED: Final = """
 AuthenticationFailedError AuthenticationMethodNotSupported Cancelled+ CorrelationIdError+
@@ -345,6 +371,14 @@ CLASSES: Final[dict[str, type[Exception]]] = {
     "GATEWAY_UNAVAILABLE": KafkaConnectionError,
     "STORE_UNAVAILABLE": KafkaStorageError,
     "OUTCOME_UNKNOWN": KafkaTimeoutError,
+    "SASL_AUTHENTICATION_FAILED": SaslAuthenticationFailed,
+    "SESSION_EXPIRED": SaslAuthenticationFailed,
+    "AUTHORIZATION_FAILED": ClusterAuthorizationFailedError,
+    "TOPIC_AUTHORIZATION_FAILED": TopicAuthorizationFailedError,
+    "GROUP_AUTHORIZATION_FAILED": GroupAuthorizationFailedError,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": TransactionalIdAuthorizationFailed,
+    "CLUSTER_AUTHORIZATION_FAILED": ClusterAuthorizationFailedError,
+    "THROTTLING_QUOTA_EXCEEDED": ThrottlingQuotaExceeded,
     "LOG_DAMAGED": KafkaStorageError,
     "UNSUPPORTED_TABLE": UnsupportedVersionError,
     "DELIVERY_TIMEOUT": KafkaTimeoutError,

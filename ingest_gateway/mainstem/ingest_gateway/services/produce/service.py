@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 
 from mainstem.config import GatewayConfig
-from mainstem.ingest_gateway.connections import Connection
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.requests import RequestDoor
+from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.services.produce.acceptance import Acceptance
 from mainstem.ingest_gateway.services.produce.answers import answer, unacknowledged
 from mainstem.ingest_gateway.services.produce.stream import AnswerRoom, ProduceStream
-from mainstem.ingest_gateway.services.rpc import Context
 from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.ingest_gateway.transactions import TransactionCoordination
 from mainstem.protocol.v1 import log_pb2
@@ -48,9 +47,7 @@ class ProduceService:
         self._no_stream = asyncio.Event()
         self._no_stream.set()
 
-    async def Produce(
-        self, request: log_pb2.ProduceRequest, context: Context
-    ) -> log_pb2.ProduceResponse:
+    async def Produce(self, request: log_pb2.ProduceRequest, call: Call) -> log_pb2.ProduceResponse:
         try:
             accepted = await self._acceptance.accept(request)
             if request.acks == log_pb2.ACKS_NONE:
@@ -61,14 +58,9 @@ class ProduceService:
         except Exception as failure:
             raise self._acceptance.refused(failure) from None
 
-    async def ProduceStream(
-        self,
-        connection: Connection,
-        context: Context,
-    ) -> None:
+    async def ProduceStream(self, call: Call) -> None:
         stream = ProduceStream(
-            context,
-            connection,
+            call,
             self._acceptance,
             self._door,
             self._answers,
@@ -97,7 +89,7 @@ class ProduceService:
         return self._ended_a_stream
 
     async def InitProducer(
-        self, request: log_pb2.InitProducerRequest, context: Context
+        self, request: log_pb2.InitProducerRequest, call: Call
     ) -> log_pb2.InitProducerResponse:
         producer_id = await self._producer_ids.next()
         return log_pb2.InitProducerResponse(producer_id=producer_id, producer_epoch=0)

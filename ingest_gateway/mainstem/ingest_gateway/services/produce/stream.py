@@ -15,6 +15,7 @@ import grpc.aio
 
 from mainstem.delta_log import Appended
 from mainstem.errors import (
+    AuthorizationError,
     BackPressureError,
     HeldError,
     MainstemError,
@@ -22,11 +23,11 @@ from mainstem.errors import (
     RequestTooLargeError,
     ShuttingDownError,
 )
-from mainstem.ingest_gateway.connections import Connection
 from mainstem.ingest_gateway.requests import RequestDoor
+from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.services.produce.acceptance import Acceptance, Accepted, Placed
 from mainstem.ingest_gateway.services.produce.answers import answer, notice, refusal, unacknowledged
-from mainstem.ingest_gateway.services.rpc import Context
+from mainstem.ingest_gateway.services.requirements import produce_needs
 from mainstem.limits import (
     STREAM_ANSWERS_BYTES_MAX,
     STREAM_ANSWERS_BYTES_MIN,
@@ -105,7 +106,7 @@ class ProduceStream:
     """Serves one call.
 
     Args:
-        connection: Counts its bytes.
+        call: Which.
         acceptance: Takes the requests.
         door: Parses the requests.
         room: What all streams share.
@@ -117,8 +118,7 @@ class ProduceStream:
 
     def __init__(
         self,
-        context: Context,
-        connection: Connection,
+        call: Call,
         acceptance: Acceptance,
         door: RequestDoor,
         room: AnswerRoom,
@@ -127,8 +127,9 @@ class ProduceStream:
         waiting_bytes_max: int,
         draining: asyncio.Event,
     ) -> None:
-        self._context = context
-        self._connection = connection
+        self._call = call
+        self._context = call.context
+        self._connection = call.connection
         self._acceptance = acceptance
         self._door = door
         self._room = room
@@ -236,6 +237,11 @@ class ProduceStream:
                     limit_topics=_TOPICS_MAX,
                 )
             lane = self._lanes[request.topic] = _Lane(request.topic)
+        if error is None:
+            try:
+                self._call.require_all(produce_needs, request)
+            except AuthorizationError as refused:
+                error = refused
         entry = _Open(request.correlation_id, request.resends_rest, request.takes_notices)
         lane.open.append(entry)
         if self._notices is None:

@@ -1,0 +1,99 @@
+"""One call: who makes it, from where, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc.aio
+
+from mainstem.ingest_gateway.caller import Identity
+from mainstem.ingest_gateway.connections import Connection
+from mainstem.ingest_gateway.security import Access, refusal
+from mainstem.ingest_gateway.services.requirements import Need
+from mainstem.security import Operation, Principal, ResourceType
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_AGENT = "user-agent"
+
+
+class Call:
+    """What a service is told of a call beside its request.
+
+    Attributes:
+        context: gRPC's.
+        connection: That it came by.
+        identity: Who makes it.
+    """
+
+    __slots__ = ("_access", "connection", "context", "identity")
+
+    def __init__(
+        self, context: Context, connection: Connection, identity: Identity, access: Access
+    ) -> None:
+        self.context = context
+        self.connection = connection
+        self.identity = identity
+        self._access = access
+
+    @property
+    def peer(self) -> str:
+        """The caller's address, as gRPC has it."""
+        return self.connection.peer
+
+    @property
+    def client_id(self) -> str:
+        """The caller's client.id; empty: it gave none."""
+        return self.connection.client_id
+
+    @property
+    def principal(self) -> Principal:
+        """Who makes the call."""
+        return self.identity.principal
+
+    def facts(self) -> dict[str, str]:
+        """Who makes the call, for the log."""
+        facts = {"peer": self.peer}
+        if self.client_id:
+            facts["client_id"] = self.client_id
+        if not self._access.is_open:
+            facts["principal"] = str(self.principal)
+        return facts
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the caller may do this."""
+        return self._access.is_open or self._access.may(
+            self.principal, self.connection.host, operation, resource_type, name
+        )
+
+    def may_any(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there may be something of that type with which the caller may do this."""
+        return self._access.may_any(self.principal, self.connection.host, operation, resource_type)
+
+    def require(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Raises AuthorizationError, of the type of the resource, unless the caller may do this."""
+        if not self.may(operation, resource_type, name):
+            raise refusal(self.principal, operation, resource_type, name)
+
+    def require_all(self, needs: Callable[[Any], Iterable[Need]], request: Any) -> None:
+        """The same for everything that a request needs."""
+        if self._access.is_open:
+            return
+        for need in needs(request):
+            self.require(*need)
+
+    def add_done_callback(self, callback: Any) -> None:
+        """Has gRPC call it when the call is over."""
+        self.context.add_done_callback(callback)
+
+
+def client_id(context: Context) -> str:
+    """The caller's client.id; empty: it gave none.
+
+    Our client sends it in the user agent, between its name and gRPC's.
+    """
+    agents = [str(value) for name, value in context.invocation_metadata() or () if name == _AGENT]
+    if not agents or not agents[0].startswith("mainstem-client"):
+        return ""
+    return agents[0].partition(" ")[2].partition("grpc-python/")[0].strip()
