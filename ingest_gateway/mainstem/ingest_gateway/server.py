@@ -25,6 +25,7 @@ from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.far_store import cache_for, config_for
 from mainstem.ingest_gateway.fetching import Arrivals
+from mainstem.ingest_gateway.gateway_security import GatewaySecurity
 from mainstem.ingest_gateway.gateway_tls import tls_of
 from mainstem.ingest_gateway.groups import (
     GroupCoordination,
@@ -46,15 +47,17 @@ from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.reader_threads import ReaderThreads
 from mainstem.ingest_gateway.request_metrics import RequestMetrics
 from mainstem.ingest_gateway.requests import RequestDoor
-from mainstem.ingest_gateway.security import Access, SignIn
 from mainstem.ingest_gateway.services import (
+    AclService,
     AdminService,
     FetchService,
     GroupService,
     MetadataService,
     ProduceService,
+    QuotaService,
     Rpc,
     TransactionService,
+    UserService,
 )
 from mainstem.ingest_gateway.store_threads import StoreThreads
 from mainstem.ingest_gateway.supervised import SupervisedTask
@@ -72,6 +75,7 @@ from mainstem.protocol.v1 import (
     admin_pb2,
     groups_pb2,
     log_pb2,
+    security_pb2,
     transactions_pb2,
 )
 
@@ -79,7 +83,7 @@ log = structlog.get_logger()
 
 _SERVICES: Final = tuple(
     service.full_name
-    for messages in (log_pb2, admin_pb2, groups_pb2, transactions_pb2)
+    for messages in (log_pb2, admin_pb2, groups_pb2, transactions_pb2, security_pb2)
     for service in messages.DESCRIPTOR.services_by_name.values()
 )
 
@@ -125,7 +129,10 @@ class Gateway:
         self._reader_threads = ReaderThreads(config.number("fetch.threads"))
         self._door = RequestDoor(config)
         self._connections = Connections(config.number("max.connections"))
-        self._rpc = Rpc(self._door, self._connections, SignIn(), Access())
+        self._security = GatewaySecurity(config)
+        self._rpc = Rpc(
+            self._door, self._connections, self._security.sign_in, self._security.access
+        )
         self._condition = GatewayCondition(self._store)
         self._health = health.aio.HealthServicer()
         self._serving: asyncio.Queue[bool] = asyncio.Queue()
@@ -339,6 +346,7 @@ class Gateway:
             transactions_pb2,
             TransactionService(transactions, self._groups, offset_commits, self.address),
         )
+        self._register(security_pb2, UserService(), AclService(), QuotaService())
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server

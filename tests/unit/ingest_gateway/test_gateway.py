@@ -72,6 +72,7 @@ def test_reflection_lists_the_services(tmp_path: Path) -> None:
             names = {service.name for service in answer.list_services_response.service}
             assert names == {
                 "mainstem.v1.Log",
+                "mainstem.v1.Security",
                 "mainstem.v1.Transactions",
                 "mainstem.v1.Admin",
                 "mainstem.v1.Groups",

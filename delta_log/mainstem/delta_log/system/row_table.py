@@ -12,6 +12,7 @@ import contextlib
 import json
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, TypeVar
 
 from mainstem.delta_log.files import (
@@ -42,6 +43,10 @@ _REPLACED_KEPT_MS: Final = 600_000
 #: How many files wait for that: ten minutes of ten commits a second. What is more is left to the
 #: job `vacuum`, which looks for what the log removed.
 _REPLACED_MAX: Final = 6_000
+
+#: More rows than these are read in threads, which wait for a store that is far away together.
+_READ_ALONE_MAX: Final = 4
+_READ_THREADS: Final = 32
 
 #: Attempts to read the rows while they are replaced. A reader that slept for longer than a file is
 #: kept needs a second one.
@@ -141,9 +146,14 @@ class RowTable(Generic[R]):
 
     def _take(self, state: TableState) -> dict[str, R]:
         known = {path: row for path, row in self._rows.items() if state.is_active(path)}
-        for file in state:
-            if file.path not in known:
-                known[file.path] = (*self._read_row(file), file)
+        unknown = [file for file in state if file.path not in known]
+        if len(unknown) <= _READ_ALONE_MAX:
+            found = [self._read_row(file) for file in unknown]
+        else:
+            with ThreadPoolExecutor(_READ_THREADS) as threads:
+                found = list(threads.map(self._read_row, unknown))
+        for file, (key, row) in zip(unknown, found, strict=True):
+            known[file.path] = (key, row, file)
         self._rows = known
         newest = sorted(known.values(), key=lambda one: one[2].base_offset)
         return {key: row for key, row, _ in newest}
