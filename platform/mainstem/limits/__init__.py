@@ -79,6 +79,9 @@ TRANSACTION_OBJECTS_MAX: Final = 10_000
 #: Prepared transactions that are decided together.
 TRANSACTION_TOKENS_MAX: Final = 10_000
 
+#: Users, rules, filters or quotas that are changed together, in one commit.
+SECURITY_CHANGES_MAX: Final = 1_000
+
 #: States that a listing of transactions may be restricted to.
 TRANSACTION_STATES_MAX: Final = 10
 

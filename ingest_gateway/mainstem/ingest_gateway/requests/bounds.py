@@ -30,6 +30,7 @@ from mainstem.limits import (
     REQUEST_HEADERS_MAX,
     REQUEST_PLACED_RECORDS_MAX,
     REQUEST_RANGES_MAX,
+    SECURITY_CHANGES_MAX,
     SUBSCRIBED_TOPICS_MAX,
     TOPIC_SETTINGS_MAX,
     TRANSACTION_OBJECTS_MAX,
@@ -60,6 +61,15 @@ REPEATS_MAX: Final[Mapping[str, int]] = MappingProxyType(
         "mainstem.v1.AppendTransactionRequest.staged": TRANSACTION_OBJECTS_MAX,
         "mainstem.v1.ListTransactionsRequest.states": TRANSACTION_STATES_MAX,
         "mainstem.v1.CompleteTransactionsRequest.tokens": TRANSACTION_TOKENS_MAX,
+        "mainstem.v1.AlterUserScramCredentialsRequest.upsertions": SECURITY_CHANGES_MAX,
+        "mainstem.v1.AlterUserScramCredentialsRequest.deletions": SECURITY_CHANGES_MAX,
+        "mainstem.v1.DescribeUserScramCredentialsRequest.users": SECURITY_CHANGES_MAX,
+        "mainstem.v1.CreateAclsRequest.rules": SECURITY_CHANGES_MAX,
+        "mainstem.v1.DeleteAclsRequest.filters": SECURITY_CHANGES_MAX,
+        "mainstem.v1.CheckAclRequest.groups": SECURITY_CHANGES_MAX,
+        "mainstem.v1.AlterClientQuotasRequest.alterations": SECURITY_CHANGES_MAX,
+        "mainstem.v1.ClientQuotaAlteration.set": SECURITY_CHANGES_MAX,
+        "mainstem.v1.ClientQuotaAlteration.remove": SECURITY_CHANGES_MAX,
     }
 )
 
