@@ -187,6 +187,8 @@ def session_settings(
         # Data files have a checksum for each page. Spark looks at them only if it is told to, and
         # would show a changed byte as data. As an option of a single read it has no effect.
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        # As the gateway makes its files: the group may read, and nobody else.
+        "spark.hadoop.fs.permissions.umask-mode": "027",
     }
     if chosen_master:
         settings["spark.master"] = chosen_master

@@ -70,16 +70,30 @@ class _FailedSyncs:
 _failed_syncs = _FailedSyncs()
 
 
-class Disk:
-    """The directory that `fd` is open on. Paths are relative to it. `fd` stays the caller's."""
+#: The modes of what is made: the group may read, and nobody else. The umask may take more away.
+FILE_MODE: Final = 0o640
+DIRECTORY_MODE: Final = 0o750
 
-    def __init__(self, fd: int) -> None:
+#: Of what is for the owner alone.
+_PRIVATE_MODE: Final = 0o600
+
+
+class Disk:
+    """The directory that `fd` is open on. Paths are relative to it. `fd` stays the caller's.
+
+    Args:
+        private: How the paths of files begin that are for their owner alone.
+    """
+
+    def __init__(self, fd: int, private: tuple[str, ...] = ()) -> None:
         self._fd = fd
+        self._private = private
         #: Directories whose own names are known to be durable, up to the root.
         self._named_durably: set[str] = set()
 
     def open(self, path: str, flags: int = os.O_RDONLY) -> int:
-        return os.open(path, flags, 0o644, dir_fd=self._fd)
+        mode = _PRIVATE_MODE if path.startswith(self._private) else FILE_MODE
+        return os.open(path, flags, mode, dir_fd=self._fd)
 
     def write(self, path: str, data: bytes | pa.Buffer) -> None:
         """Makes a file with a synced content; directories as they are needed.
@@ -161,7 +175,7 @@ class Disk:
             child = os.path.join(parent, part)
             with self.names(parent) as names:
                 try:
-                    os.mkdir(child, 0o755, dir_fd=self._fd)
+                    os.mkdir(child, DIRECTORY_MODE, dir_fd=self._fd)
                     self._named_durably.discard(child)
                     is_new = True
                 except FileExistsError:
@@ -277,7 +291,7 @@ def make_directory(path: str) -> None:
         if not os.path.isdir(parent):
             make_directory(parent)
         with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o777)
+            os.mkdir(path, DIRECTORY_MODE)
             is_new = True
     elif not os.access(parent, os.R_OK):
         return  # made by somebody else, for us

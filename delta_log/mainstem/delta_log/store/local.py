@@ -44,6 +44,10 @@ from mainstem.errors import StoreUnavailableError
 
 _RESERVE = ".reserve"
 
+#: What only gateways and their jobs may read: with the first, producer ids can be made up, and
+#: with the second, passwords be tried.
+_PRIVATE = ("system/producer_ids/", "system/users/")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -98,7 +102,7 @@ class LocalStore:
             raise NotFound(f"there is no directory {self._root}") from error
         except OSError as error:
             raise _unavailable("open the directory", str(self._root), error) from error
-        self._disk = Disk(self._fd)
+        self._disk = Disk(self._fd, _PRIVATE)
 
     @property
     def uri(self) -> str:

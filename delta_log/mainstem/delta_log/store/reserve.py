@@ -14,7 +14,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from mainstem.delta_log.store.disk import TEMPORARY_SUFFIX, Disk, sync_directory, write_all
+from mainstem.delta_log.store.disk import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    TEMPORARY_SUFFIX,
+    Disk,
+    sync_directory,
+    write_all,
+)
 from mainstem.limits import KIB
 
 #: Files of the reserve, and how large each is: a deletion needs one. What a commit leaves of its
@@ -36,7 +43,7 @@ class Reserve:
 
     def fill(self) -> None:
         """Takes what is missing from the free space. Raises OSError where there is too little."""
-        os.makedirs(self._directory, exist_ok=True)
+        os.makedirs(self._directory, DIRECTORY_MODE, exist_ok=True)
         names = self._names()
         for name in names:
             if name.endswith(TEMPORARY_SUFFIX):  # of a process that was killed
@@ -46,7 +53,7 @@ class Reserve:
                 continue
             temporary = os.path.join(self._directory, f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
             try:
-                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
                 try:
                     # No zeros: a file system may keep no space for those.
                     write_all(fd, memoryview(os.urandom(_FILE_BYTES)))

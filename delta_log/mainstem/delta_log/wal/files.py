@@ -49,7 +49,7 @@ class _LogDirectory:
 
     def _open(self, lock_flags: int) -> None:
         self._fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-        self._disk = Disk(self._fd)
+        self._disk = Disk(self._fd, ("",))
         self._lock = self._disk.open(_LOCK, lock_flags | _SAFELY)
 
     def _write_owner(self, owner: bytes) -> None:
