@@ -80,12 +80,15 @@ test-quick: $(STAMP) ## run the fast tests that need no Java: a minute or two, f
 test-fault: $(STAMP) ## run the tests that inject faults, at full length: 300 kills, 1,000,000 records
 	@MAINSTEM_TEST_FAULTS=full $(PYTEST) -n $(if $(filter file,$(origin WORKERS)),2,$(WORKERS)) --dist loadgroup -m fault $(ARGS)
 
-lint: $(STAMP) ## check style, types and the direction of imports
+lint: $(STAMP) ## check style, types, the direction of imports, and (with the network) known holes of dependencies
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/mypy
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
+	@found=$$($(BIN)/pip-audit --timeout 5 --no-deps --disable-pip -r constraints.txt 2>&1); \
+	  if printf '%s' "$$found" | grep -q '^Found [0-9]'; then \
+	    printf '%s\n' "$$found" | grep -v 'could not be audited'; exit 1; fi
 
 ##@ Change
 format: $(STAMP) ## format the code and fix what can be fixed
