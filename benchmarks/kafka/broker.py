@@ -1,0 +1,199 @@
+"""A Kafka broker on loopback, from Maven's artifacts, while a block lasts.
+
+Its jars are fetched once, into `.cache/kafka` of the checkout, by the `pom.xml` beside this file.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+_HERE: Final = Path(__file__).resolve().parent
+JARS: Final = _HERE.parents[1] / ".cache" / "kafka"
+
+_FETCH_S: Final = 600.0
+_START_S: Final = 60.0
+_STOP_S: Final = 30.0
+
+#: As much as Kafka's own start script gives a broker.
+_HEAP: Final = "1g"
+
+_PROPERTIES: Final = """
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={directory}/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+class Broker:
+    """Starts a broker of its own, with new data.
+
+    Args:
+        directory: Where its data are; None: a temporary one. Removed at the end.
+        settings: More lines of `server.properties`.
+
+    Raises:
+        RuntimeError: It cannot be fetched, or does not start; the message has its log.
+    """
+
+    def __init__(
+        self, directory: Path | None = None, settings: Mapping[str, object] | None = None
+    ) -> None:
+        self._parent = directory
+        self._settings = dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self.address = ""
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def data_bytes(self) -> int:
+        """What is on the disk."""
+        return sum(path.stat().st_size for path in (self._directory / "data").rglob("*.log"))
+
+    def __enter__(self) -> Self:
+        fetch_jars()
+        self._directory = Path(tempfile.mkdtemp(prefix="kafka-", dir=self._parent))
+        port, controller_port = _free_ports(2)
+        self.address = f"127.0.0.1:{port}"
+        properties = self._directory / "server.properties"
+        text = _PROPERTIES.format(
+            port=port, controller_port=controller_port, directory=self._directory
+        )
+        properties.write_text(
+            text + "".join(f"{name}={value}\n" for name, value in self._settings.items())
+        )
+        self._log = (self._directory / "broker.log").open("wb")
+        try:
+            identity = _java("kafka.tools.StorageTool", "random-uuid").strip()
+            _java(
+                "kafka.tools.StorageTool",
+                *("format", "-t", identity, "-c", str(properties), "--standalone"),
+            )
+            self._process = subprocess.Popen(
+                [*_command(f"-Xmx{_HEAP}", f"-Xms{_HEAP}"), "kafka.Kafka", str(properties)],
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            self._wait_until_it_listens(port)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops it and removes its data."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        if self._log is not None:
+            self._log.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _wait_until_it_listens(self, port: int) -> None:
+        assert self._process is not None
+        ends_at = time.monotonic() + _START_S
+        while time.monotonic() < ends_at:
+            if self._process.poll() is not None:
+                break
+            try:
+                socket.create_connection(("127.0.0.1", port), 1.0).close()
+            except OSError:
+                time.sleep(0.2)
+            else:
+                return
+        log = (self._directory / "broker.log").read_text(errors="replace")
+        raise RuntimeError(f"the broker does not listen after {_START_S:g} s:\n{log[-3000:]}")
+
+
+def fetch_jars() -> None:
+    """Fetches what a broker needs, unless it is there.
+
+    Raises:
+        RuntimeError: Maven failed, or is not installed.
+    """
+    if any(JARS.glob("kafka_2.13-*.jar")):
+        return
+    if shutil.which("mvn") is None:
+        raise RuntimeError("Maven fetches the broker: install it (apt-get install maven)")
+    done = subprocess.run(
+        [
+            *("mvn", "--quiet", "--batch-mode", "--file", str(_HERE / "pom.xml")),
+            *("dependency:copy-dependencies", f"-DoutputDirectory={JARS}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=_FETCH_S,
+        check=False,
+    )
+    if done.returncode:
+        shutil.rmtree(JARS, ignore_errors=True)
+        raise RuntimeError(f"Maven could not fetch the broker:\n{done.stdout[-3000:]}")
+
+
+def kafka_version() -> str:
+    """Of the jars."""
+    (jar,) = JARS.glob("kafka_2.13-*.jar")
+    return jar.stem.partition("-")[2]
+
+
+def _command(*options: str) -> list[str]:
+    return ["java", *options, "-cp", f"{JARS}/*"]
+
+
+def _java(*arguments: str) -> str:
+    done = subprocess.run(
+        [*_command(), *arguments], capture_output=True, text=True, timeout=_START_S, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free at this moment; all are held until all are known."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

@@ -1,0 +1,389 @@
+"""One measurement of one system, in a process of its own: `run.py` starts it.
+
+Reads a `Task` as JSON from its only argument, prints its `Outcome` as JSON. Both systems' clients
+do the same with each record: what is produced is made beforehand, of what is consumed key, value
+and offset are read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import secrets
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+_POOL: Final = 100_000
+_BATCH_ROWS: Final = 10_000
+_KEY_BYTES: Final = 16
+_DEADLINE_S: Final = 300.0
+_STAMP: Final = struct.Struct("<q")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is measured.
+
+    Attributes:
+        system: `mainstem` or `kafka`.
+        row: The name of a function of `ROWS`.
+        config: Settings of the client beside `bootstrap.servers`.
+        server_pid: Whose processor time and memory are noted.
+    """
+
+    system: str
+    row: str
+    address: str
+    topic: str
+    partitions: int
+    server_pid: int
+    count: int
+    warm_up: int
+    value_bytes: int = 100
+    rate: float = 200.0
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was measured; `value` is records a second, or milliseconds."""
+
+    value: float
+    client_cpu_s: float = 0.0
+    server_cpu_s: float = 0.0
+    client_peak_bytes: int = 0
+    server_peak_bytes: int = 0
+    more: dict[str, float] = field(default_factory=dict)
+
+
+class Client(Protocol):
+    """What rows ask of a system."""
+
+    def produce(self, records: Iterator[tuple[bytes, bytes]], *, callbacks: bool) -> None: ...
+    def produce_batches(self, batches: list[pa.RecordBatch], count: int) -> None: ...
+    def consume(self, count: int) -> None: ...
+    def consume_batches(self, count: int) -> None: ...
+    def poll(self, timeout_s: float) -> bytes | None: ...
+    def produce_one(self, value: bytes) -> None: ...
+    def begin_reading(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Mainstem:
+    """Our client."""
+
+    def __init__(self, task: Task) -> None:
+        from mainstem.client import Consumer, Producer, TopicPartition
+
+        self._task = task
+        servers = {"bootstrap.servers": task.address}
+        reading = task.row.startswith(("consume", "latency"))
+        own = {"fetch.visibility", "max.poll.records"}
+        self._producer: Any = None
+        if not task.row.startswith("consume"):
+            config = {k: v for k, v in task.config.items() if k not in own}
+            self._producer = Producer({**servers, **config})
+            self._producer.partitions_for(task.topic)
+        self._consumer: Any = None
+        if reading:
+            config = {k: v for k, v in task.config.items() if k in own}
+            self._consumer = Consumer({**servers, **config})
+            self._partitions = [TopicPartition(task.topic, n, 0) for n in range(task.partitions)]
+
+    def begin_reading(self) -> None:
+        self._consumer.assign(self._partitions)
+
+    def produce(self, records: Iterator[tuple[bytes, bytes]], *, callbacks: bool) -> None:
+        produce, topic, poll = self._producer.produce, self._task.topic, self._producer.poll
+        failed: list[Any] = []
+        if callbacks:
+
+            def done(error: object, _: object) -> None:
+                if error is not None:
+                    failed.append(error)
+
+            for number, (key, value) in enumerate(records):
+                produce(topic, value, key, on_delivery=done)
+                if number % 1_000 == 0:
+                    poll(0)
+        else:
+            for key, value in records:
+                produce(topic, value, key)
+        if self._producer.flush(_DEADLINE_S) or failed:
+            raise RuntimeError(f"not everything was delivered: {failed[:1]}")
+
+    def produce_batches(self, batches: list[pa.RecordBatch], count: int) -> None:
+        futures = []
+        for number in range(count // _BATCH_ROWS):
+            batch = batches[number % len(batches)]
+            futures.append(self._producer.produce_batch(self._task.topic, batch))
+        self._producer.flush(_DEADLINE_S)
+        for future in futures:
+            future.result(0)
+
+    def consume(self, count: int) -> None:
+        left = count
+        ends_at = time.monotonic() + _DEADLINE_S
+        while left > 0 and time.monotonic() < ends_at:
+            for record in self._consumer.consume(min(left, 10_000), 1.0):
+                _ = record.key, record.value, record.offset
+                left -= 1
+        if left:
+            raise RuntimeError(f"{left} records did not come")
+
+    def consume_batches(self, count: int) -> None:
+        left = count
+        ends_at = time.monotonic() + _DEADLINE_S
+        while left > 0 and time.monotonic() < ends_at:
+            found = self._consumer.poll_batch(timeout=1.0)
+            left -= sum(batch.num_rows for batch in found.values())
+        if left > 0:
+            raise RuntimeError(f"{left} records did not come")
+
+    def poll(self, timeout_s: float) -> bytes | None:
+        record = self._consumer.poll(timeout_s)
+        return None if record is None else bytes(record.value)
+
+    def produce_one(self, value: bytes) -> None:
+        self._producer.produce(self._task.topic, value)
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        for one in (self._producer, self._consumer):
+            if one is not None:
+                one.close()
+
+
+class Kafka:
+    """confluent-kafka."""
+
+    def __init__(self, task: Task) -> None:
+        from confluent_kafka import Consumer, Producer, TopicPartition
+
+        self._task = task
+        servers = {"bootstrap.servers": task.address}
+        reading = task.row.startswith(("consume", "latency"))
+        own = {"fetch.queue.backoff.ms", "queued.min.messages", "fetch.wait.max.ms"}
+        self._producer: Any = None
+        if not task.row.startswith("consume"):
+            config = {k: v for k, v in task.config.items() if k not in own}
+            self._producer = Producer({**servers, "enable.idempotence": True, **config})
+        self._consumer: Any = None
+        if reading:
+            config = {k: v for k, v in task.config.items() if k in own}
+            more = {"group.id": "bench", "enable.auto.commit": False}
+            self._consumer = Consumer({**servers, **more, **config})
+            self._partitions = [TopicPartition(task.topic, n, 0) for n in range(task.partitions)]
+
+    def begin_reading(self) -> None:
+        self._consumer.assign(self._partitions)
+
+    def produce(self, records: Iterator[tuple[bytes, bytes]], *, callbacks: bool) -> None:
+        produce, topic, poll = self._producer.produce, self._task.topic, self._producer.poll
+        failed: list[Any] = []
+
+        def done(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        options = {"on_delivery": done} if callbacks else {}
+        for number, (key, value) in enumerate(records):
+            while True:
+                try:
+                    produce(topic, value, key, **options)
+                    break
+                except BufferError:
+                    poll(0.1)
+            if number % 1_000 == 0:
+                poll(0)
+        if self._producer.flush(_DEADLINE_S) or failed:
+            raise RuntimeError(f"not everything was delivered: {failed[:1]}")
+
+    def produce_batches(self, batches: list[pa.RecordBatch], count: int) -> None:
+        # Its own call for many; keys and values have to be Python objects for it.
+        columns = ("key", "value")
+        lists = [
+            [
+                dict(zip(columns, pair, strict=True))
+                for pair in zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+            ]
+            for batch in batches
+        ]
+        for number in range(count // _BATCH_ROWS):
+            waiting = lists[number % len(lists)]
+            while waiting:
+                taken = self._producer.produce_batch(self._task.topic, waiting)
+                waiting = waiting[taken:]
+                self._producer.poll(0.1 if waiting else 0)
+        if self._producer.flush(_DEADLINE_S):
+            raise RuntimeError("not everything was delivered")
+
+    def consume(self, count: int) -> None:
+        left = count
+        ends_at = time.monotonic() + _DEADLINE_S
+        while left > 0 and time.monotonic() < ends_at:
+            for message in self._consumer.consume(min(left, 10_000), 1.0):
+                if message.error() is not None:
+                    raise RuntimeError(str(message.error()))
+                message.key(), message.value(), message.offset()
+                left -= 1
+        if left:
+            raise RuntimeError(f"{left} records did not come")
+
+    consume_batches = consume
+
+    def poll(self, timeout_s: float) -> bytes | None:
+        message = self._consumer.poll(timeout_s)
+        return None if message is None or message.error() else bytes(message.value())
+
+    def produce_one(self, value: bytes) -> None:
+        self._producer.produce(self._task.topic, value)
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.flush(_DEADLINE_S)
+        if self._consumer is not None:
+            self._consumer.close()
+
+
+def _produce(client: Client, task: Task, *, callbacks: bool) -> Outcome:
+    keys = [secrets.token_bytes(_KEY_BYTES) for _ in range(_POOL)]
+    values = [secrets.token_bytes(task.value_bytes) for _ in range(_POOL)]
+
+    def records(count: int) -> Iterator[tuple[bytes, bytes]]:
+        for _ in range(count // _POOL):
+            yield from zip(keys, values, strict=True)
+
+    client.produce(records(task.warm_up), callbacks=callbacks)
+    return _measured(
+        task, task.count, lambda: client.produce(records(task.count), callbacks=callbacks)
+    )
+
+
+def _produce_batches(client: Client, task: Task) -> Outcome:
+    batches = [
+        pa.record_batch(
+            {
+                "key": _random_column(_BATCH_ROWS, _KEY_BYTES),
+                "value": _random_column(_BATCH_ROWS, task.value_bytes),
+            }
+        )
+        for _ in range(20)
+    ]
+    client.produce_batches(batches, task.warm_up)
+    return _measured(task, task.count, lambda: client.produce_batches(batches, task.count))
+
+
+def _consume(client: Client, task: Task, consume: Callable[[int], None]) -> Outcome:
+    client.begin_reading()
+    consume(task.warm_up)
+    return _measured(task, task.count, lambda: consume(task.count))
+
+
+def _latency(client: Client, task: Task) -> Outcome:
+    """Produce to poll, one thread each, on a timetable that waits for nobody."""
+    total = task.warm_up + task.count
+    sent = np.zeros(total)
+    seen = np.zeros(total)
+    client.begin_reading()
+    padding = bytes(task.value_bytes - _STAMP.size)
+    stop = threading.Event()
+
+    def send() -> None:
+        begin = time.perf_counter()
+        for number in range(total):
+            if stop.wait(max(begin + number / task.rate - time.perf_counter(), 0)):
+                return
+            sent[number] = time.perf_counter()
+            client.produce_one(_STAMP.pack(number) + padding)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    got = 0
+    ends_at = time.monotonic() + _DEADLINE_S
+    try:
+        while got < total and time.monotonic() < ends_at:
+            value = client.poll(0.5)
+            if value is not None:
+                (number,) = _STAMP.unpack_from(value)
+                seen[number] = time.perf_counter()
+                got += 1
+    finally:
+        stop.set()
+        sender.join()
+    latencies = (seen - sent)[task.warm_up :] * 1000
+    p50, p99 = np.percentile(latencies, [50, 99])
+    return Outcome(round(float(p50), 3), more={"p99": round(float(p99), 3)})
+
+
+ROWS: Final[dict[str, Callable[[Any, Task], Outcome]]] = {
+    "produce": lambda client, task: _produce(client, task, callbacks=False),
+    "produce_callbacks": lambda client, task: _produce(client, task, callbacks=True),
+    "produce_batches": _produce_batches,
+    "consume": lambda client, task: _consume(client, task, client.consume),
+    "consume_batches": lambda client, task: _consume(client, task, client.consume_batches),
+    "latency": _latency,
+}
+
+
+def _measured(task: Task, count: int, work: Callable[[], None]) -> Outcome:
+    server_before, before = _cpu_s(task.server_pid), _own_cpu_s()
+    started = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - started
+    return Outcome(
+        round(count / seconds),
+        round(_own_cpu_s() - before, 3),
+        round(_cpu_s(task.server_pid) - server_before, 3),
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        _peak_bytes(task.server_pid),
+    )
+
+
+def _own_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _random_column(rows: int, size: int) -> pa.Array:
+    offsets = np.arange(rows + 1, dtype=np.int32) * size
+    data = pa.py_buffer(secrets.token_bytes(rows * size))
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
+
+
+def main() -> None:
+    """Measures, and prints the outcome."""
+    task = Task(**json.loads(sys.argv[1]))
+    client: Any = Mainstem(task) if task.system == "mainstem" else Kafka(task)
+    try:
+        outcome = ROWS[task.row](client, task)
+    finally:
+        client.close()
+    print(json.dumps(asdict(outcome)))
+
+
+if __name__ == "__main__":
+    main()
