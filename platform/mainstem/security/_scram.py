@@ -95,6 +95,10 @@ def new_credential(
         raise InvalidConfigError(
             f"the password has {len(password)} characters; at most {_PASSWORD_CHARACTERS_MAX}"
         )
+    if password != password.strip():
+        raise InvalidConfigError(
+            "the password begins or ends with a space, which settings and files would lose"
+        )
     try:
         made = scramp.ScramMechanism(mechanism).make_auth_info(password, iterations, salt)
     except (scramp.ScramException, UnicodeError):
