@@ -110,7 +110,7 @@ def create(
       mainstem user create admin --warehouse s3://bucket/warehouse
     """
     check_user_name(name)
-    with user_place(settings, bootstrap_servers, warehouse) as place:
+    with user_place(settings, bootstrap_servers, warehouse, create=True) as place:
         if mechanism in place.read().get(name, {}):
             fail(
                 f"user {name!r} has a password by {mechanism}: mainstem user passwd changes it",

@@ -44,15 +44,21 @@ class UserPlace(Protocol):
 
 
 @contextlib.contextmanager
-def user_place(settings: Settings, servers: str, warehouse: str | None) -> Iterator[UserPlace]:
-    """The warehouse where one is named, else what the gateways have."""
+def user_place(
+    settings: Settings, servers: str, warehouse: str | None, *, create: bool = False
+) -> Iterator[UserPlace]:
+    """The warehouse where one is named, else what the gateways have.
+
+    Args:
+        create: Makes the warehouse if it is not there.
+    """
     if warehouse is None:
         with admin_client(servers) as admin:
             yield _Gateways(admin, settings.timeout_s)
     else:
         from mainstem.delta_log.system import open_users
 
-        with opened_warehouse(settings, warehouse) as store:
+        with opened_warehouse(settings, warehouse, create=create) as store:
             yield _Table(open_users(store))
 
 
