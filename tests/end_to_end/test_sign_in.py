@@ -118,19 +118,28 @@ def refusals(config: dict[str, object]) -> Iterator[MainstemError]:
         admin.list_topics(timeout=20.0)
     yield caught.value
     with Producer(config) as producer, pytest.raises(MainstemError) as caught:
-        producer.produce("orders", b"x")
-        producer.flush(20.0)
+        send(producer)
     yield caught.value
     for group in ({}, {"group.id": "readers"}):
-        with Consumer({**config, **group}) as consumer, pytest.raises(MainstemError) as caught:
+        with Consumer({**config, **group}) as consumer:
             if group:
                 consumer.subscribe(["orders"])
             else:
                 consumer.assign([TopicPartition("orders", 0)])
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                consumer.poll(1.0)
+            with pytest.raises(MainstemError) as caught:
+                wait_for_record(consumer)
         yield caught.value
+
+
+def send(producer: Producer) -> None:
+    producer.produce("orders", b"x")
+    producer.flush(20.0)
+
+
+def wait_for_record(consumer: Consumer) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and consumer.poll(1.0) is None:
+        pass
 
 
 def test_who_has_no_password_or_a_wrong_one_is_told_at_once_and_an_unknown_user_the_same(
@@ -145,9 +154,7 @@ def test_who_has_no_password_or_a_wrong_one_is_told_at_once_and_an_unknown_user_
     began_at = time.monotonic()
     wrong = list(refusals(place.client(gateway.address, "wrong")))
     unknown = list(refusals(place.client(gateway.address, "wrong", "nobody")))
-    other = list(
-        refusals(place.client(gateway.address) | {"sasl.mechanism": "SCRAM-SHA-256"})
-    )
+    other = list(refusals(place.client(gateway.address) | {"sasl.mechanism": "SCRAM-SHA-256"}))
     assert {type(one) for one in wrong} == {AuthenticationError}
     assert [str(one) for one in wrong] == [str(one) for one in unknown]
     assert [str(one) for one in wrong] == [str(one) for one in other]
@@ -231,9 +238,7 @@ class Load:
                     self.by_offset[record.offset] = self.found[-1]
                 if self._ended.is_set():
                     deadline = deadline or time.monotonic() + 30
-                    if not self._threads[0].is_alive() and (
-                        len(self.by_offset) >= self.sent_count
-                    ):
+                    if not self._threads[0].is_alive() and (len(self.by_offset) >= self.sent_count):
                         consumer.commit()
                         return
                     assert time.monotonic() < deadline, (len(self.found), self.sent_count)
@@ -334,9 +339,7 @@ def test_who_is_deleted_is_out_within_a_second(gateway: GatewayProcess, place: P
     with AdminClient(place.client(gateway.address)) as admin:
         bob = UserScramCredentialUpsertion("bob", ScramCredentialInfo("SCRAM-SHA-256"), "bob's")
         admin.alter_user_scram_credentials([bob])
-        config = place.client(gateway.address, "bob's", "bob") | {
-            "sasl.mechanism": "scram-sha-256"
-        }
+        config = place.client(gateway.address, "bob's", "bob") | {"sasl.mechanism": "scram-sha-256"}
         with Load(config) as load:
             load.wait_for_more()
             admin.alter_user_scram_credentials([UserScramCredentialDeletion("bob")])
@@ -428,8 +431,9 @@ def test_users_are_made_listed_changed_and_deleted_from_the_command_line(
     assert json.loads(deleted.stdout)["status"] == "OK"
     missing = place.run(address, "user", "delete", "bob", "-y")
     assert missing.exit_code == 1
-    with AdminClient(place.client(address, None, "bob")) as admin, pytest.raises(
-        AuthenticationError
+    with (
+        AdminClient(place.client(address, None, "bob")) as admin,
+        pytest.raises(AuthenticationError),
     ):
         admin.list_topics()
 
