@@ -44,8 +44,12 @@ class SigningKey:
             self.private = ed25519.Ed25519PrivateKey.generate()
             self.jwk = OKPAlgorithm.to_jwk(self.private.public_key(), as_dict=True)
         else:
-            curve = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}[algorithm]
-            self.private = ec.generate_private_key(curve())
+            curves: dict[str, ec.EllipticCurve] = {
+                "ES256": ec.SECP256R1(),
+                "ES384": ec.SECP384R1(),
+                "ES512": ec.SECP521R1(),
+            }
+            self.private = ec.generate_private_key(curves[algorithm])
             self.jwk = ECAlgorithm.to_jwk(self.private.public_key(), as_dict=True)
         self.jwk |= {"kid": kid, "use": "sig"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,6 +31,19 @@ class Identity:
     def is_over(self) -> bool:
         """Whether it has to be proved again."""
         return (self.ends_at != math.inf and time_elapsed_s() >= self.ends_at) or self.is_revoked()
+
+
+#: How often is looked whether an identity is revoked, at least.
+_LOOK_S: Final = 0.5
+
+
+async def session_end(identity: Identity) -> None:
+    """Waits until it has to be proved again; for ever where that never is."""
+    if identity is NOBODY:
+        await asyncio.Event().wait()
+    while not identity.is_over:
+        left_s = identity.ends_at - time_elapsed_s()
+        await asyncio.sleep(max(0.001, min(left_s, _LOOK_S)))
 
 
 #: Of a caller where nobody is asked.

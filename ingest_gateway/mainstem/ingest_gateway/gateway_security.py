@@ -2,31 +2,164 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
 from mainstem.config import GatewayConfig
-from mainstem.ingest_gateway.security import Access, CertificateProof, SignIn
+from mainstem.delta_log.store import ObjectStore
+from mainstem.errors import InvalidConfigError
+from mainstem.ingest_gateway.metrics import GatewayMetrics
+from mainstem.ingest_gateway.security import (
+    GATEWAY_CALL,
+    SESSION,
+    Access,
+    CertificateProof,
+    GatewayCalls,
+    Proof,
+    Secret,
+    Sessions,
+    SignIn,
+    Users,
+)
+from mainstem.ingest_gateway.supervised import SupervisedTask
+from mainstem.security import SCRAM_MECHANISMS
+from mainstem.tls import CERTIFICATE
+
+if TYPE_CHECKING:
+    from mainstem.ingest_gateway.security.oidc import BearerProof
+
+log = structlog.get_logger()
+
+_MECHANISMS: Final = "sasl.enabled.mechanisms"
 
 
 class GatewaySecurity:
     """On the event loop.
 
+    Args:
+        config: That has passed `check_security`.
+        store: Where the system tables are.
+        pool: Runs the calls of the tables.
+
     Attributes:
         sign_in: Finds out who calls.
         access: Decides what they may do.
-
-    Raises:
-        InvalidConfigError: The settings contradict each other.
+        users: Those with passwords; None: nobody signs in with one.
     """
 
-    def __init__(self, config: GatewayConfig) -> None:
-        self.sign_in = SignIn(certificate=_certificate_proof(config))
+    def __init__(
+        self, config: GatewayConfig, store: ObjectStore, pool: Executor, metrics: GatewayMetrics
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._pool = pool
+        self._metrics = metrics
+        self._tasks: list[SupervisedTask] = []
+        self._secret = Secret(config.text("gateway.secret"))
+        self._gateway_calls = GatewayCalls(self._secret)
+        self.users = self._users()
+        self._bearer = _bearer_proof(config)
+        self.sign_in = self._sign_in()
         self.access = Access()
+
+    def authorization(self, gateway_id: str) -> Callable[[], str] | None:
+        """Makes what proves to other gateways that this one calls, afresh for each call; None:
+        nobody is asked."""
+        if not self.sign_in.asks:
+            return None
+        return lambda: self._gateway_calls.authorization(gateway_id)
+
+    async def start(self) -> None:
+        """Reads the tables, and follows them.
+
+        Raises:
+            StoreUnavailableError: The store failed.
+        """
+        self._warn()
+        if self.users is not None:
+            await self.users.start()
+            self._follow("watch users", self.users)
+        if self._bearer is not None:
+            self._bearer.start()
+
+    async def close(self) -> None:
+        """Follows the tables no longer."""
+        if self._bearer is not None:
+            await self._bearer.close()
+        for task in self._tasks:
+            await task.stop()
+
+    def _follow(self, name: str, followed: Users) -> None:
+        self._tasks.append(SupervisedTask(name, followed.watch, self._metrics))
+
+    def _warn(self) -> None:
+        if self._config.text("authorizer") == "acl" and not self.sign_in.asks:
+            log.warning(
+                "authorizer is acl and nobody is asked who they are: access control lists have to "
+                "be about User:ANONYMOUS, which is everybody; see sasl.enabled.mechanisms"
+            )
+
+    def _users(self) -> Users | None:
+        passwords = [one for one in _mechanisms(self._config) if one in SCRAM_MECHANISMS]
+        if not passwords:
+            return None
+        sessions = Sessions(self._secret, self._config.number("connections.max.reauth.ms"))
+        return Users(self._store, self._pool, passwords, self._secret, sessions)
+
+    def _sign_in(self) -> SignIn:
+        proofs: dict[str, Proof] = {}
+        if self.users is not None:
+            proofs[SESSION] = self.users.prove
+        if self._bearer is not None:
+            proofs["bearer"] = self._bearer
+        certificate = _certificate_proof(self._config)
+        if proofs or certificate is not None:
+            proofs[GATEWAY_CALL] = self._gateway_calls.prove
+        return SignIn(proofs, certificate)
+
+
+def check_security(config: GatewayConfig) -> None:
+    """Looks at the settings, before anything is made.
+
+    Raises:
+        InvalidConfigError: They contradict each other.
+    """
+    Secret(config.text("gateway.secret"))
+    mechanisms = _mechanisms(config)
+    if mechanisms and not config.text(CERTIFICATE):
+        raise InvalidConfigError(
+            f"{_MECHANISMS} is {','.join(mechanisms)} and {CERTIFICATE} is not set: whoever "
+            "listens on a connection that is not encrypted could go on in the name of who has "
+            "signed in; set it and ssl.key.location",
+            name=CERTIFICATE,
+        )
+    _certificate_proof(config)
+    _bearer_proof(config)
 
 
 def _certificate_proof(config: GatewayConfig) -> CertificateProof | None:
     """None: clients are not asked for a certificate."""
     if config.text("ssl.client.auth") != "required":
         return None
-    # A gateway that asks for none has no need of cryptography.
+    # A gateway that asks for none starts without cryptography.
     from mainstem.ingest_gateway.security.certificates import Certificates
 
     return Certificates(config.text("ssl.principal.mapping.rules"))
+
+
+def _bearer_proof(config: GatewayConfig) -> BearerProof | None:
+    """None: tokens are not taken."""
+    if "OAUTHBEARER" not in _mechanisms(config):
+        return None
+    from mainstem.ingest_gateway.security.oidc import bearer_proof
+
+    return bearer_proof(config)
+
+
+def _mechanisms(config: GatewayConfig) -> tuple[str, ...]:
+    """By which clients may sign in."""
+    text = config.text(_MECHANISMS)
+    return tuple(text.split(",")) if text else ()

@@ -25,7 +25,7 @@ from mainstem.ingest_gateway.condition import GatewayCondition
 from mainstem.ingest_gateway.connections import Connections
 from mainstem.ingest_gateway.far_store import cache_for, config_for
 from mainstem.ingest_gateway.fetching import Arrivals
-from mainstem.ingest_gateway.gateway_security import GatewaySecurity
+from mainstem.ingest_gateway.gateway_security import GatewaySecurity, check_security
 from mainstem.ingest_gateway.gateway_tls import tls_of
 from mainstem.ingest_gateway.groups import (
     GroupCoordination,
@@ -120,6 +120,7 @@ class Gateway:
     def __init__(self, config: GatewayConfig, store: Warehouse | None = None) -> None:
         self._config = config
         self._tls = tls_of(config)
+        check_security(config)
         self._draining = asyncio.Event()
         self._metrics = GatewayMetrics()
         self._store = store or self._open_store()
@@ -129,7 +130,7 @@ class Gateway:
         self._reader_threads = ReaderThreads(config.number("fetch.threads"))
         self._door = RequestDoor(config)
         self._connections = Connections(config.number("max.connections"))
-        self._security = GatewaySecurity(config)
+        self._security = GatewaySecurity(config, self._store, self._pool, self._metrics)
         self._rpc = Rpc(
             self._door, self._connections, self._security.sign_in, self._security.access
         )
@@ -209,6 +210,8 @@ class Gateway:
                 f"cannot listen on {listener}: {error}", name="listeners"
             ) from error
         self.address = advertised or f"{reachable(host)}:{port}"
+        self._closing.push_async_callback(self._security.close)
+        await self._security.start()
         cluster = await self._make(identity)
         await self._recovery.recover()
         self._in_background("recover", self._recovery.go_on)
@@ -308,7 +311,10 @@ class Gateway:
             config,
             metrics,
             self._pool,
-            Peers(grpc.aio.insecure_channel if self._tls is None else self._tls.channel),
+            Peers(
+                grpc.aio.insecure_channel if self._tls is None else self._tls.channel,
+                self._security.authorization(identity.gateway_id),
+            ),
         )
         metrics.registry.register(TransactionMetrics(transactions))
         self._closing.push_async_callback(transactions.close)
@@ -346,7 +352,9 @@ class Gateway:
             transactions_pb2,
             TransactionService(transactions, self._groups, offset_commits, self.address),
         )
-        self._register(security_pb2, UserService(), AclService(), QuotaService())
+        self._register(
+            security_pb2, UserService(self._security.users), AclService(), QuotaService()
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server

@@ -148,13 +148,17 @@ def open_channel(address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.
     """A connection to one gateway, as `-X security.protocol` and its kin say."""
     from mainstem.client.admin import ADMIN_KEYS
     from mainstem.client.channels import NO_PROXY
-    from mainstem.client.connection_security import Security, connection_of, tls_files
+    from mainstem.client.connection_security import (
+        Security,
+        connection_of,
+        connection_settings,
+    )
     from mainstem.client.settings import read_settings
 
     reading = read_settings("admin", ADMIN_KEYS, connection_of(current_settings().flags))
-    files = tls_files(reading.values, reading.faults)
+    connection = connection_settings(reading.values, reading.faults)
     reading.faults.tell()
-    return Security(files).open(address, [NO_PROXY, *options])
+    return Security(connection).open(address, [NO_PROXY, *options])
 
 
 def split_flags(flags: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

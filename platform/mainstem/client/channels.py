@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc
 import grpc.experimental
 
-from mainstem.client.connection_security import Security
+from mainstem.client.connection_security import ConnectionSettings, Security
 from mainstem.errors import GatewayUnavailableError
 from mainstem.limits import (
     KEEPALIVE_TIME_MS,
@@ -20,7 +20,6 @@ from mainstem.limits import (
     MESSAGE_OVERHEAD_BYTES,
     MIB,
 )
-from mainstem.tls import TlsFiles
 
 #: An answer is small; a topic list or a description of 10,000 partitions is not.
 _ANSWER_BYTES_MAX = 64 * MIB
@@ -36,17 +35,20 @@ class Channels:
     """One channel an address, opened when first asked for. Thread-safe.
 
     Args:
-        tls: Files of the certificates; None: nothing is encrypted.
+        connection: Whether they are encrypted, and who signs in; None: neither.
 
     Raises:
         RuntimeError: This process was forked from one that had channels open.
     """
 
     def __init__(
-        self, request_bytes_max: int, client_id: str = "", tls: TlsFiles | None = None
+        self,
+        request_bytes_max: int,
+        client_id: str = "",
+        connection: ConnectionSettings | None = None,
     ) -> None:
         _check_not_forked()
-        self._security = Security(tls)
+        self._security = Security(connection or ConnectionSettings())
         self._security_version = self._security.version
         self._options = channel_options(request_bytes_max, client_id)
         self._channels: dict[str, grpc.Channel] = {}
@@ -102,6 +104,17 @@ class Channels:
             self._replaced[address] = channel
         if before is not None:
             before.close()
+
+    def session_over(self, address: str, channel: grpc.Channel | None = None) -> None:
+        """The gateway has said that the client's session is over: the next call signs in again.
+
+        Args:
+            channel: Of the call; None: the newest to `address`.
+        """
+        with self._lock:
+            channel = channel or self._channels.get(address)
+        if channel is not None:
+            self._security.session_over(channel)
 
     def take(self, address: str) -> list[grpc.Channel]:
         """Forgets the connections to a gateway that is not used any more; the caller closes them.

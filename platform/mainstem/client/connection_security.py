@@ -1,15 +1,22 @@
-"""Whether a client's connections are encrypted, and with which certificates: its settings."""
+"""Whether a client's connections are encrypted, with which certificates, and as whom it signs in:
+its settings."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import grpc
 
+from mainstem.client.passwords import PasswordSource
+from mainstem.client.sign_in import ChannelSignIn, CredentialSource
 from mainstem.config import ConfigKey, ConfigValue, Faults
-from mainstem.errors import InvalidConfigError
+from mainstem.errors import AuthenticationError, InvalidConfigError
+from mainstem.security import SCRAM_MECHANISMS
 from mainstem.tls import (
     CA,
     CERTIFICATE,
@@ -26,6 +33,17 @@ _log = logging.getLogger("mainstem.client")
 
 PROTOCOL: Final = "security.protocol"
 
+MECHANISM: Final = "sasl.mechanism"
+USERNAME: Final = "sasl.username"
+PASSWORD: Final = "sasl.password"
+PASSWORD_FILE: Final = "sasl.password.location"
+
+#: Has the password where neither of the two settings is given.
+PASSWORD_VARIABLE: Final = "MAINSTEM_SASL_PASSWORD"
+
+#: Other names of `SECURITY_KEYS`.
+_ALIASES: Final = ("sasl.mechanisms",)
+
 #: What every client has.
 SECURITY_KEYS: Final = (
     ConfigKey(
@@ -33,8 +51,9 @@ SECURITY_KEYS: Final = (
         "enum",
         "plaintext",
         "plaintext, or ssl: connections are encrypted, and the gateway proves by its certificate "
-        "that it is the host of its address. Kafka: security.protocol.",
-        choices=("plaintext", "ssl"),
+        "that it is the host of its address; sasl_ssl: the client signs in as well. Kafka: "
+        "security.protocol.",
+        choices=("plaintext", "ssl", "sasl_ssl"),
     ),
     ConfigKey(
         CA,
@@ -56,17 +75,69 @@ SECURITY_KEYS: Final = (
         "",
         "PEM file of the certificate's key, not encrypted. Kafka: ssl.key.location.",
     ),
+    ConfigKey(
+        MECHANISM,
+        "enum",
+        "",
+        "How the client signs in, with security.protocol=sasl_ssl: with a password (SCRAM), or a "
+        "token (OAUTHBEARER). Kafka: sasl.mechanism.",
+        choices=(*SCRAM_MECHANISMS, "OAUTHBEARER"),
+    ),
+    ConfigKey(
+        USERNAME,
+        "str",
+        "",
+        "Who signs in with a password. Kafka: sasl.username of librdkafka, username of "
+        "sasl.jaas.config.",
+    ),
+    ConfigKey(
+        PASSWORD,
+        "str",
+        "",
+        "Their password; it is shown nowhere, and never sent. Kafka: likewise.",
+        secret=True,
+    ),
+    ConfigKey(
+        PASSWORD_FILE,
+        "str",
+        "",
+        "File whose first line is the password, in the place of sasl.password; read again each "
+        "time that the client signs in. With neither, the environment variable "
+        f"{PASSWORD_VARIABLE} counts.",
+    ),
 )
+
+_SASL: Final = (MECHANISM, USERNAME, PASSWORD, PASSWORD_FILE)
+
+#: A password and its line end are shorter.
+_PASSWORD_FILE_BYTES: Final = 8 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """How gateways are reached.
+
+    Attributes:
+        tls: Files of the certificates; None: nothing is encrypted.
+        credentials: Prove who the client is; None: it does not sign in.
+    """
+
+    tls: TlsFiles | None = None
+    credentials: CredentialSource | None = None
 
 
 def connection_of(config: Mapping[str, T]) -> dict[str, T]:
     """What one client's settings say of how gateways are reached, for another client."""
-    names = ("bootstrap.servers", "client.id", *(key.name for key in SECURITY_KEYS))
+    names = ("bootstrap.servers", "client.id", *(key.name for key in SECURITY_KEYS), *_ALIASES)
     return {name: config[name] for name in names if name in config}
 
 
-def tls_files(values: Mapping[str, ConfigValue], faults: Faults) -> TlsFiles | None:
-    """What `SECURITY_KEYS` say; None: nothing is encrypted. What is wrong goes to `faults`."""
+def connection_settings(values: Mapping[str, ConfigValue], faults: Faults) -> ConnectionSettings:
+    """What `SECURITY_KEYS` say. What is wrong goes to `faults`."""
+    return ConnectionSettings(_tls_files(values, faults), _credentials(values, faults))
+
+
+def _tls_files(values: Mapping[str, ConfigValue], faults: Faults) -> TlsFiles | None:
     files = TlsFiles(*(str(values[name]) for name in (CA, CERTIFICATE, KEY)))
     if values[PROTOCOL] == "plaintext":
         for name in (CA, CERTIFICATE, KEY):
@@ -83,18 +154,84 @@ def tls_files(values: Mapping[str, ConfigValue], faults: Faults) -> TlsFiles | N
     return files
 
 
+def _credentials(values: Mapping[str, ConfigValue], faults: Faults) -> CredentialSource | None:
+    if values[PROTOCOL] != "sasl_ssl":
+        for name in _SASL:
+            if values[name]:
+                faults.add(
+                    InvalidConfigError(
+                        f"{name} is set and {PROTOCOL} is {values[PROTOCOL]}: set "
+                        f"{PROTOCOL}=sasl_ssl"
+                    ),
+                    name,
+                )
+        return None
+    mechanism = str(values[MECHANISM])
+    with faults.about(*_SASL):
+        if not mechanism:
+            raise InvalidConfigError(
+                f"{PROTOCOL} is sasl_ssl and {MECHANISM} is not set: set it to one of "
+                f"{', '.join((*SCRAM_MECHANISMS, 'OAUTHBEARER'))}"
+            )
+        if mechanism in SCRAM_MECHANISMS:
+            return _password_source(mechanism, values)
+        raise InvalidConfigError(f"{MECHANISM}={mechanism} is not supported")
+    return None
+
+
+def _password_source(mechanism: str, values: Mapping[str, ConfigValue]) -> PasswordSource:
+    username, password, file = (str(values[name]) for name in (USERNAME, PASSWORD, PASSWORD_FILE))
+    if not username:
+        raise InvalidConfigError(f"{MECHANISM} is {mechanism} and {USERNAME} is not set")
+    if password and file:
+        raise InvalidConfigError(f"{PASSWORD} and {PASSWORD_FILE} are both set: keep one")
+    find = _password(password, file)
+    try:
+        find()
+        return PasswordSource(mechanism, username, find)
+    except AuthenticationError as error:
+        raise InvalidConfigError(error.message) from None
+
+
+def _password(password: str, file: str) -> Callable[[], str]:
+    """Finds the password, when it is needed."""
+
+    def find() -> str:
+        found = password or (_first_line(file) if file else os.environ.get(PASSWORD_VARIABLE, ""))
+        if not found:
+            where = f"{PASSWORD_FILE} {file} has an empty first line" if file else "there is none"
+            raise AuthenticationError(
+                f"signing in needs a password, and {where}: set {PASSWORD_FILE}, {PASSWORD} or the "
+                f"environment variable {PASSWORD_VARIABLE}"
+            )
+        return found
+
+    return find
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(_PASSWORD_FILE_BYTES)
+        return line.decode().strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise AuthenticationError(f"{PASSWORD_FILE} {path} cannot be read: {why}") from None
+
+
 class Security:
     """Opens channels. Thread-safe.
 
-    Args:
-        files: See `tls_files`.
-
     Raises:
-        InvalidConfigError: They cannot be used any more.
+        InvalidConfigError: The files of the certificates cannot be used any more.
     """
 
-    def __init__(self, files: TlsFiles | None) -> None:
-        self._tls = None if files is None else WatchedTls(files, _say)
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._tls = None if settings.tls is None else WatchedTls(settings.tls, _say)
+        self._credentials = settings.credentials
+        self._sign_ins: weakref.WeakKeyDictionary[grpc.Channel, ChannelSignIn] = (
+            weakref.WeakKeyDictionary()
+        )
 
     @property
     def version(self) -> int:
@@ -107,7 +244,23 @@ class Security:
         if self._tls is None:
             return grpc.insecure_channel(address, options=options)
         _, pems = self._tls.current()
-        return grpc.secure_channel(address, channel_credentials(pems), options=options)
+        credentials = channel_credentials(pems)
+        if self._credentials is None:
+            return grpc.secure_channel(address, credentials, options=options)
+        sign_in = ChannelSignIn(self._credentials)
+        credentials = grpc.composite_channel_credentials(
+            credentials, grpc.metadata_call_credentials(sign_in, "mainstem")
+        )
+        channel = grpc.secure_channel(address, credentials, options=options)
+        sign_in.use(channel)
+        self._sign_ins[channel] = sign_in
+        return channel
+
+    def session_over(self, channel: grpc.Channel) -> None:
+        """A gateway has said so: the next call of the channel signs in again."""
+        sign_in = self._sign_ins.get(channel)
+        if sign_in is not None:
+            sign_in.expired()
 
 
 def _say(error: InvalidConfigError) -> None:

@@ -12,7 +12,12 @@ from google.protobuf.message import Message
 
 from mainstem.client.gateways import Gateways
 from mainstem.client.positions import LogIdentity, TopicPartition
-from mainstem.errors import GatewayUnavailableError, InvalidConfigError, OutcomeUnknownError
+from mainstem.errors import (
+    GatewayUnavailableError,
+    InvalidConfigError,
+    OutcomeUnknownError,
+    SessionExpiredError,
+)
 from mainstem.limits import MIB
 from mainstem.protocol.v1 import groups_pb2, groups_pb2_grpc
 
@@ -134,6 +139,7 @@ class CoordinatorCalls:
         untried = [one for one in known if one != address]
         # A gateway that says who coordinates may be behind: two of such answers, no more.
         redirects_left = 2
+        signed_out: set[str] = set()
         ends_at = math.inf if total_s is None else time.monotonic() + total_s
         while True:
             channel = gateways.channels.get(address)
@@ -155,6 +161,9 @@ class CoordinatorCalls:
                 self._coordinator = self._answered = address
                 gateways.answered(address)
                 return answer
+            if isinstance(error, SessionExpiredError) and address not in signed_out:
+                signed_out.add(address)  # nothing was done: the call signs in again
+                continue
             leader = error.facts.get("leader", "")
             if only or time.monotonic() >= ends_at:
                 raise error

@@ -13,7 +13,12 @@ import grpc
 
 from mainstem.client.backoff import backoff_s
 from mainstem.client.channels import Channels
-from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
+from mainstem.errors import (
+    GatewayUnavailableError,
+    MainstemError,
+    OutcomeUnknownError,
+    SessionExpiredError,
+)
 from mainstem.limits import GATEWAYS_MAX
 from mainstem.protocol import error_from_rpc
 
@@ -136,6 +141,8 @@ class Gateways:
         error = error_from_rpc(failure, hint)
         if isinstance(error, (GatewayUnavailableError, OutcomeUnknownError)):
             self.doubt(address)
+        if isinstance(error, SessionExpiredError):
+            self.channels.session_over(address, channel)
         if code == grpc.StatusCode.DEADLINE_EXCEEDED and channel is not None:
             self.channels.renew(address, channel, waited_s)
         return error
@@ -166,6 +173,7 @@ class Gateways:
         silent: list[str] = []
         begun_at: dict[str, float] = {}
         broken: set[str] = set()
+        signed_out: set[str] = set()
         next_at = self._clock()
         try:
             while (waiting or calls) and (now := self._clock()) < ends_at:
@@ -194,6 +202,12 @@ class Gateways:
                         silent.append(address)
                         continue
                     failure = said
+                    if isinstance(said, SessionExpiredError):
+                        if address not in signed_out:
+                            signed_out.add(address)
+                            waiting.insert(0, address)
+                            next_at = self._clock()
+                        continue
                     if address not in broken and self._clock() - begun_at[address] >= _WAITED_S:
                         broken.add(address)
                         self.channels.renew(address, channel, timeout_s)

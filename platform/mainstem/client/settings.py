@@ -212,7 +212,8 @@ class _Reader:
             if self.values[fate.target] != found:
                 raise InvalidConfigError(
                     f"{fate.name} and {earlier.name} are one setting here, {fate.target}, and "
-                    f"have two values, {found} and {self.values[fate.target]}: keep one"
+                    f"have two values, {key.shown(found)} and "
+                    f"{key.shown(self.values[fate.target])}: keep one"
                 )
         self.values[fate.target] = found
         self.origins[fate.target] = fate

@@ -21,6 +21,8 @@ _OTHER_VARIABLES: Final = frozenset(
         "MAINSTEM_TIMEOUT",
         "MAINSTEM_BOOTSTRAP_SERVERS",
         "MAINSTEM_JOBS",
+        "MAINSTEM_SASL_PASSWORD",
+        "MAINSTEM_USER_PASSWORD",
         "MAINSTEM_TEST_SEED",
     }
 )

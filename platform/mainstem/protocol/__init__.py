@@ -10,6 +10,7 @@ from mainstem.protocol._status import (
     error_to_status,
     never_left,
     refused_records,
+    sign_in_failure,
     status_code_for,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "field_tag",
     "never_left",
     "refused_records",
+    "sign_in_failure",
     "status_code_for",
     "varint",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -44,6 +45,9 @@ _NO_CONNECTION: Final = (
 
 #: How it begins when a server that knows HTTP/2 and nothing of gRPC has no such page.
 _NO_GRPC: Final = "Received http2 header with status"
+
+#: How it begins when the client could not make a call's credentials; the reason follows.
+_NO_CREDENTIALS: Final = "Getting metadata from plugin failed with error: "
 
 _CODES: Final[dict[str, grpc.StatusCode]] = {
     "INTERNAL": grpc.StatusCode.INTERNAL,
@@ -186,6 +190,8 @@ def error_from_rpc(failure: grpc.RpcError, hint: str = "check bootstrap.servers"
             )
     code = failure.code()
     text = failure.details() or ""
+    if text.startswith(_NO_CREDENTIALS):
+        return _not_signed_in(text.removeprefix(_NO_CREDENTIALS))
     if code == grpc.StatusCode.UNAVAILABLE:
         unreachable = GatewayUnavailableError(f"the gateway cannot be reached: {text}; {hint}")
         if text.startswith(_NO_CONNECTION):
@@ -209,6 +215,37 @@ def error_from_rpc(failure: grpc.RpcError, hint: str = "check bootstrap.servers"
             f"{text}. It may have taken effect"
         )
     return InternalError(f"the call failed with {code.name}: {text}")
+
+
+def sign_in_failure(error: MainstemError) -> str:
+    """The error as text, for gRPC to fail a call with that has no credentials; `error_from_rpc`
+    reads it."""
+    return json.dumps(
+        {
+            "code": error.code,
+            "message": _sendable(error.message),
+            "facts": {name: _sendable(value) for name, value in error.facts.items()},
+            "retry_delay_ms": int(error.retry_delay_ms),
+            "retriable": error.retriable,
+        }
+    )
+
+
+def _not_signed_in(text: str) -> MainstemError:
+    """The error that `sign_in_failure` has made a text of. Its call has reached nobody."""
+    try:
+        said = json.loads(text)
+        error = _rebuild(
+            said["code"],
+            said["message"],
+            dict(said["facts"]),
+            said["retry_delay_ms"],
+            retriable=said["retriable"],
+        )
+    except (ValueError, KeyError, TypeError):  # gRPC, or a plugin that is not ours
+        error = GatewayUnavailableError(f"signing in failed: {text}")
+    error.facts["connected"] = "false"
+    return error
 
 
 def never_left(error: MainstemError) -> bool:

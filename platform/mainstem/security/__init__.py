@@ -1,4 +1,5 @@
-"""Who may do what: principals, access control lists and what they decide. Pure."""
+"""Who may do what: principals, their passwords' keys, access control lists and what they decide.
+Pure."""
 
 from mainstem.security._acls import (
     ANY,
@@ -19,6 +20,19 @@ from mainstem.security._principals import (
     Principal,
     check_principal,
 )
+from mainstem.security._scram import (
+    ITERATIONS_DEFAULT,
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SALT_BYTES,
+    SCRAM_MECHANISMS,
+    ScramCredential,
+    check_iterations,
+    check_mechanism,
+    check_user_name,
+    new_credential,
+    prepared_name,
+)
 
 __all__ = [
     "ANONYMOUS",
@@ -26,7 +40,12 @@ __all__ = [
     "CLUSTER_NAME",
     "GATEWAY",
     "IMPLIED_BY",
+    "ITERATIONS_DEFAULT",
+    "ITERATIONS_MAX",
+    "ITERATIONS_MIN",
     "OPERATIONS",
+    "SALT_BYTES",
+    "SCRAM_MECHANISMS",
     "USER",
     "AclBinding",
     "Acls",
@@ -35,5 +54,11 @@ __all__ = [
     "Permission",
     "Principal",
     "ResourceType",
+    "ScramCredential",
+    "check_iterations",
+    "check_mechanism",
     "check_principal",
+    "check_user_name",
+    "new_credential",
+    "prepared_name",
 ]

@@ -11,6 +11,14 @@ from mainstem.delta_log.system.gateway_beats import (
 )
 from mainstem.delta_log.system.producer_ids_table import ProducerIdsTable
 from mainstem.delta_log.system.row_table import RowTable
+from mainstem.delta_log.system.users_table import (
+    USERS_TABLE,
+    Deletion,
+    User,
+    change_users,
+    check_changes,
+    open_users,
+)
 from mainstem.delta_log.system.warehouse_id import (
     WAREHOUSE_FILE,
     make_warehouse_id,
@@ -29,15 +37,21 @@ __all__ = [
     "LOOK_KEY",
     "PINNED_S",
     "UNKNOWN_VERSION",
+    "USERS_TABLE",
     "WAREHOUSE_FILE",
     "BeatName",
+    "Deletion",
     "GatewayBeat",
     "ProducerIdsTable",
     "RowTable",
+    "User",
+    "change_users",
+    "check_changes",
     "gateway_key",
     "last_heartbeat_ms",
     "make_warehouse_id",
     "new_incarnation",
+    "open_users",
     "published_versions",
     "read_beat",
     "read_warehouse_id",

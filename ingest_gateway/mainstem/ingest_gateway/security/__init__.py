@@ -4,6 +4,29 @@ What each call of the protocol needs is said beside the services, in `requiremen
 """
 
 from mainstem.ingest_gateway.security.access import Access, refusal
+from mainstem.ingest_gateway.security.scram import ScramExchange
+from mainstem.ingest_gateway.security.sessions import (
+    GATEWAY_CALL,
+    SESSION,
+    GatewayCalls,
+    Secret,
+    Sessions,
+)
 from mainstem.ingest_gateway.security.sign_in import AUTHORIZATION, CertificateProof, Proof, SignIn
+from mainstem.ingest_gateway.security.users import Users
 
-__all__ = ["AUTHORIZATION", "Access", "CertificateProof", "Proof", "SignIn", "refusal"]
+__all__ = [
+    "AUTHORIZATION",
+    "GATEWAY_CALL",
+    "SESSION",
+    "Access",
+    "CertificateProof",
+    "GatewayCalls",
+    "Proof",
+    "ScramExchange",
+    "Secret",
+    "Sessions",
+    "SignIn",
+    "Users",
+    "refusal",
+]

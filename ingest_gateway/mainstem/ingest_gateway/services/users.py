@@ -2,23 +2,207 @@
 
 from __future__ import annotations
 
-from mainstem.errors import InvalidConfigError
+import asyncio
+from collections import deque
+from typing import Final
+
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from mainstem.delta_log.store import time_elapsed_s
+from mainstem.errors import (
+    AuthenticationError,
+    BackPressureError,
+    InvalidConfigError,
+    InvalidRequestError,
+    MainstemError,
+    SessionExpiredError,
+)
+from mainstem.ingest_gateway.security import Users
 from mainstem.ingest_gateway.services.call import Call
 from mainstem.protocol.v1 import security_pb2
+from mainstem.security import ScramCredential
+
+log = structlog.get_logger()
+
+#: For the whole exchange, which is two messages of the client.
+_EXCHANGE_S: Final = 10.0
+_MESSAGE_BYTES_MAX: Final = 8 * 1024
+
+#: Exchanges under way at one gateway: each is two messages long, and waits for the client between.
+_EXCHANGES_MAX: Final = 1_000
+_RETRY_MS: Final = 500
+
+#: Lines of the log about sign-ins that failed, in a minute; more are counted.
+_LINES_MAX: Final = 60
+_LINES_S: Final = 60.0
+
+_USERS_PER_REQUEST_MAX: Final = 1_000
 
 
 class UserService:
-    """Serves the calls of `mainstem.v1.Security` that are about users."""
+    """Serves the calls of `mainstem.v1.Security` that are about users.
+
+    Args:
+        users: None: nobody signs in with a password.
+    """
+
+    def __init__(self, users: Users | None = None) -> None:
+        self._users = users
+        self._under_way = 0
+        self._lines = _Lines()
 
     async def Authenticate(self, call: Call) -> None:
-        raise InvalidConfigError("sasl.enabled.mechanisms is not set on this gateway")
+        users = self._required()
+        if self._under_way >= _EXCHANGES_MAX:
+            raise BackPressureError(
+                f"{self._under_way} clients sign in at this moment, of at most {_EXCHANGES_MAX}; "
+                f"try again in {_RETRY_MS} ms",
+                retry_delay_ms=_RETRY_MS,
+            )
+        self._under_way += 1
+        try:
+            async with asyncio.timeout(_EXCHANGE_S):
+                await self._exchange(users, call)
+        except TimeoutError:
+            raise AuthenticationError(
+                f"the client has not signed in within {_EXCHANGE_S:.0f} s"
+            ) from None
+        finally:
+            self._under_way -= 1
+
+    async def _exchange(self, users: Users, call: Call) -> None:
+        began_at = time_elapsed_s()
+        request = await _message(call)
+        mechanism = request.mechanism
+        if mechanism not in users.mechanisms:
+            raise AuthenticationError(
+                f"this gateway takes no passwords by {mechanism[:50]!a}, but by "
+                f"{', '.join(users.mechanisms)}; see sasl.mechanism"
+            )
+        exchange = users.exchange(mechanism)
+        try:
+            answer = exchange.first(request.auth_bytes)
+            await _say(call, security_pb2.AuthenticateResponse(auth_bytes=answer))
+            answer = exchange.last((await _message(call)).auth_bytes)
+        except AuthenticationError as error:
+            if exchange.name and await users.changed_since(exchange, began_at):
+                raise SessionExpiredError("the user has changed just now; sign in again") from None
+            self._lines.failed(call, exchange.name, mechanism, error)
+            raise
+        token, lifetime_ms = users.session(exchange.name, mechanism)
+        await _say(
+            call,
+            security_pb2.AuthenticateResponse(
+                auth_bytes=answer, session_token=token, session_lifetime_ms=lifetime_ms
+            ),
+        )
 
     async def AlterUserScramCredentials(
         self, request: security_pb2.AlterUserScramCredentialsRequest, call: Call
     ) -> security_pb2.AlterUserScramCredentialsResponse:
-        raise InvalidConfigError("sasl.enabled.mechanisms is not set on this gateway")
+        users = self._required()
+        count = len(request.upsertions) + len(request.deletions)
+        if count > _USERS_PER_REQUEST_MAX:
+            raise InvalidRequestError(
+                f"the request changes {count} credentials, of at most {_USERS_PER_REQUEST_MAX} at "
+                "a time"
+            )
+        upsertions = [
+            (
+                one.user,
+                ScramCredential(
+                    one.mechanism, one.iterations, one.salt, one.stored_key, one.server_key
+                ),
+            )
+            for one in request.upsertions
+        ]
+        deletions = [(one.user, one.mechanism) for one in request.deletions]
+        await users.change(upsertions, deletions)
+        log.info(
+            "users changed",
+            set=sorted({name for name, _ in upsertions})[:20],
+            removed=sorted({name for name, _ in deletions})[:20],
+            credentials=count,
+            **call.facts(),
+        )
+        return security_pb2.AlterUserScramCredentialsResponse()
 
     async def DescribeUserScramCredentials(
         self, request: security_pb2.DescribeUserScramCredentialsRequest, call: Call
     ) -> security_pb2.DescribeUserScramCredentialsResponse:
-        raise InvalidConfigError("sasl.enabled.mechanisms is not set on this gateway")
+        found = self._required().all
+        names = sorted(set(request.users) & found.keys() if request.users else found)
+        return security_pb2.DescribeUserScramCredentialsResponse(
+            users=[
+                security_pb2.ScramUser(
+                    user=name,
+                    credentials=[
+                        security_pb2.ScramCredentialInfo(
+                            mechanism=one.mechanism, iterations=one.iterations
+                        )
+                        for _, one in sorted(found[name].credentials.items())
+                    ],
+                )
+                for name in names
+            ]
+        )
+
+    def _required(self) -> Users:
+        if self._users is None:
+            raise InvalidConfigError(
+                "sasl.enabled.mechanisms of this gateway has no SCRAM-SHA-256 or SCRAM-SHA-512: "
+                "nobody signs in with a password",
+                name="sasl.enabled.mechanisms",
+            )
+        return self._users
+
+
+class _Lines:
+    """Says who could not sign in, but no more than so much a minute."""
+
+    def __init__(self) -> None:
+        self._said_at: deque[float] = deque(maxlen=_LINES_MAX)
+        self._left_out = 0
+
+    def failed(self, call: Call, name: str, mechanism: str, error: MainstemError) -> None:
+        """One line."""
+        now = time_elapsed_s()
+        if len(self._said_at) == _LINES_MAX and now - self._said_at[0] < _LINES_S:
+            self._left_out += 1
+            return
+        self._said_at.append(now)
+        more = {"left_out": self._left_out} if self._left_out else {}
+        self._left_out = 0
+        log.warning(
+            "a sign-in failed",
+            user=ascii(name[:250])[1:-1],
+            mechanism=mechanism,
+            peer=call.peer,
+            error=error.message,
+            **more,
+        )
+
+
+async def _message(call: Call) -> security_pb2.AuthenticateRequest:
+    """The client's next message.
+
+    Raises:
+        InvalidRequestError: There is none, it is too long, or it is another one.
+    """
+    data = await call.context.read()
+    if data is grpc.aio.EOF:
+        raise InvalidRequestError("the client has ended signing in before its last message")
+    if len(data) > _MESSAGE_BYTES_MAX:
+        raise InvalidRequestError(
+            f"a message of {len(data)} bytes to sign in; at most {_MESSAGE_BYTES_MAX} bytes"
+        )
+    try:
+        return security_pb2.AuthenticateRequest.FromString(data)
+    except DecodeError:
+        raise InvalidRequestError("the message is no AuthenticateRequest") from None
+
+
+async def _say(call: Call, answer: security_pb2.AuthenticateResponse) -> None:
+    await call.context.write(answer.SerializeToString())

@@ -12,6 +12,7 @@ import grpc.aio
 
 from mainstem.delta_log.append import TransactionMark
 from mainstem.errors import GatewayUnavailableError
+from mainstem.ingest_gateway.security import AUTHORIZATION
 from mainstem.limits import MIB
 from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import transactions_pb2, transactions_pb2_grpc
@@ -38,10 +39,15 @@ class Peers:
 
     Args:
         open_channel: Connects to host:port.
+        authorization: Makes what proves to them that a gateway calls, afresh for each call; None:
+            they do not ask.
     """
 
-    def __init__(self, open_channel: OpenChannel) -> None:
+    def __init__(
+        self, open_channel: OpenChannel, authorization: Callable[[], str] | None = None
+    ) -> None:
         self._open_channel = open_channel
+        self._authorization = authorization
         self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
 
     async def append(
@@ -86,8 +92,9 @@ class Peers:
         if not address:
             raise GatewayUnavailableError("it is not known yet who leads the topic", address="")
         stub = transactions_pb2_grpc.TransactionsStub(await self._channel(address))
+        metadata = [(AUTHORIZATION, self._authorization())] if self._authorization else None
         try:
-            return await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S)
+            return await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S, metadata=metadata)
         except grpc.RpcError as failure:
             raise error_from_rpc(failure) from failure
 

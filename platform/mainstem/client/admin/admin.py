@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,12 +15,17 @@ from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
 from mainstem.client.admin.transactions import TransactionAdmin
 from mainstem.client.arguments import check_mapping, check_seconds, names_of
 from mainstem.client.channels import Channels
-from mainstem.client.connection_security import SECURITY_KEYS, tls_files
+from mainstem.client.connection_security import SECURITY_KEYS, connection_settings
 from mainstem.client.gateways import Gateways
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
 from mainstem.client.unclosed import warn_unclosed
 from mainstem.config import ConfigKey, keys_by_name
-from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
+from mainstem.errors import (
+    GatewayUnavailableError,
+    MainstemError,
+    OutcomeUnknownError,
+    SessionExpiredError,
+)
 from mainstem.limits import MIB
 from mainstem.protocol import error_from_message, never_left
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
@@ -207,9 +213,9 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         client_id = str(values["client.id"])
         with faults.about("client.id"):
             check_client_id(client_id)
-        tls = tls_files(values, faults)
+        connection = connection_settings(values, faults)
         faults.tell()
-        self._channels = Channels(MIB, client_id, tls)
+        self._channels = Channels(MIB, client_id, connection)
         gateways = Gateways(servers, self._channels, time.monotonic)
         GroupAdmin.__init__(self, gateways)
         TransactionAdmin.__init__(self, gateways)
@@ -410,10 +416,14 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         """
         request = admin_pb2.RebalanceRequest(validate_only=validate_only)
         channel = self._gateways.channels.get(address)
-        try:
-            answer = admin_pb2_grpc.AdminStub(channel).Rebalance(request, timeout=timeout)
-        except grpc.RpcError as error:
-            raise self._gateways.failed(error, address, channel) from None
+        for again in (True, False):
+            try:
+                answer = admin_pb2_grpc.AdminStub(channel).Rebalance(request, timeout=timeout)
+                break
+            except grpc.RpcError as error:
+                failure = self._gateways.failed(error, address, channel)
+                if not (again and isinstance(failure, SessionExpiredError)):
+                    raise failure from None
         return [
             TopicMove(one.topic, answer.gateway_id, one.gateway_id, one.address, one.done)
             for one in answer.moves
@@ -449,12 +459,19 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         check_seconds(timeout_s)
         gateways = self._gateways
         failure: MainstemError | None = None
-        for server in gateways.order():
+        again = True
+        servers = deque(gateways.order())
+        while servers:
+            server = servers.popleft()
             channel = gateways.channels.get(server)
             try:
                 answer = method(admin_pb2_grpc.AdminStub(channel))(request, timeout=timeout_s)
             except grpc.RpcError as error:
                 failure = gateways.failed(error, server, channel)
+                if again and isinstance(failure, SessionExpiredError):
+                    again = False  # nothing was done: the call signs in again
+                    servers.appendleft(server)
+                    continue
                 if not isinstance(failure, GatewayUnavailableError):
                     raise failure from None
                 if failure.code == GatewayUnavailableError.code and not never_left(failure):

@@ -71,7 +71,7 @@ class ConsumerEngine:
         self.polls = 0
         self.closed = False
         self._pid = os.getpid()
-        self._channels = Channels(_REQUEST_BYTES_MAX, settings.client_id, settings.tls)
+        self._channels = Channels(_REQUEST_BYTES_MAX, settings.client_id, settings.connection)
         gateways = Gateways(settings.bootstrap_servers, self._channels, time.monotonic)
         self._group = (
             GroupClient(settings, gateways, self._call_attention, lambda: self.polls)

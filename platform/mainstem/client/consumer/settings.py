@@ -9,7 +9,11 @@ from typing import Any, Final, Literal, Self
 
 from mainstem.client.backoff import backoff_s
 from mainstem.client.callbacks import check_plain
-from mainstem.client.connection_security import SECURITY_KEYS, tls_files
+from mainstem.client.connection_security import (
+    SECURITY_KEYS,
+    ConnectionSettings,
+    connection_settings,
+)
 from mainstem.client.settings import (
     check_client_id,
     parse_servers,
@@ -20,7 +24,6 @@ from mainstem.config import ConfigKey, Faults, keys_by_name
 from mainstem.errors import ConfigError, MainstemError
 from mainstem.limits import MIB, SESSION_TIMEOUT_MS_MAX
 from mainstem.records import parse_duration_ms
-from mainstem.tls import TlsFiles
 
 _INT_MAX: Final = 2**31 - 1
 
@@ -305,7 +308,7 @@ class ConsumerSettings:
     metadata_max_age_ms: int
     topic_gone_max_ms: int
     on_commit: OnCommit | None
-    tls: TlsFiles | None
+    connection: ConnectionSettings
 
     def backoff_s(
         self, failures: int, error: MainstemError | None = None, jitter: float | None = None
@@ -359,7 +362,7 @@ class ConsumerSettings:
         with faults.about("group.instance.id", "group.id"):
             if values["group.instance.id"] and not values["group.id"]:
                 raise ConfigError("group.instance.id is set without group.id; set both")
-        tls = tls_files(values, faults)
+        connection = connection_settings(values, faults)
         faults.tell()
         durable = values["fetch.visibility"] == "durable"
         return cls(
@@ -393,7 +396,7 @@ class ConsumerSettings:
             metadata_max_age_ms=int(values["metadata.max.age.ms"]),
             topic_gone_max_ms=int(values["topic.metadata.propagation.max.ms"]),
             on_commit=on_commit,
-            tls=tls,
+            connection=connection,
         )
 
 

@@ -13,7 +13,8 @@ NESTED: Final = "default.topic.config"
 REFUSED_PREFIXES: Final[dict[str, str]] = {
     "ssl.": "TLS has security.protocol=ssl, ssl.ca.location, ssl.certificate.location and "
     "ssl.key.location, PEM files: remove it",
-    "sasl.": "there is no authentication yet: remove it, and keep the gateway in a trusted network",
+    "sasl.": "signing in has security.protocol=sasl_ssl, sasl.mechanism, sasl.username and "
+    "sasl.password: remove it",
 }
 _TLS: Final = REFUSED_PREFIXES["ssl."]
 _AUTH: Final = REFUSED_PREFIXES["sasl."]
@@ -38,9 +39,9 @@ ssl.truststore.location ssl.truststore.password ssl.keymanager.algorithm
 ssl.trustmanager.algorithm ssl.secure.random.implementation ssl.engine.factory.class
 """
 _SASL_NAMES: Final = """
-sasl.mechanisms sasl.mechanism sasl.kerberos.service.name sasl.kerberos.principal
-sasl.kerberos.kinit.cmd sasl.kerberos.keytab sasl.kerberos.min.time.before.relogin sasl.username
-sasl.password sasl.oauthbearer.config enable.sasl.oauthbearer.unsecure.jwt
+sasl.kerberos.service.name sasl.kerberos.principal
+sasl.kerberos.kinit.cmd sasl.kerberos.keytab sasl.kerberos.min.time.before.relogin
+sasl.oauthbearer.config enable.sasl.oauthbearer.unsecure.jwt
 oauthbearer_token_refresh_cb oauth_cb sasl.oauthbearer.method sasl.oauthbearer.client.id
 sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
 sasl.oauthbearer.client.secret sasl.oauthbearer.scope sasl.oauthbearer.extensions
@@ -65,6 +66,16 @@ sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
 sasl.oauthbearer.header.urlencode
 sasl.oauthbearer.assertion.template.file
 """
+
+_MECHANISMS: Final = {
+    name.lower(): name for name in ("SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+}
+_OTHER_MECHANISMS: Final = {
+    "plain": "the password itself would travel: set SCRAM-SHA-512, with the same sasl.username and "
+    "sasl.password",
+    "gssapi": "there is no Kerberos here: set SCRAM-SHA-512 or OAUTHBEARER",
+    "scram-sha-1": "gateways keep no such keys: set SCRAM-SHA-512",
+}
 
 SHARED: Final = [
     *accepted(
@@ -199,8 +210,26 @@ SHARED: Final = [
         "security.protocol",
         "security.protocol",
         words={"": "plaintext"},
-        refuses={"sasl_plaintext": _AUTH, "sasl_ssl": _AUTH},
+        refuses={
+            "sasl_plaintext": "whoever listens on a connection that is not encrypted could go on "
+            "in the name of who has signed in: set sasl_ssl"
+        },
     ),
+    *used(
+        "PCA",
+        "sasl.mechanism",
+        "sasl.mechanism",
+        words=_MECHANISMS,
+        refuses=_OTHER_MECHANISMS,
+    ),
+    *used(
+        "PCA",
+        "sasl.mechanisms",
+        "sasl.mechanism",
+        words=_MECHANISMS,
+        refuses=_OTHER_MECHANISMS,
+    ),
+    *own("PCA", "sasl.username sasl.password sasl.password.location"),
     *own("PCA", "ssl.ca.location ssl.certificate.location ssl.key.location"),
     *accepted(
         "PCA",

@@ -20,7 +20,12 @@ from mainstem.client.producer.pieces import Piece
 from mainstem.client.producer.queue import Request
 from mainstem.client.producer.requests import Outgoing, encode_request
 from mainstem.client.producer.settings import ProducerSettings
-from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
+from mainstem.errors import (
+    GatewayUnavailableError,
+    MainstemError,
+    OutcomeUnknownError,
+    SessionExpiredError,
+)
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2
 
@@ -32,6 +37,9 @@ _SILENT_S: Final = 2.0
 _ASK_EVERY_S: Final = 0.5
 
 _METHOD: Final = "/mainstem.v1.Log/ProduceStream"
+
+#: In the trailing metadata of a stream that the gateway ended, with the reason.
+_END_KEY: Final = "mainstem-end"
 
 
 class ProduceStream:
@@ -49,6 +57,7 @@ class ProduceStream:
         on_fault: Called before that if `on_answer` failed: what became of its records is not known
             any more.
         explain: The error that a failure of the call means.
+        session_over: Called when the gateway ends the stream for that.
 
     Attributes:
         channel: As given.
@@ -63,11 +72,13 @@ class ProduceStream:
         on_end: Callable[[ProduceStream, MainstemError], None],
         on_fault: Callable[[MainstemError], None],
         explain: Callable[[grpc.RpcError], MainstemError],
+        session_over: Callable[[], MainstemError],
         name: str,
     ) -> None:
         self._on_fault = on_fault
         self.channel = channel
         self._explain = explain
+        self._session_over = session_over
         self._on_answer = on_answer
         self._on_end = on_end
         self._requests: SimpleQueue[Outgoing | None] = SimpleQueue()
@@ -112,6 +123,8 @@ class ProduceStream:
         try:
             for answer in call:
                 self._on_answer(self, answer)
+            if dict(call.trailing_metadata() or ()).get(_END_KEY) == SessionExpiredError.code:
+                error = self._session_over()
         except grpc.RpcError as failure:
             error = self._explain(failure)
         except Exception as failure:
@@ -199,7 +212,9 @@ class Link:
         self.in_flight.clear()
         self.retry_at = retry_at
         self.failures += 1
-        if topics or self.failures > 1:
+        if isinstance(error, SessionExpiredError):
+            _log.debug("the session at %s is over, signing in again", self.address)
+        elif topics or self.failures > 1:
             level = logging.WARNING if self.failures == 1 else logging.DEBUG
             _log.log(level, "the stream to %s broke, trying again: %s", self.address, error)
         return token, topics
@@ -258,15 +273,23 @@ class Links:
 
     def _open(self, link: Link) -> ProduceStream:
         gzip = self._settings.compression_type == "gzip"
+        channels, address = self._gateways.channels, link.address
+        channel = channels.get(address)
+
+        def session_over() -> MainstemError:
+            channels.session_over(address, channel)
+            return SessionExpiredError("the session is over; signing in again")
+
         return ProduceStream(
-            self._gateways.channels.get(link.address),
+            channel,
             self._settings.acks,
             grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression,
             partial(self._on_answer, link),
             partial(self._on_end, link),
             self._on_fault,
-            partial(self._gateways.failed, address=link.address),
-            f"mainstem-producer {link.address}",
+            partial(self._gateways.failed, address=address, channel=channel),
+            session_over,
+            f"mainstem-producer {address}",
         )
 
     def get(self, address: str) -> Link | None:

@@ -81,7 +81,7 @@ class Engine:
         self._rng = rng or random.Random()
         self._policy = settings.queue_policy()
         self._linger_ns = settings.linger_ms * 1_000_000
-        channels = Channels(settings.max_request_size, settings.client_id, settings.tls)
+        channels = Channels(settings.max_request_size, settings.client_id, settings.connection)
         self._fatal: MainstemError | None = None
         gateways = Gateways(settings.bootstrap_servers, channels, time.monotonic)
         self._metadata = MetadataClient(gateways, clock, may_create=True)

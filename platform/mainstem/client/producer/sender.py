@@ -29,7 +29,12 @@ from mainstem.client.producer.sequences import IdentityKeeper
 from mainstem.client.producer.settings import ProducerSettings
 from mainstem.client.producer.transactions import Transactions
 from mainstem.client.results import ProducerIdentity, TopicMetadata
-from mainstem.errors import MainstemError, ProducerFencedError, UnknownTopicError
+from mainstem.errors import (
+    AuthenticationError,
+    MainstemError,
+    ProducerFencedError,
+    UnknownTopicError,
+)
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2
 
@@ -343,7 +348,18 @@ class Sender:
             if link.stream is not stream or self._stopped:
                 return
             ended = self._break(link, error, now)
+            if isinstance(error, AuthenticationError) and not error.retriable:
+                ended += self._refused(link, error)
         self._tell(ended)
+
+    def _refused(self, link: Link, error: MainstemError) -> Ended:
+        """A gateway does not believe who the client is: fails what is for it, instead of trying
+        until delivery.timeout.ms."""
+        topics = [one for one in self._topics.values() if self._target(one) == link.address]
+        ended = [(topic, failed(topic.queue.abandon(error))) for topic in topics]
+        for topic in topics:
+            self._active.pop(topic, None)
+        return ended
 
     def _tell(self, ended: Ended) -> None:
         """Hands on what has ended; called without a lock."""

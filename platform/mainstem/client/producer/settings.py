@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, cast
 
-from mainstem.client.connection_security import SECURITY_KEYS, tls_files
+from mainstem.client.connection_security import (
+    SECURITY_KEYS,
+    ConnectionSettings,
+    connection_settings,
+)
 from mainstem.client.producer.queue import QueuePolicy
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
 from mainstem.config import ConfigKey, ConfigValue, Faults, keys_by_name, nearest_name
@@ -18,7 +22,6 @@ from mainstem.limits import (
     TRANSACTIONAL_ID_BYTES_MAX,
 )
 from mainstem.protocol.v1 import log_pb2
-from mainstem.tls import TlsFiles
 
 #: Places a record: `partitioner(key, partition_count) -> partition`, called inside `produce()`.
 Partitioner = Callable[[bytes | None, int], int]
@@ -268,7 +271,7 @@ class ProducerSettings:
     idempotent: bool
     transactional_id: str
     transaction_timeout_ms: int
-    tls: TlsFiles | None
+    connection: ConnectionSettings
 
     @classmethod
     def parse(cls, config: Mapping[str, object]) -> Self:
@@ -322,7 +325,7 @@ class ProducerSettings:
             idempotent=idempotent,
             transactional_id=str(values["transactional.id"]),
             transaction_timeout_ms=transaction_ms,
-            tls=tls_files(values, faults),
+            connection=connection_settings(values, faults),
         )
         settings._check(faults)
         faults.tell()

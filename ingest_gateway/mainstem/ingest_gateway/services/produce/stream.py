@@ -21,8 +21,10 @@ from mainstem.errors import (
     MainstemError,
     OutcomeUnknownError,
     RequestTooLargeError,
+    SessionExpiredError,
     ShuttingDownError,
 )
+from mainstem.ingest_gateway.caller import session_end
 from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.services.produce.acceptance import Acceptance, Accepted, Placed
@@ -113,7 +115,7 @@ class ProduceStream:
         requests_max: Requests that may be read and not yet answered; more are not read until then.
         waiting_bytes_max: Bytes of requests that may wait for their topics to be led.
         draining: Set when the gateway shuts down: then nothing more is read, and the call ends as
-            soon as everything is answered.
+            soon as everything is answered. So it does when the caller's session is over.
     """
 
     def __init__(
@@ -147,10 +149,13 @@ class ProduceStream:
         self._all_answered = asyncio.Event()
         self._all_answered.set()
         self._gone = False
+        #: Why the gateway ends the stream, which its caller would have gone on with.
+        self._end: type[MainstemError] = ShuttingDownError
         self._notices: asyncio.TimerHandle | None = None
 
     async def serve(self) -> bool:
-        """Reads and answers until the caller is done, or the gateway shuts down.
+        """Reads and answers until the caller is done, the gateway shuts down, or the session of the
+        caller is over.
 
         Returns:
             Whether it was the caller who ended it.
@@ -175,34 +180,41 @@ class ProduceStream:
         if not ended_by_caller:
             # Not an error status: with one, a client's gRPC may throw away answers that have come
             # and that its program has not read yet.
-            self._context.set_trailing_metadata(((END_KEY, ShuttingDownError.code),))
+            self._context.set_trailing_metadata(((END_KEY, self._end.code),))
         return ended_by_caller
 
     async def _read(self) -> bool:
         """Takes requests; when all are answered, returns whether the caller has no more of them."""
         taking = asyncio.create_task(self._take_all())
         drained = asyncio.create_task(self._draining.wait())
+        expired = asyncio.create_task(session_end(self._call.identity))
         try:
-            await asyncio.wait({taking, drained}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({taking, drained, expired}, return_when=asyncio.FIRST_COMPLETED)
             # A read that is given up must not take what will not be looked at.
             ended_by_caller = not taking.cancel()
             if ended_by_caller:
-                taking.result()
+                ended_by_caller = taking.result()
+            if not ended_by_caller and not drained.done():
+                self._end = SessionExpiredError
             await self._all_answered.wait()
             return ended_by_caller
         finally:
             drained.cancel()
+            expired.cancel()
             taking.cancel()
-            await asyncio.gather(taking, return_exceptions=True)
+            await asyncio.gather(taking, expired, return_exceptions=True)
             self._answers.put_nowait(None)
 
-    async def _take_all(self) -> None:
-        """Takes requests until the caller has no more of them."""
+    async def _take_all(self) -> bool:
+        """Takes requests until the caller has no more of them, or may not send any more: whether
+        it is the first."""
         while True:
             await self._may_read.wait()
             data = await self._context.read()
             if data is grpc.aio.EOF:
-                return
+                return True
+            if self._call.identity.is_over:
+                return False  # what was read is not answered: the caller sends it again
             self._connection.received(len(data))
             parsed = await self._parsed(data)
             data = None  # what was parsed has copies; until the next read it may be a while
@@ -323,8 +335,8 @@ class ProduceStream:
                 raise error
             accepted = await self._acceptance.accept_led(request)
         except asyncio.CancelledError:
-            # The gateway shuts down while the records are looked at: none of them is taken.
-            failure = ShuttingDownError("the gateway is shutting down; send the batch again")
+            # The stream ends while the records are looked at: none of them is taken.
+            failure = self._end("the stream ends meanwhile; send the batch again")
             self._refuse(lane, entry, failure)
             raise
         except Exception as failure:
