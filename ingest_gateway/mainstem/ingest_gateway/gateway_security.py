@@ -62,14 +62,17 @@ class GatewaySecurity:
         self._gateway_calls = GatewayCalls(self._secret)
         self.users = self._users()
         self._bearer = _bearer_proof(config)
+        self._certificate = _certificate_proof(config)
         self.sign_in = self._sign_in()
         self.access = Access()
 
     def authorization(self, gateway_id: str) -> Callable[[], str] | None:
         """Makes what proves to other gateways that this one calls, afresh for each call; None:
-        nobody is asked."""
+        nobody is asked, or its certificate proves it."""
         if not self.sign_in.asks:
             return None
+        if self._certificate is not None and not self._config.text("gateway.secret"):
+            return None  # its certificate does, as a client's: others know no secret of this one
         return lambda: self._gateway_calls.authorization(gateway_id)
 
     async def start(self) -> None:
@@ -115,10 +118,9 @@ class GatewaySecurity:
             proofs[SESSION] = self.users.prove
         if self._bearer is not None:
             proofs["bearer"] = self._bearer
-        certificate = _certificate_proof(self._config)
-        if proofs or certificate is not None:
+        if proofs or self._certificate is not None:
             proofs[GATEWAY_CALL] = self._gateway_calls.prove
-        return SignIn(proofs, certificate)
+        return SignIn(proofs, self._certificate)
 
 
 def check_security(config: GatewayConfig) -> None:

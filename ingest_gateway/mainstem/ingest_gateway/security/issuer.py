@@ -7,7 +7,7 @@ import contextlib
 import json
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import structlog
@@ -65,7 +65,7 @@ class Issuer:
         self._failure = ""
         self._began_at = -math.inf
         self._waiting = 0
-        self._thread: threading.Thread | None = None
+        self._reading = False
         self._fetching: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -96,9 +96,16 @@ class Issuer:
             GatewayUnavailableError: That cannot be told at the moment.
         """
         found = self._candidates(kid, algorithm)
-        if not found:
-            await self._wait_for_a_fetch()
-            found = self._candidates(kid, algorithm)
+        if found:
+            return found
+        with self._wait():
+            asked_at = self._elapsed_s()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIND_S):
+                    # One that is under way may have missed the key.
+                    while not found and self._began_at < asked_at:
+                        await asyncio.shield(self._fetch())  # of all that wait
+                        found = self._candidates(kid, algorithm)
         if found:
             return found
         if self._failure or self._keys is None:
@@ -114,17 +121,15 @@ class Issuer:
     def _candidates(self, kid: str | None, algorithm: str) -> list[Key]:
         return [] if self._keys is None else self._keys.candidates(kid, algorithm)
 
-    async def _wait_for_a_fetch(self) -> None:
+    @contextlib.contextmanager
+    def _wait(self) -> Iterator[None]:
         if self._waiting >= WAITING_MAX:
             raise GatewayUnavailableError(
                 f"{WAITING_MAX} tokens wait for keys that the gateway does not know; try again"
             )
         self._waiting += 1
         try:
-            async with asyncio.timeout(FIND_S):
-                await asyncio.shield(self._fetch())  # of all that wait
-        except TimeoutError:
-            pass
+            yield
         finally:
             self._waiting -= 1
 
@@ -162,12 +167,13 @@ class Issuer:
 
     async def _in_a_thread(self) -> bytes:
         """Runs `read` where nobody waits for it: not even the end of the process."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._reading:
             raise WebError("the last attempt has not ended yet")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
 
         def tell(result: bytes | Exception) -> None:
+            self._reading = False
             if answer.done():  # nobody waits any more
                 return
             if isinstance(result, Exception):
@@ -183,8 +189,8 @@ class Issuer:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(tell, result)
 
-        self._thread = threading.Thread(target=run, name="keys-of-issuer", daemon=True)
-        self._thread.start()
+        threading.Thread(target=run, name="keys-of-issuer", daemon=True).start()
+        self._reading = True
         return await answer
 
     def _take(self, keys: KeySet) -> None:
