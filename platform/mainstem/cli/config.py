@@ -201,7 +201,7 @@ def _client_rows(
             "MAINSTEM_BOOTSTRAP_SERVERS or profile" if known else "default"
         )
     return [
-        (name, reading.values[name], key.unit, origins.get(name, "default"))
+        (name, key.shown(reading.values[name]), key.unit, origins.get(name, "default"))
         for name, key in keys.items()
     ]
 

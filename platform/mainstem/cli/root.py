@@ -32,6 +32,7 @@ _NOUNS: dict[str, tuple[str, str]] = {
     "sql": ("mainstem.cli.sql.commands", "sql"),
     "store": ("mainstem.cli.store", "store"),
     "topic": ("mainstem.cli.topic.commands", "topic"),
+    "user": ("mainstem.cli.user.commands", "user"),
 }
 
 

@@ -36,13 +36,19 @@ def warehouse_place(
 
 
 @contextlib.contextmanager
-def opened_warehouse(settings: Settings, given: str | None) -> Iterator[Warehouse]:
+def opened_warehouse(
+    settings: Settings, given: str | None, *, create: bool = False
+) -> Iterator[Warehouse]:
     """The store of the warehouse, while the block lasts.
+
+    Args:
+        create: Makes it if it is not there.
 
     Raises:
         InvalidConfigError, StoreUnavailableError: As `open_warehouse`.
     """
     from mainstem.delta_log.store import open_warehouse
 
-    with contextlib.closing(open_warehouse(warehouse_place(settings, given))) as store:
+    place = warehouse_place(settings, given)
+    with contextlib.closing(open_warehouse(place, create=create)) as store:
         yield store

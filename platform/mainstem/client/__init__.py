@@ -17,10 +17,14 @@ from mainstem.client.admin import (
     GroupOffset,
     OffsetMove,
     PartitionDescription,
+    ScramCredentialInfo,
     TopicConfigEntry,
     TopicDescription,
     TopicListing,
     TopicMove,
+    UserScramCredentialDeletion,
+    UserScramCredentialsDescription,
+    UserScramCredentialUpsertion,
     plan_seek,
 )
 from mainstem.client.consumer import (
@@ -111,6 +115,7 @@ __all__ = [
     "RecordMetadata",
     "Redrive",
     "RetryPolicy",
+    "ScramCredentialInfo",
     "TopicConfigEntry",
     "TopicDescription",
     "TopicListing",
@@ -120,5 +125,8 @@ __all__ = [
     "TransactionDescription",
     "TransactionPlace",
     "TransactionPlaces",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
+    "UserScramCredentialsDescription",
     "plan_seek",
 ]

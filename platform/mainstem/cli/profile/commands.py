@@ -13,7 +13,7 @@ from mainstem.cli.context import (
     say_if_empty,
 )
 from mainstem.cli.help import ExampleGroup
-from mainstem.cli.profile.file import Profiles, check_name, new_profile
+from mainstem.cli.profile.file import Profiles, check_name, new_profile, shown_flags
 
 
 @click.group(cls=ExampleGroup)
@@ -90,7 +90,7 @@ def list_(settings: Settings) -> None:
     rows: list[list[object]] = []
     for name, one in sorted(profiles.by_name.items()):
         used = name == profiles.current
-        flags = one.get("flags", {})
+        flags = shown_flags(one.get("flags", {}))
         rows.append(
             [
                 name,

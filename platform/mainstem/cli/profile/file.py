@@ -140,3 +140,15 @@ def _path() -> Path:
         return Path(given)
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "mainstem" / "profiles.json"
+
+
+def shown_flags(flags: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a profile, as they may be seen."""
+    from mainstem.client.connection_security import SECURITY_KEYS
+    from mainstem.config import GATEWAY_KEYS
+
+    keys = {**GATEWAY_KEYS, **{key.name: key for key in SECURITY_KEYS}}
+    return {
+        name: str(keys[name].shown(value)) if name in keys else value
+        for name, value in flags.items()
+    }

@@ -21,6 +21,12 @@ from mainstem.client.admin.groups import (
 )
 from mainstem.client.admin.seek_plan import OffsetMove, plan_seek
 from mainstem.client.admin.transactions import CompletedEpoch
+from mainstem.client.admin.users import (
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialsDescription,
+    UserScramCredentialUpsertion,
+)
 
 __all__ = [
     "ADMIN_KEYS",
@@ -36,9 +42,13 @@ __all__ = [
     "GroupOffset",
     "OffsetMove",
     "PartitionDescription",
+    "ScramCredentialInfo",
     "TopicConfigEntry",
     "TopicDescription",
     "TopicListing",
     "TopicMove",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
+    "UserScramCredentialsDescription",
     "plan_seek",
 ]

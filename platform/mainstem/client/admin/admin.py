@@ -13,6 +13,7 @@ import grpc
 
 from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
 from mainstem.client.admin.transactions import TransactionAdmin
+from mainstem.client.admin.users import UserAdmin
 from mainstem.client.arguments import check_mapping, check_seconds, names_of
 from mainstem.client.channels import Channels
 from mainstem.client.connection_security import SECURITY_KEYS, connection_settings
@@ -186,7 +187,7 @@ class ClusterDescription:
     gateways: tuple[GatewayDescription, ...]
 
 
-class AdminClient(GroupAdmin, TransactionAdmin):
+class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin):
     """Administration of topics, groups and transactions. Thread-safe. Calls wait for their answers.
 
     confluent-kafka's AdminClient takes lists and returns futures; here a call returns its result,
@@ -219,6 +220,7 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         gateways = Gateways(servers, self._channels, time.monotonic)
         GroupAdmin.__init__(self, gateways)
         TransactionAdmin.__init__(self, gateways)
+        UserAdmin.__init__(self, gateways)
 
     def create_topic(
         self,

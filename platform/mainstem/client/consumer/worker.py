@@ -22,6 +22,7 @@ from mainstem.client.metadata import MetadataClient
 from mainstem.client.positions import TopicPartition
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import (
+    AuthenticationError,
     GatewayUnavailableError,
     MainstemError,
     NotLeaderError,
@@ -165,6 +166,12 @@ class ConsumerWorker:
                     return
                 if not failures and isinstance(error, MainstemError) and error.retriable:
                     _log.warning("finding out leaders and offsets failed: %s", error)
+                elif isinstance(error, AuthenticationError):
+                    # Again and again, so that no poll() waits for what will not come.
+                    if not failures:
+                        _log.error("signing in failed: %s", error)
+                    if not self._partitions.errors:
+                        self._partitions.tell(error)
                 elif not failures:
                     _log.exception("finding out leaders and offsets failed; trying again")
                     self._partitions.tell(unexpected("finding out leaders and offsets", error))

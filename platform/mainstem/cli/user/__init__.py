@@ -1,0 +1,1 @@
+"""`mainstem user`: those who sign in with a password."""
