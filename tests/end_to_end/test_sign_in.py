@@ -145,9 +145,7 @@ def test_who_has_no_password_or_a_wrong_one_is_told_at_once_and_an_unknown_user_
     began_at = time.monotonic()
     wrong = list(refusals(place.client(gateway.address, "wrong")))
     unknown = list(refusals(place.client(gateway.address, "wrong", "nobody")))
-    other = list(
-        refusals(place.client(gateway.address) | {"sasl.mechanism": "SCRAM-SHA-256"})
-    )
+    other = list(refusals(place.client(gateway.address) | {"sasl.mechanism": "SCRAM-SHA-256"}))
     assert {type(one) for one in wrong} == {AuthenticationError}
     assert [str(one) for one in wrong] == [str(one) for one in unknown]
     assert [str(one) for one in wrong] == [str(one) for one in other]
@@ -231,9 +229,7 @@ class Load:
                     self.by_offset[record.offset] = self.found[-1]
                 if self._ended.is_set():
                     deadline = deadline or time.monotonic() + 30
-                    if not self._threads[0].is_alive() and (
-                        len(self.by_offset) >= self.sent_count
-                    ):
+                    if not self._threads[0].is_alive() and (len(self.by_offset) >= self.sent_count):
                         consumer.commit()
                         return
                     assert time.monotonic() < deadline, (len(self.found), self.sent_count)
@@ -334,9 +330,7 @@ def test_who_is_deleted_is_out_within_a_second(gateway: GatewayProcess, place: P
     with AdminClient(place.client(gateway.address)) as admin:
         bob = UserScramCredentialUpsertion("bob", ScramCredentialInfo("SCRAM-SHA-256"), "bob's")
         admin.alter_user_scram_credentials([bob])
-        config = place.client(gateway.address, "bob's", "bob") | {
-            "sasl.mechanism": "scram-sha-256"
-        }
+        config = place.client(gateway.address, "bob's", "bob") | {"sasl.mechanism": "scram-sha-256"}
         with Load(config) as load:
             load.wait_for_more()
             admin.alter_user_scram_credentials([UserScramCredentialDeletion("bob")])
@@ -428,8 +422,9 @@ def test_users_are_made_listed_changed_and_deleted_from_the_command_line(
     assert json.loads(deleted.stdout)["status"] == "OK"
     missing = place.run(address, "user", "delete", "bob", "-y")
     assert missing.exit_code == 1
-    with AdminClient(place.client(address, None, "bob")) as admin, pytest.raises(
-        AuthenticationError
+    with (
+        AdminClient(place.client(address, None, "bob")) as admin,
+        pytest.raises(AuthenticationError),
     ):
         admin.list_topics()
 

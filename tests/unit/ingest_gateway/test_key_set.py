@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from tests.oidc import SigningKey
 
 from mainstem.ingest_gateway.security.key_set import (
     ALGORITHMS,
@@ -15,7 +16,6 @@ from mainstem.ingest_gateway.security.key_set import (
     UnusableKeys,
     parse_keys,
 )
-from tests.oidc import SigningKey
 
 
 def listed(*jwks: Any) -> bytes:
@@ -32,7 +32,8 @@ def test_a_key_is_for_the_algorithms_of_its_kind() -> None:
     }
     for algorithm, expected in kinds.items():
         (key,) = parse_keys(listed(SigningKey("one", algorithm).jwk)).keys
-        assert (key.kid, key.algorithms) == ("one", expected)
+        assert key.kid == "one"
+        assert key.algorithms == expected
     assert set().union(*kinds.values()) == ALGORITHMS
 
 

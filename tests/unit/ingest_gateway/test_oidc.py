@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import structlog
 from cryptography.hazmat.primitives import serialization
+from tests.oidc import DISCOVERY, JWKS, OidcServer, SigningKey, oidc_server
+from tests.unit.ingest_gateway.harness import run, soon, until
 
 from mainstem.config import load_gateway_config
 from mainstem.delta_log.store import time_elapsed_s
@@ -26,8 +28,6 @@ from mainstem.ingest_gateway.security.claims import ExpectedClaims, check_claims
 from mainstem.ingest_gateway.security.issuer import Issuer, reader_of
 from mainstem.ingest_gateway.security.oidc import BearerProof, bearer_proof
 from mainstem.security import USER, Principal
-from tests.oidc import DISCOVERY, JWKS, OidcServer, SigningKey, oidc_server
-from tests.unit.ingest_gateway.harness import run, soon, until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -73,9 +73,7 @@ def test_a_token_says_who_somebody_is_with_their_groups_until_it_ends(server: Oi
         async with proving(server) as prove:
             token = server.token("alice", 60.0, groups=["traders", "Ops & more"])
             found = await soon(prove(token))
-            assert found.principal == Principal(
-                USER, "alice", frozenset(("traders", "Ops & more"))
-            )
+            assert found.principal == Principal(USER, "alice", frozenset(("traders", "Ops & more")))
             assert 55 < found.ends_at - time_elapsed_s() < 61.5
             assert await soon(prove(token)) is found  # it is known
             assert (await soon(prove(server.token("bob")))).principal == Principal(USER, "bob")
@@ -83,7 +81,9 @@ def test_a_token_says_who_somebody_is_with_their_groups_until_it_ends(server: Oi
     run(test())
 
 
-@pytest.mark.parametrize("algorithm", ["RS256", "RS512", "PS384", "ES256", "ES384", "ES512", "EdDSA"])
+@pytest.mark.parametrize(
+    "algorithm", ["RS256", "RS512", "PS384", "ES256", "ES384", "ES512", "EdDSA"]
+)
 def test_signatures_of_public_keys_are_good(server: OidcServer, algorithm: str) -> None:
     async def test() -> None:
         server.rotate("second", algorithm)
@@ -130,9 +130,7 @@ def test_tokens_with_no_signature_or_that_of_a_shared_secret_are_refused(
             await refused(prove, SigningKey("first").sign(claims), "signature is not that")
             # A key is not used with an algorithm that is not its own.
             await refused(prove, unsigned({"alg": "ES256", "kid": "rsa"}, claims), "algorithm")
-            await refused(
-                prove, key.sign(claims, crit=["x"], x=1), "no signed JSON web token"
-            )
+            await refused(prove, key.sign(claims, crit=["x"], x=1), "no signed JSON web token")
 
     run(test())
 
@@ -140,15 +138,15 @@ def test_tokens_with_no_signature_or_that_of_a_shared_secret_are_refused(
 @pytest.mark.parametrize(
     ("claims", "words"),
     [
-        ({"exp": time.time() - 100}, "exp was 1.. s ago"),
+        ({"exp": time.time() - 10**6}, "exp was 100.... s ago"),
         ({"exp": None}, "exp is missing"),
         ({"exp": "tomorrow"}, "exp is no time"),
         ({"exp": True}, "exp is no time"),
         ({"exp": 10**400}, "exp is no time"),
         ({"exp": [1]}, "exp is no time"),
-        ({"nbf": time.time() + 300}, "nbf is in .* not good yet"),
+        ({"nbf": time.time() + 10**6}, "nbf is in .* not good yet"),
         ({"nbf": "x"}, "nbf is no time"),
-        ({"iat": time.time() + 300}, "iat is in .* from the future"),
+        ({"iat": time.time() + 10**6}, "iat is in .* from the future"),
         ({"iss": "https://example.com"}, "iss is not"),
         ({"iss": None}, "iss is not"),
         ({"iss": ["a"]}, "iss is not"),
@@ -175,8 +173,8 @@ def test_tokens_with_no_signature_or_that_of_a_shared_secret_are_refused(
 def test_a_token_that_does_not_say_what_it_must_is_refused(
     server: OidcServer, claims: dict[str, Any], words: str
 ) -> None:
+    payload = json.dumps(server.claims(**claims)).encode()
     with pytest.raises(AuthenticationError, match=words):
-        payload = json.dumps(server.claims(**claims)).encode()
         check_claims(payload, expected(server), time.time())
 
 
