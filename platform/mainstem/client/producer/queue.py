@@ -356,6 +356,13 @@ class TopicQueue(Generic[P]):
         self.last_error = self.trouble = None
         return self._fail(pieces, error)
 
+    def turned_away(self, error: MainstemError) -> list[Failure[P]]:
+        """Fails everything, as nobody takes it from this client. What comes later has other
+        numbers: some may be missing in the log."""
+        for request in [*self.in_flight.values(), *self.retrying]:
+            self._lose(request)
+        return self.abandon(error)
+
     @property
     def numbered_count(self) -> int:
         """Records of the open transaction that have got a number."""

@@ -356,7 +356,7 @@ class Sender:
         """A gateway does not believe who the client is: fails what is for it, instead of trying
         until delivery.timeout.ms."""
         topics = [one for one in self._topics.values() if self._target(one) == link.address]
-        ended = [(topic, failed(topic.queue.abandon(error))) for topic in topics]
+        ended = [(topic, failed(topic.queue.turned_away(error))) for topic in topics]
         for topic in topics:
             self._active.pop(topic, None)
         return ended

@@ -38,9 +38,13 @@ ADMIN: Final = _CONNECTION
 _IDLE: Final = frozenset({"api_version", "rebalance_timeout_ms", "consumer_timeout_ms"})
 
 #: Values that say what is so without them.
-_DEFAULTS: Final = {"sasl_mechanism": "PLAIN", "sasl_kerberos_service_name": "kafka"}
+_DEFAULTS: Final = {"sasl_kerberos_service_name": "kafka"}
 
-_NAMES: Final = {"max_batch_size": "batch.size"}
+_NAMES: Final = {
+    "max_batch_size": "batch.size",
+    "sasl_plain_username": "sasl.username",
+    "sasl_plain_password": "sasl.password",
+}
 
 _ASSIGNORS: Final = {
     "RoundRobinPartitionAssignor": "roundrobin",
@@ -58,11 +62,14 @@ def settings_of(
         TypeError: An argument that aiokafka does not have either.
     """
     settings: dict[str, object] = {"bootstrap.servers": bootstrap_servers}
+    signs_in = str(keywords.get("security_protocol")).upper().startswith("SASL")
     for name, value in keywords.items():
         if name not in known:
             raise TypeError(f"__init__() got an unexpected keyword argument {name!r}")
         if value is None or name in _IDLE or _DEFAULTS.get(name) == value:
             continue
+        if name == "sasl_mechanism" and value == "PLAIN" and not signs_in:
+            continue  # aiokafka's default
         if name == "ssl_context":
             if not isinstance(value, SSLFiles):
                 raise TypeError(

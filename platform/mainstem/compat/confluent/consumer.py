@@ -15,6 +15,7 @@ from mainstem.compat.confluent.configuration import (
     seconds,
 )
 from mainstem.compat.confluent.error import (
+    NO_OTHER_CREDENTIALS,
     KafkaException,
     from_mainstem,
     refused,
@@ -323,11 +324,8 @@ class Consumer:
         return self.list_topics(timeout=timeout).cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Refused: there is no authentication yet."""
-        raise refused(
-            "_NOT_IMPLEMENTED",
-            "there is no authentication yet; keep the gateway in a trusted network",
-        )
+        """Refused: see sasl.password.location."""
+        raise refused("_NOT_IMPLEMENTED", NO_OTHER_CREDENTIALS)
 
     def close(self) -> None:
         """Commits unless enable.auto.commit is False, leaves the group, ends threads."""

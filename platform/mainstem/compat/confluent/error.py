@@ -297,6 +297,13 @@ def exception_from(error: MainstemError) -> KafkaException:
     return KafkaException(from_mainstem(error))
 
 
+#: Why credentials are not given to a client that is open.
+NO_OTHER_CREDENTIALS: Final = (
+    "sasl.username and sasl.password are given when a client is made; for a password that changes "
+    "give sasl.password.location, a file that is read each time that the client signs in"
+)
+
+
 def refused(name: str, sentence: str) -> KafkaException:
     """The exception for what cannot be."""
     return KafkaException(kafka_error(name, sentence))

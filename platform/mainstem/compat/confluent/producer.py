@@ -26,6 +26,7 @@ from mainstem.compat.confluent.configuration import (
     seconds,
 )
 from mainstem.compat.confluent.error import (
+    NO_OTHER_CREDENTIALS,
     KafkaError,
     KafkaException,
     from_mainstem,
@@ -392,11 +393,8 @@ class Producer(TransactionalProducer):
     # ------------------------------------------------------------------------- what cannot be
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Refused: there is no authentication yet."""
-        raise refused(
-            "_NOT_IMPLEMENTED",
-            "there is no authentication yet; keep the gateway in a trusted network",
-        )
+        """Refused: see sasl.password.location."""
+        raise refused("_NOT_IMPLEMENTED", NO_OTHER_CREDENTIALS)
 
     # ------------------------------------------------------------------------------- inside
 

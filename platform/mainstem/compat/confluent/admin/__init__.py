@@ -2,7 +2,7 @@
 
 from typing import Final, NoReturn
 
-from mainstem.compat.confluent.admin.client import NO_ACLS, NO_SCRAM, AdminClient
+from mainstem.compat.confluent.admin.client import NO_ACLS, AdminClient
 from mainstem.compat.confluent.admin.model import (
     AlterConfigOpType,
     ConfigEntry,
@@ -21,6 +21,14 @@ from mainstem.compat.confluent.admin.model import (
     OffsetSpec,
     ResourceType,
     TopicDescription,
+)
+from mainstem.compat.confluent.admin.users import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
+    UserScramCredentialsDescription,
+    UserScramCredentialUpsertion,
 )
 from mainstem.compat.confluent.error import KafkaError, KafkaException
 from mainstem.compat.confluent.metadata import (
@@ -55,17 +63,6 @@ REFUSED: Final = {
         ("AclBinding", "AclBindingFilter", "AclOperation", "AclPermissionType"), NO_ACLS
     ),
     "ResourcePatternType": NO_ACLS,
-    **dict.fromkeys(
-        (
-            "ScramCredentialInfo",
-            "ScramMechanism",
-            "UserScramCredentialAlteration",
-            "UserScramCredentialDeletion",
-            "UserScramCredentialUpsertion",
-            "UserScramCredentialsDescription",
-        ),
-        NO_SCRAM,
-    ),
 }
 
 
@@ -113,6 +110,12 @@ __all__ = [
     "OffsetSpec",
     "PartitionMetadata",
     "ResourceType",
+    "ScramCredentialInfo",
+    "ScramMechanism",
     "TopicDescription",
     "TopicMetadata",
+    "UserScramCredentialAlteration",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
+    "UserScramCredentialsDescription",
 ]

@@ -10,15 +10,15 @@ from mainstem.compat.confluent.admin.configs import ConfigCalls
 from mainstem.compat.confluent.admin.groups import GroupCalls
 from mainstem.compat.confluent.admin.model import DescribeClusterResult
 from mainstem.compat.confluent.admin.topics import TopicCalls
-from mainstem.compat.confluent.error import refused
+from mainstem.compat.confluent.admin.users import UserCalls
+from mainstem.compat.confluent.error import NO_OTHER_CREDENTIALS, refused
 from mainstem.compat.confluent.metadata import broker_numbers, split_address
 from mainstem.compat.confluent.model import Node
 
 NO_ACLS: Final = "there are no access control lists yet; keep the gateway in a trusted network"
-NO_SCRAM: Final = "there is no authentication yet; keep the gateway in a trusted network"
 
 
-class AdminClient(TopicCalls, ConfigCalls, GroupCalls):
+class AdminClient(TopicCalls, ConfigCalls, GroupCalls, UserCalls):
     """Administration. Calls take lists, and give a future for each of their targets.
 
     A future's exception is a KafkaException. `request_timeout` is in seconds, 30 by default;
@@ -63,17 +63,9 @@ class AdminClient(TopicCalls, ConfigCalls, GroupCalls):
         """Refused: there are no access control lists yet."""
         raise refused("_NOT_IMPLEMENTED", NO_ACLS)
 
-    def describe_user_scram_credentials(self, users: object = None, **kwargs: Any) -> Any:
-        """Refused: there is no authentication yet."""
-        raise refused("_NOT_IMPLEMENTED", NO_SCRAM)
-
-    def alter_user_scram_credentials(self, alterations: object, **kwargs: Any) -> Any:
-        """Refused: there is no authentication yet."""
-        raise refused("_NOT_IMPLEMENTED", NO_SCRAM)
-
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Refused: there is no authentication yet."""
-        raise refused("_NOT_IMPLEMENTED", NO_SCRAM)
+        """Refused: see sasl.password.location."""
+        raise refused("_NOT_IMPLEMENTED", NO_OTHER_CREDENTIALS)
 
     def elect_leaders(self, election_type: object, partitions: object = None, **kwargs: Any) -> Any:
         """Refused: gateways take over topics by themselves."""
