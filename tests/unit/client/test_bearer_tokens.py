@@ -31,9 +31,7 @@ class Clock:
 @pytest.fixture
 def channels() -> Iterator[list[grpc.Channel]]:
     with contextlib.ExitStack() as closing:
-        yield [
-            closing.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in (1, 2)
-        ]
+        yield [closing.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in (1, 2)]
 
 
 def numbered(lifetime_s: float = 100.0) -> tuple[Callable[[], Token], list[str]]:

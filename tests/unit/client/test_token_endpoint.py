@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.oidc import TOKENS, OidcServer, oidc_server
 
 from mainstem.client import token_endpoint as module
 from mainstem.client.token_endpoint import TokenEndpoint
 from mainstem.client.token_settings import TOKEN_KEYS, token_source
 from mainstem.errors import AuthenticationError, GatewayUnavailableError
-from tests.oidc import TOKENS, OidcServer, oidc_server
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
