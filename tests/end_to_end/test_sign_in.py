@@ -118,19 +118,28 @@ def refusals(config: dict[str, object]) -> Iterator[MainstemError]:
         admin.list_topics(timeout=20.0)
     yield caught.value
     with Producer(config) as producer, pytest.raises(MainstemError) as caught:
-        producer.produce("orders", b"x")
-        producer.flush(20.0)
+        send(producer)
     yield caught.value
     for group in ({}, {"group.id": "readers"}):
-        with Consumer({**config, **group}) as consumer, pytest.raises(MainstemError) as caught:
+        with Consumer({**config, **group}) as consumer:
             if group:
                 consumer.subscribe(["orders"])
             else:
                 consumer.assign([TopicPartition("orders", 0)])
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                consumer.poll(1.0)
+            with pytest.raises(MainstemError) as caught:
+                wait_for_record(consumer)
         yield caught.value
+
+
+def send(producer: Producer) -> None:
+    producer.produce("orders", b"x")
+    producer.flush(20.0)
+
+
+def wait_for_record(consumer: Consumer) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and consumer.poll(1.0) is None:
+        pass
 
 
 def test_who_has_no_password_or_a_wrong_one_is_told_at_once_and_an_unknown_user_the_same(

@@ -22,6 +22,7 @@ from mainstem.errors import (
     GatewayUnavailableError,
     InternalError,
     MainstemError,
+    SessionExpiredError,
 )
 from mainstem.protocol import sign_in_failure
 
@@ -187,7 +188,7 @@ class ChannelSignIn(grpc.AuthMetadataPlugin):
             if channel is None:
                 made = GatewayUnavailableError("the client is closed")
             else:
-                made = self._source.authorization(channel)
+                made = self._made(channel)
         except MainstemError as error:
             made = error
         except ValueError:  # of gRPC: the channel is closed
@@ -207,6 +208,12 @@ class ChannelSignIn(grpc.AuthMetadataPlugin):
                     self._failure, self._ask_again_at = None, -math.inf
                 self._changed.notify_all()
         return made
+
+    def _made(self, channel: grpc.Channel) -> Authorization:
+        try:
+            return self._source.authorization(channel)
+        except SessionExpiredError:  # the user was changed a moment ago, as the gateway sees now
+            return self._source.authorization(channel)
 
 
 def _again(error: MainstemError) -> MainstemError:
