@@ -96,17 +96,17 @@ def check_every_record_once_and_in_order(
     done = threading.Event()
     failures: list[object] = []
 
+    def note(error: object, record: object) -> None:
+        if error is not None:
+            failures.append(error)
+
     def produce() -> None:
         nonlocal sent
         with Producer(config | {"enable.idempotence": True}) as producer:
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 for _ in range(50):
-                    producer.produce(
-                        "orders",
-                        b"%d" % sent,
-                        on_delivery=lambda error, _: error and failures.append(error),
-                    )
+                    producer.produce("orders", b"%d" % sent, on_delivery=note)
                     sent += 1
                 time.sleep(0.02)
                 if in_the_middle is not None and time.monotonic() > end - seconds / 2:

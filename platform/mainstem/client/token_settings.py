@@ -59,7 +59,7 @@ TOKEN_KEYS: Final = (
         "str",
         "",
         "File whose first line is the secret, in the place of sasl.oauthbearer.client.secret; "
-        "read again for each token.",
+        "read again for each token. Kafka: a ConfigProvider.",
     ),
     ConfigKey(
         SCOPE,

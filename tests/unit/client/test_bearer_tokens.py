@@ -1,4 +1,5 @@
-"""Tokens that prove who a client is: made by a function of the application, which may do anything."""
+"""Tokens that prove who a client is, made by a function of the application, which may do what it
+likes."""
 
 from __future__ import annotations
 
