@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import pytest
 from tests.oidc import DISCOVERY, TOKENS, OidcServer, SigningKey, oidc_server
 
 from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
 from mainstem.errors import AuthenticationError, GatewayUnavailableError, MainstemError
+from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 from mainstem.testing import GatewayProcess, GatewayProcessError
 
 pytestmark = pytest.mark.end_to_end
@@ -266,3 +268,19 @@ def test_a_gateway_does_not_start_without_saying_whose_tokens_it_takes(place: Pl
     ):
         pass
     assert not place.warehouse.exists(), "nothing was made"
+
+
+def test_a_token_as_large_as_may_be_is_taken_with_each_call(
+    place: Place, gateway: GatewayProcess
+) -> None:
+    token = place.issuer.token(filler="x" * 5850)
+    assert 8000 < len(token) <= 8192
+    authority = (place.directory / "ca.pem").read_bytes()
+    with grpc.secure_channel(gateway.address, grpc.ssl_channel_credentials(authority)) as channel:
+        stub = admin_pb2_grpc.AdminStub(channel)
+        for _ in range(200):  # gRPC refuses some of those that are too large, by chance
+            stub.ListTopics(
+                admin_pb2.ListTopicsRequest(),
+                timeout=20.0,
+                metadata=(("authorization", f"Bearer {token}"),),
+            )
