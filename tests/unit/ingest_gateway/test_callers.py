@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 from tests.oidc import DISCOVERY, OidcServer, oidc_server
-from tests.unit.ingest_gateway.harness import WAIT_S, refused, run, running
+from tests.unit.ingest_gateway.harness import WAIT_S, refused, run, running, until
 
 from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.ingest_gateway.server import Gateway
@@ -94,10 +93,12 @@ def test_the_certificate_of_a_connection_says_whose_its_calls_are(certificates: 
 
 def test_who_needs_no_certificate_is_nobody_with_one(certificates: Path) -> None:
     async def test() -> None:
-        async with gateway_of(certificates) as gateway:
-            async with channel_of(gateway, certificates, "Alice") as channel:
-                await ask(channel)
-                assert callers(gateway) == [None]
+        async with (
+            gateway_of(certificates) as gateway,
+            channel_of(gateway, certificates, "Alice") as channel,
+        ):
+            await ask(channel)
+            assert callers(gateway) == [None]
 
     run(test())
 
@@ -111,22 +112,24 @@ def test_calls_of_one_connection_may_be_of_several_tokens(
             "sasl_oauthbearer_expected_issuer": issuer.url,
             "sasl_oauthbearer_expected_audience": "mainstem",
         }
-        async with gateway_of(certificates, **settings) as gateway:
-            async with channel_of(gateway, certificates) as channel:
-                for name, groups in (("alice", ["a", "b"]), ("bob", []), ("alice", ["a"])):
-                    await ask(channel, f"Bearer {issuer.token(name, groups=groups)}")
-                    assert callers(gateway) == [Principal(USER, name, frozenset(groups))]
-                token = issuer.token("alice")
-                for scheme in ("bearer", "BEARER", "Bearer  "):
-                    await ask(channel, f"{scheme} {token}")
-                for wrong in (f"Bearer {token}x", "Bearer", f"Basic {token}", token, "Bearer a b"):
-                    async with refused(
-                        grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"
-                    ) as facts:
-                        await ask(channel, wrong)
-                    assert token not in facts["message"]
-                async with refused(grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"):
-                    await ask(channel)
+        async with (
+            gateway_of(certificates, **settings) as gateway,
+            channel_of(gateway, certificates) as channel,
+        ):
+            for name, groups in (("alice", ["a", "b"]), ("bob", []), ("alice", ["a"])):
+                await ask(channel, f"Bearer {issuer.token(name, groups=groups)}")
+                assert callers(gateway) == [Principal(USER, name, frozenset(groups))]
+            token = issuer.token("alice")
+            for scheme in ("bearer", "BEARER", "Bearer  "):
+                await ask(channel, f"{scheme} {token}")
+            for wrong in (f"Bearer {token}x", "Bearer", f"Basic {token}", token, "Bearer a b"):
+                async with refused(
+                    grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"
+                ) as facts:
+                    await ask(channel, wrong)
+                assert token not in facts["message"]
+            async with refused(grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"):
+                await ask(channel)
 
     run(test())
 
@@ -141,22 +144,23 @@ def test_a_session_ends_with_its_token_and_with_its_key(
             "sasl_oauthbearer_expected_audience": "mainstem",
             "sasl_oauthbearer_clock_skew_seconds": 0,
         }
-        async with gateway_of(certificates, **settings) as gateway:
-            async with channel_of(gateway, certificates) as channel:
-                token = f"Bearer {issuer.token(lifetime_s=1.0)}"
+        async with (
+            gateway_of(certificates, **settings) as gateway,
+            channel_of(gateway, certificates) as channel,
+        ):
+            token = f"Bearer {issuer.token(lifetime_s=1.0)}"
+            await ask(channel, token)
+            (connection,) = gateway._connections.list()
+            identity = connection.identity
+            assert identity is not None
+            await until(lambda: identity.is_over)
+            async with refused(grpc.StatusCode.UNAUTHENTICATED, "SESSION_EXPIRED"):
                 await ask(channel, token)
-                (connection,) = gateway._connections.list()
-                identity = connection.identity
-                assert identity is not None
-                while not identity.is_over:  # a second at most
-                    await asyncio.sleep(0.02)
-                async with refused(grpc.StatusCode.UNAUTHENTICATED, "SESSION_EXPIRED"):
-                    await ask(channel, token)
-                async with refused(
-                    grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"
-                ) as facts:
-                    await ask(channel, token)
-                assert "exp was" in facts["message"]
+            async with refused(
+                grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"
+            ) as facts:
+                await ask(channel, token)
+            assert "exp was" in facts["message"]
 
     run(test())
 
@@ -173,10 +177,12 @@ def test_a_gateway_starts_serves_and_ends_while_its_issuer_hangs(
             "sasl_oauthbearer_expected_issuer": issuer.url,
             "sasl_oauthbearer_expected_audience": "mainstem",
         }
-        async with gateway_of(certificates, **settings) as gateway:
-            async with channel_of(gateway, certificates) as channel:
-                async with refused(grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"):
-                    await ask(channel)
+        async with (
+            gateway_of(certificates, **settings) as gateway,
+            channel_of(gateway, certificates) as channel,
+        ):
+            async with refused(grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"):
+                await ask(channel)
         issuer.closing.set()
 
     run(test())
