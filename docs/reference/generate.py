@@ -49,7 +49,7 @@ What becomes of each setting of librdkafka (2.16, and so of confluent-kafka) and
 - `None` as a value means that the setting is not set.
 - What is accepted but may be missed, and a value that is brought into range (`fetch.max.bytes=52428800`, `linger.ms=0.5`), is
   said once in the log (logger `mainstem.client`).
-- What begins with `ssl.` or `sasl.` is refused, also what is not in the table.
+- Any other name that begins with `ssl.` or `sasl.` is refused, also one that is not in the table.
 - What our own settings mean: [the producer's](client.md#settings), [the consumer's](consumer.md#settings).
 
 | setting | of | what becomes of it | |

@@ -111,7 +111,7 @@ SECURITY_KEYS: Final = (
         "",
         "File whose first line is the password, in the place of sasl.password; read again each "
         "time that the client signs in. With neither, the environment variable "
-        f"{PASSWORD_VARIABLE} counts.",
+        f"{PASSWORD_VARIABLE} counts. Kafka: nothing like it.",
     ),
     *TOKEN_KEYS,
 )

@@ -186,8 +186,8 @@ def test_all_faults_of_one_configuration_are_told_in_one_error() -> None:
             {
                 "bootstrap.servers": "nowhere",
                 "error_cb": print,
-                "security.protocol": "SASL_SSL",
-                "sasl.username": "x",
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.jaas.config": "x",
                 "linger.msec": 1,
                 "retries": "many",
                 "compression.type": "snappy",
@@ -198,7 +198,7 @@ def test_all_faults_of_one_configuration_are_told_in_one_error() -> None:
         )
     error = caught.value
     wanted = (
-        "error_cb,security.protocol,sasl.username,linger.msec,retries,compression.type,"
+        "error_cb,security.protocol,sasl.jaas.config,linger.msec,retries,compression.type,"
         "bootstrap.servers,delivery.timeout.ms,client.id"
     )
     assert error.facts["names"] == wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,9 @@ def test_a_call_after_the_channel_is_gone_is_unavailable(source: Source) -> None
         made.value()
 
 
-class Details(grpc.RpcError, grpc.Call):  # type: ignore[misc]
+class Failed(grpc.RpcError, grpc.Call):
+    """A call that failed with a text."""
+
     def __init__(self, text: str) -> None:
         self._text = text
 
@@ -175,11 +177,25 @@ class Details(grpc.RpcError, grpc.Call):  # type: ignore[misc]
     def details(self) -> str:
         return self._text
 
+    def initial_metadata(self) -> Any:
+        return ()
+
     def trailing_metadata(self) -> Any:
         return ()
 
+    def is_active(self) -> bool:
+        return False
 
-Details.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+    def time_remaining(self) -> Any:
+        return None
+
+    def cancel(self) -> Any:
+        return False
+
+    def add_callback(self, callback: Any) -> bool:
+        return False
+
+
 PLUGIN = "Getting metadata from plugin failed with error: "
 
 
@@ -189,7 +205,7 @@ def test_an_error_of_signing_in_comes_through_grpc_as_it_was() -> None:
         SessionExpiredError("again", retry_delay_ms=5),
         GatewayUnavailableError("x" * 10_000),
     ):
-        found = error_from_rpc(Details(PLUGIN + sign_in_failure(error)))
+        found = error_from_rpc(Failed(PLUGIN + sign_in_failure(error)))
         assert type(found) is type(error)
         assert found.retriable == error.retriable
         assert found.message == error.message[: len(found.message) - 3] + "..." or (
@@ -197,15 +213,15 @@ def test_an_error_of_signing_in_comes_through_grpc_as_it_was() -> None:
         )
         assert never_left(found)
     for text in ("boom", "[]", "{}", '{"code": 1}'):
-        found = error_from_rpc(Details(PLUGIN + text))
+        found = error_from_rpc(Failed(PLUGIN + text))
         assert isinstance(found, GatewayUnavailableError)
 
 
 # ------------------------------------------------------------------------------------- the settings
 
 
-def settings(config: dict[str, object]) -> ConnectionSettings:
-    reading = read_settings("producer", PRODUCER_KEYS, {"bootstrap.servers": "a:1"} | config)
+def settings(config: Mapping[str, object]) -> ConnectionSettings:
+    reading = read_settings("producer", PRODUCER_KEYS, {"bootstrap.servers": "a:1", **config})
     found = connection_settings(reading.values, reading.faults)
     reading.faults.tell()
     return found
@@ -216,7 +232,7 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MAINSTEM_SASL_PASSWORD", raising=False)
 
 
-GOOD = {
+GOOD: dict[str, object] = {
     "security.protocol": "SASL_SSL",
     "sasl.mechanisms": "scram-sha-512",
     "sasl.username": "alice",
@@ -284,10 +300,14 @@ def test_a_password_is_in_no_repr() -> None:
         assert "hunter2" not in repr(producer) + repr(vars(producer))
 
 
+def call(channel: Any) -> None:
+    channel.unary_unary("/mainstem.v1.Log/Metadata")(b"", timeout=2)
+
+
 def test_nothing_is_signed_in_to_over_a_connection_without_encryption(source: Source) -> None:
     channel = Security(ConnectionSettings(None, source)).open("127.0.0.1:1", [])
     with pytest.raises(grpc.RpcError):
-        channel.unary_unary("/mainstem.v1.Log/Metadata")(b"", timeout=2)
+        call(channel)
     channel.close()
     assert source.count == 0
 
@@ -295,6 +315,6 @@ def test_nothing_is_signed_in_to_over_a_connection_without_encryption(source: So
 def test_a_connection_that_cannot_be_made_asks_for_no_credentials(source: Source) -> None:
     channel = Security(ConnectionSettings(TlsFiles(), source)).open("127.0.0.1:1", [])
     with pytest.raises(grpc.RpcError):
-        channel.unary_unary("/mainstem.v1.Log/Metadata")(b"", timeout=2)
+        call(channel)
     channel.close()
     assert source.count == 0

@@ -247,7 +247,8 @@ def test_an_exchange_that_is_none_is_refused_and_leaves_nothing(
 
     async def test() -> None:
         async with asking(tmp_path / "w", certificates) as place:
-            call = place.channel.stream_stream("/mainstem.v1.Security/Authenticate")(timeout=20)
+            method: Any = place.channel.stream_stream("/mainstem.v1.Security/Authenticate")
+            call = method(timeout=20)
             for message in MESSAGES[kind]:
                 await call.write(message)
             await call.done_writing()
