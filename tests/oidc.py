@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import ssl
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import parse_qs
 
@@ -78,7 +81,7 @@ class OidcServer:
         forms: What was sent to the token endpoint.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Path | None = None, key: Path | None = None) -> None:
         self.keys = [SigningKey("first")]
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.hangs: set[str] = set()
@@ -90,7 +93,13 @@ class OidcServer:
         self.forms: list[dict[str, list[str]]] = []
         self.closing = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler, self)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        scheme = "http"
+        if certificate is not None:
+            scheme = "https"
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            self._server.tls = context
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
 
@@ -128,9 +137,9 @@ class OidcServer:
 
 
 @contextmanager
-def oidc_server() -> Iterator[OidcServer]:
-    """One that runs while the block lasts."""
-    server = OidcServer()
+def oidc_server(certificate: Path | None = None, key: Path | None = None) -> Iterator[OidcServer]:
+    """One that runs while the block lasts, by https where it has a certificate."""
+    server = OidcServer(certificate, key)
     try:
         yield server
     finally:
@@ -143,6 +152,20 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: Any, issuer: OidcServer) -> None:
         super().__init__(address, handler)
         self.issuer = issuer
+        self.tls: ssl.SSLContext | None = None
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        # In the thread of the request: the handshake waits for the client.
+        if self.tls is not None:
+            try:
+                request = self.tls.wrap_socket(request, server_side=True)
+            except OSError:
+                return  # who asks does not trust it
+        with contextlib.closing(request):
+            super().finish_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # who asked has gone
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -11,7 +11,7 @@ from mainstem.client.secret_files import first_line
 from mainstem.client.token_endpoint import TokenEndpoint
 from mainstem.config import ConfigKey, ConfigValue
 from mainstem.errors import AuthenticationError, InvalidConfigError
-from mainstem.web import check_address
+from mainstem.web import check_address, check_authorities
 
 METHOD: Final = "sasl.oauthbearer.method"
 CONFIG: Final = "sasl.oauthbearer.config"
@@ -135,12 +135,17 @@ def _endpoint(values: Mapping[str, ConfigValue]) -> TokenEndpoint:
         check_address(address)
     except ValueError as error:
         raise _wrong(ENDPOINT, f"{ENDPOINT} is {address!r}: {error}") from None
+    authorities = str(values[AUTHORITIES])
+    try:
+        check_authorities(authorities)
+    except ValueError as error:
+        raise _wrong(AUTHORITIES, f"{AUTHORITIES}: {error}") from None
     find = _secret(secret, file)
     try:
         find()
     except AuthenticationError as error:
         raise _wrong(SECRET_FILE, error.message) from None
-    return TokenEndpoint(address, client_id, find, str(values[SCOPE]), str(values[AUTHORITIES]))
+    return TokenEndpoint(address, client_id, find, str(values[SCOPE]), authorities)
 
 
 def _secret(secret: str, file: str) -> Callable[[], str]:

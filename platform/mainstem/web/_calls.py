@@ -68,6 +68,18 @@ def check_address(address: str) -> str:
     return address
 
 
+def check_authorities(path: str) -> None:
+    """Refuses what `call_web` cannot take as authorities.
+
+    Raises:
+        ValueError: It cannot be read, or has no certificate; the text says why.
+    """
+    try:
+        _context(path)
+    except WebError as error:
+        raise ValueError(str(error)) from None
+
+
 def call_web(
     address: str,
     timeout_s: float,

@@ -323,6 +323,7 @@ async def awaited(config: str) -> tuple[str, float]:
             "sasl.oauthbearer.client.secret.location",
             "cannot be read",
         ),
+        ({**OIDC, "https.ca.location": "/nowhere.pem"}, "https.ca.location", "cannot be read"),
         (
             {"security.protocol": "ssl", "sasl.mechanism": None, "oauth_cb": print},
             "oauth_cb",

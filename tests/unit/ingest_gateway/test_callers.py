@@ -180,9 +180,9 @@ def test_a_gateway_starts_serves_and_ends_while_its_issuer_hangs(
         async with (
             gateway_of(certificates, **settings) as gateway,
             channel_of(gateway, certificates) as channel,
+            refused(grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"),
         ):
-            async with refused(grpc.StatusCode.UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED"):
-                await ask(channel)
+            await ask(channel)
         issuer.closing.set()
 
     run(test())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.oidc import JWKS, TOKENS, OidcServer, oidc_server
 
+from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.web import Answer, WebError, call_web, check_address
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -114,3 +116,37 @@ def test_an_address_of_https_or_of_this_machine_is_called(address: str) -> None:
 def test_authorities_that_cannot_be_read_are_told() -> None:
     with pytest.raises(WebError, match="authorities in /nowhere"):
         call_web("https://127.0.0.1:1/", 1.0, authorities="/nowhere")
+
+
+def test_https_is_believed_by_its_authority_and_is_given_up_as_well(tmp_path: Path) -> None:
+    authority = new_authority(days=1)
+    (tmp_path / "ca.pem").write_bytes(authority.certificate_pem())
+    pair = new_certificate(authority, "issuer", ["127.0.0.1"], days=1)
+    write_pair(pair, tmp_path / "issuer.pem", tmp_path / "issuer.key")
+    with oidc_server(tmp_path / "issuer.pem", tmp_path / "issuer.key") as server:
+        address, ca = server.url + JWKS, str(tmp_path / "ca.pem")
+        assert b"first" in call_web(address, 10.0, authorities=ca).body
+        with pytest.raises(WebError, match="CERTIFICATE_VERIFY_FAILED"):
+            call_web(address, 10.0)
+        with pytest.raises(WebError, match="CERTIFICATE_VERIFY_FAILED"):  # of another host
+            call_web(address.replace("127.0.0.1", "localhost"), 10.0, authorities=ca)
+        server.redirects["/old"] = address.replace("https:", "http:")
+        with pytest.raises(WebError, match="not called: it is of http"):
+            call_web(server.url + "/old", 10.0, authorities=ca)
+        for ways in (server.hangs, server.drips):
+            ways.add(JWKS)
+            began = time.monotonic()
+            with pytest.raises(WebError, match="did not answer in time"):
+                call_web(address, 0.4, authorities=ca)
+            assert time.monotonic() - began < 5.0
+            ways.clear()
+
+
+def test_a_server_that_never_shakes_hands_is_given_up() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        began = time.monotonic()
+        with pytest.raises(WebError, match="did not answer in time"):
+            call_web(f"https://127.0.0.1:{silent.getsockname()[1]}/", 0.4)
+        assert time.monotonic() - began < 5.0
