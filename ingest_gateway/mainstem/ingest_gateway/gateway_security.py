@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -16,6 +16,7 @@ from mainstem.ingest_gateway.security import (
     GATEWAY_CALL,
     SESSION,
     Access,
+    CertificateProof,
     GatewayCalls,
     Proof,
     Secret,
@@ -26,6 +27,9 @@ from mainstem.ingest_gateway.security import (
 from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.security import SCRAM_MECHANISMS
 from mainstem.tls import CERTIFICATE
+
+if TYPE_CHECKING:
+    from mainstem.ingest_gateway.security.oidc import BearerProof
 
 log = structlog.get_logger()
 
@@ -57,14 +61,18 @@ class GatewaySecurity:
         self._secret = Secret(config.text("gateway.secret"))
         self._gateway_calls = GatewayCalls(self._secret)
         self.users = self._users()
+        self._bearer = _bearer_proof(config)
+        self._certificate = _certificate_proof(config)
         self.sign_in = self._sign_in()
         self.access = Access()
 
     def authorization(self, gateway_id: str) -> Callable[[], str] | None:
         """Makes what proves to other gateways that this one calls, afresh for each call; None:
-        nobody is asked."""
+        nobody is asked, or its certificate proves it."""
         if not self.sign_in.asks:
             return None
+        if self._certificate is not None and not self._config.text("gateway.secret"):
+            return None  # its certificate does, as a client's: others know no secret of this one
         return lambda: self._gateway_calls.authorization(gateway_id)
 
     async def start(self) -> None:
@@ -77,9 +85,13 @@ class GatewaySecurity:
         if self.users is not None:
             await self.users.start()
             self._follow("watch users", self.users)
+        if self._bearer is not None:
+            self._bearer.start()
 
     async def close(self) -> None:
         """Follows the tables no longer."""
+        if self._bearer is not None:
+            await self._bearer.close()
         for task in self._tasks:
             await task.stop()
 
@@ -104,9 +116,11 @@ class GatewaySecurity:
         proofs: dict[str, Proof] = {}
         if self.users is not None:
             proofs[SESSION] = self.users.prove
-        if proofs:
+        if self._bearer is not None:
+            proofs["bearer"] = self._bearer
+        if proofs or self._certificate is not None:
             proofs[GATEWAY_CALL] = self._gateway_calls.prove
-        return SignIn(proofs)
+        return SignIn(proofs, self._certificate)
 
 
 def check_security(config: GatewayConfig) -> None:
@@ -124,6 +138,27 @@ def check_security(config: GatewayConfig) -> None:
             "signed in; set it and ssl.key.location",
             name=CERTIFICATE,
         )
+    _certificate_proof(config)
+    _bearer_proof(config)
+
+
+def _certificate_proof(config: GatewayConfig) -> CertificateProof | None:
+    """None: clients are not asked for a certificate."""
+    if config.text("ssl.client.auth") != "required":
+        return None
+    # A gateway that asks for none starts without cryptography.
+    from mainstem.ingest_gateway.security.certificates import Certificates
+
+    return Certificates(config.text("ssl.principal.mapping.rules"))
+
+
+def _bearer_proof(config: GatewayConfig) -> BearerProof | None:
+    """None: tokens are not taken."""
+    if "OAUTHBEARER" not in _mechanisms(config):
+        return None
+    from mainstem.ingest_gateway.security.oidc import bearer_proof
+
+    return bearer_proof(config)
 
 
 def _mechanisms(config: GatewayConfig) -> tuple[str, ...]:

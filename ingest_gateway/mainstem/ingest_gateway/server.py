@@ -104,6 +104,9 @@ _STORE_ANSWER_S_MAX = 2.0
 #: read yet.
 _LINGER_S = 0.25
 
+#: Of a call: twice of what its largest part has.
+_METADATA_BYTES_MAX = 16 * 1024
+
 
 class Gateway:
     """One gateway on the running event loop: `start`, then `drain`.
@@ -514,4 +517,7 @@ def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_allowed_incoming_connections", config.number("max.connections")),
         ("grpc.max_concurrent_streams", config.number("connection.max.calls")),
+        # With a token of 8 KiB a call has more metadata than gRPC lets through by default: it would
+        # refuse some of these calls, by chance.
+        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
     ]

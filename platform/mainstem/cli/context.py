@@ -156,7 +156,7 @@ def open_channel(address: str, options: Sequence[tuple[str, int]] = ()) -> grpc.
     from mainstem.client.settings import read_settings
 
     reading = read_settings("admin", ADMIN_KEYS, connection_of(current_settings().flags))
-    connection = connection_settings(reading.values, reading.faults)
+    connection = connection_settings(reading.values, reading.faults, reading.functions)
     reading.faults.tell()
     return Security(connection).open(address, [NO_PROXY, *options])
 

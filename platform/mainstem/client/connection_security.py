@@ -12,8 +12,11 @@ from typing import Final, TypeVar
 
 import grpc
 
+from mainstem.client.bearer_tokens import CALLBACK
 from mainstem.client.passwords import PasswordSource
+from mainstem.client.secret_files import first_line
 from mainstem.client.sign_in import ChannelSignIn, CredentialSource
+from mainstem.client.token_settings import TOKEN_KEYS, given_token_settings, token_source
 from mainstem.config import ConfigKey, ConfigValue, Faults
 from mainstem.errors import AuthenticationError, InvalidConfigError
 from mainstem.security import SCRAM_MECHANISMS
@@ -41,8 +44,13 @@ PASSWORD_FILE: Final = "sasl.password.location"
 #: Has the password where neither of the two settings is given.
 PASSWORD_VARIABLE: Final = "MAINSTEM_SASL_PASSWORD"
 
-#: Other names of `SECURITY_KEYS`.
-_ALIASES: Final = ("sasl.mechanisms",)
+#: Other names of `SECURITY_KEYS`, and the function that makes tokens.
+_ALIASES: Final = (
+    "sasl.mechanisms",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    CALLBACK,
+)
 
 #: What every client has.
 SECURITY_KEYS: Final = (
@@ -105,12 +113,10 @@ SECURITY_KEYS: Final = (
         "time that the client signs in. With neither, the environment variable "
         f"{PASSWORD_VARIABLE} counts. Kafka: nothing like it.",
     ),
+    *TOKEN_KEYS,
 )
 
 _SASL: Final = (MECHANISM, USERNAME, PASSWORD, PASSWORD_FILE)
-
-#: A password and its line end are shorter.
-_PASSWORD_FILE_BYTES: Final = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +138,14 @@ def connection_of(config: Mapping[str, T]) -> dict[str, T]:
     return {name: config[name] for name in names if name in config}
 
 
-def connection_settings(values: Mapping[str, ConfigValue], faults: Faults) -> ConnectionSettings:
-    """What `SECURITY_KEYS` say. What is wrong goes to `faults`."""
-    return ConnectionSettings(_tls_files(values, faults), _credentials(values, faults))
+def connection_settings(
+    values: Mapping[str, ConfigValue],
+    faults: Faults,
+    functions: Mapping[str, object] | None = None,
+) -> ConnectionSettings:
+    """What `SECURITY_KEYS` say, and `oauth_cb`. What is wrong goes to `faults`."""
+    credentials = _credentials(values, faults, functions or {})
+    return ConnectionSettings(_tls_files(values, faults), credentials)
 
 
 def _tls_files(values: Mapping[str, ConfigValue], faults: Faults) -> TlsFiles | None:
@@ -154,10 +165,13 @@ def _tls_files(values: Mapping[str, ConfigValue], faults: Faults) -> TlsFiles | 
     return files
 
 
-def _credentials(values: Mapping[str, ConfigValue], faults: Faults) -> CredentialSource | None:
+def _credentials(
+    values: Mapping[str, ConfigValue], faults: Faults, functions: Mapping[str, object]
+) -> CredentialSource | None:
+    tokens = given_token_settings(values, functions)
     if values[PROTOCOL] != "sasl_ssl":
-        for name in _SASL:
-            if values[name]:
+        for name in (*_SASL, *tokens):
+            if name in tokens or values[name]:
                 faults.add(
                     InvalidConfigError(
                         f"{name} is set and {PROTOCOL} is {values[PROTOCOL]}: set "
@@ -174,8 +188,14 @@ def _credentials(values: Mapping[str, ConfigValue], faults: Faults) -> Credentia
                 f"{', '.join((*SCRAM_MECHANISMS, 'OAUTHBEARER'))}"
             )
         if mechanism in SCRAM_MECHANISMS:
+            if tokens:
+                raise InvalidConfigError(
+                    f"{tokens[0]} is set and {MECHANISM} is {mechanism}: set {MECHANISM}="
+                    "OAUTHBEARER, or remove it",
+                    name=tokens[0],
+                )
             return _password_source(mechanism, values)
-        raise InvalidConfigError(f"{MECHANISM}={mechanism} is not supported")
+        return token_source(values, functions)
     return None
 
 
@@ -197,7 +217,9 @@ def _password(password: str, file: str) -> Callable[[], str]:
     """Finds the password, when it is needed."""
 
     def find() -> str:
-        found = password or (_first_line(file) if file else os.environ.get(PASSWORD_VARIABLE, ""))
+        found = password or (
+            first_line(PASSWORD_FILE, file) if file else os.environ.get(PASSWORD_VARIABLE, "")
+        )
         if not found:
             where = f"{PASSWORD_FILE} {file} has an empty first line" if file else "there is none"
             raise AuthenticationError(
@@ -207,16 +229,6 @@ def _password(password: str, file: str) -> Callable[[], str]:
         return found
 
     return find
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            line = file.readline(_PASSWORD_FILE_BYTES)
-        return line.decode().strip()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise AuthenticationError(f"{PASSWORD_FILE} {path} cannot be read: {why}") from None
 
 
 class Security:

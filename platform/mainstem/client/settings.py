@@ -29,6 +29,9 @@ from mainstem.errors import ConfigError, InvalidConfigError
 
 LOG: Final = logging.getLogger("mainstem.client")
 
+#: Of every client.
+_EVERY_ROLES_FUNCTIONS: Final = ("oauth_cb",)
+
 _BOOL_WORDS: Final = {"1": "true", "t": "true", "0": "false", "f": "false"}
 
 
@@ -65,7 +68,7 @@ def read_settings(
         TypeError: The configuration is not a dict.
     """
     check_config(config)
-    reader = _Reader(role, keys, frozenset(functions))
+    reader = _Reader(role, keys, frozenset((*functions, *_EVERY_ROLES_FUNCTIONS)))
     for name, value in _flat(config, reader.faults):
         reader.take(name, value)
     reader.say()

@@ -12,7 +12,7 @@ from mainstem.ingest_gateway.security.sessions import (
     Secret,
     Sessions,
 )
-from mainstem.ingest_gateway.security.sign_in import AUTHORIZATION, Proof, SignIn
+from mainstem.ingest_gateway.security.sign_in import AUTHORIZATION, CertificateProof, Proof, SignIn
 from mainstem.ingest_gateway.security.users import Users
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "GATEWAY_CALL",
     "SESSION",
     "Access",
+    "CertificateProof",
     "GatewayCalls",
     "Proof",
     "ScramExchange",

@@ -214,7 +214,7 @@ class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin):
         client_id = str(values["client.id"])
         with faults.about("client.id"):
             check_client_id(client_id)
-        connection = connection_settings(values, faults)
+        connection = connection_settings(values, faults, reading.functions)
         faults.tell()
         self._channels = Channels(MIB, client_id, connection)
         gateways = Gateways(servers, self._channels, time.monotonic)

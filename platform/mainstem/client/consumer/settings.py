@@ -362,7 +362,7 @@ class ConsumerSettings:
         with faults.about("group.instance.id", "group.id"):
             if values["group.instance.id"] and not values["group.id"]:
                 raise ConfigError("group.instance.id is set without group.id; set both")
-        connection = connection_settings(values, faults)
+        connection = connection_settings(values, faults, reading.functions)
         faults.tell()
         durable = values["fetch.visibility"] == "durable"
         return cls(

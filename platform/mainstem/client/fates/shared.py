@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mainstem.client.fates.fate import accepted, own, refused, used
+from mainstem.client.fates.fate import ROLES, Fate, accepted, own, refused, used
 
 #: A dictionary of settings inside the dictionary, as confluent-kafka takes it.
 NESTED: Final = "default.topic.config"
@@ -13,8 +13,8 @@ NESTED: Final = "default.topic.config"
 REFUSED_PREFIXES: Final[dict[str, str]] = {
     "ssl.": "TLS has security.protocol=ssl, ssl.ca.location, ssl.certificate.location and "
     "ssl.key.location, PEM files: remove it",
-    "sasl.": "signing in has security.protocol=sasl_ssl, sasl.mechanism, sasl.username and "
-    "sasl.password: remove it",
+    "sasl.": "signing in has security.protocol=sasl_ssl and sasl.mechanism, with sasl.username and "
+    "sasl.password, or with oauth_cb or sasl.oauthbearer.method=oidc: remove it",
 }
 _TLS: Final = REFUSED_PREFIXES["ssl."]
 _AUTH: Final = REFUSED_PREFIXES["sasl."]
@@ -30,7 +30,7 @@ _C_ONLY: Final = "it is a pointer or a function of the C API: remove it"
 _TLS_NAMES: Final = """
 ssl.cipher.suites ssl.curves.list ssl.sigalgs.list ssl.key.password ssl.key.pem
 ssl_key ssl.certificate.pem ssl_certificate
-https.ca.location https.ca.pem ssl.ca.pem ssl_ca ssl.ca.certificate.stores ssl.crl.location
+https.ca.pem ssl.ca.pem ssl_ca ssl.ca.certificate.stores ssl.crl.location
 ssl.keystore.location ssl.keystore.password ssl.providers ssl.engine.location ssl.engine.id
 ssl.certificate.verify_cb
 ssl.protocol ssl.provider ssl.enabled.protocols ssl.keystore.type ssl.keystore.key
@@ -41,11 +41,10 @@ ssl.trustmanager.algorithm ssl.secure.random.implementation ssl.engine.factory.c
 _SASL_NAMES: Final = """
 sasl.kerberos.service.name sasl.kerberos.principal
 sasl.kerberos.kinit.cmd sasl.kerberos.keytab sasl.kerberos.min.time.before.relogin
-sasl.oauthbearer.config enable.sasl.oauthbearer.unsecure.jwt
-oauthbearer_token_refresh_cb oauth_cb sasl.oauthbearer.method sasl.oauthbearer.client.id
-sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
-sasl.oauthbearer.client.secret sasl.oauthbearer.scope sasl.oauthbearer.extensions
-sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.sub.claim.name sasl.oauthbearer.grant.type
+enable.sasl.oauthbearer.unsecure.jwt
+oauthbearer_token_refresh_cb
+sasl.oauthbearer.extensions
+sasl.oauthbearer.sub.claim.name
 sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.private.key.file
 sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem
 sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.claim.aud
@@ -230,6 +229,36 @@ SHARED: Final = [
         refuses=_OTHER_MECHANISMS,
     ),
     *own("PCA", "sasl.username sasl.password sasl.password.location"),
+    Fate(
+        "oauth_cb",
+        frozenset(ROLES),
+        "used",
+        "a function that is called with sasl.oauthbearer.config and returns (token, its end in "
+        "seconds since 1970)",
+    ),
+    *own(
+        "PCA",
+        "sasl.oauthbearer.method sasl.oauthbearer.config sasl.oauthbearer.token.endpoint.url "
+        "sasl.oauthbearer.client.id sasl.oauthbearer.client.secret "
+        "sasl.oauthbearer.client.secret.location sasl.oauthbearer.scope https.ca.location",
+    ),
+    *used(
+        "PCA",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.oauthbearer.client.id",
+    ),
+    *used(
+        "PCA",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.client.secret",
+    ),
+    *accepted(
+        "PCA",
+        "sasl.oauthbearer.grant.type",
+        "it is the one that there is",
+        values=("client_credentials",),
+        otherwise="set it to client_credentials, or give oauth_cb",
+    ),
     *own("PCA", "ssl.ca.location ssl.certificate.location ssl.key.location"),
     *accepted(
         "PCA",

@@ -325,7 +325,7 @@ class ProducerSettings:
             idempotent=idempotent,
             transactional_id=str(values["transactional.id"]),
             transaction_timeout_ms=transaction_ms,
-            connection=connection_settings(values, faults),
+            connection=connection_settings(values, faults, reading.functions),
         )
         settings._check(faults)
         faults.tell()
