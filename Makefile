@@ -59,7 +59,7 @@ help: ## print this list
 	  /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: java $(STAMP) ## run the demo: 336,776 flights through a gateway, Delta and Spark
-	@$(BIN)/mainstem demo $(if $(WAREHOUSE),--warehouse '$(WAREHOUSE)') $(ARGS)
+	@$(BIN)/mainstem demo $(if $(WAREHOUSE),--warehouse '$(WAREHOUSE)') $(if $(SECURE),--secure) $(ARGS)
 
 s3: $(STAMP) ## start an S3 server on this machine, with a bucket, and print how to reach it
 	@command -v versitygw "$(GO_BIN)/versitygw" >/dev/null || { \

@@ -18,13 +18,15 @@ DEMO = [sys.executable, "-m", "mainstem.cli", "--format", "json", "demo"]
 
 
 @pytest.mark.timeout(400)
-def test_the_demo_sends_every_flight_through_and_all_its_checks_hold(tmp_path: Path) -> None:
-    done = subprocess.run(DEMO, cwd=tmp_path, capture_output=True, text=True, timeout=360)
+def test_the_demo_sends_every_flight_through_and_keeps_strangers_out(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*DEMO, "--secure"], cwd=tmp_path, capture_output=True, text=True, timeout=360
+    )
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["records"] == 336_776 + 26_115
-    assert report["checks"]
+    assert len(report["checks"]) == 10
     assert all(report["checks"].values())
     assert report["table_commits"] > 0
     assert (tmp_path / "mainstem-demo" / "topics" / "flights" / "_delta_log").is_dir()

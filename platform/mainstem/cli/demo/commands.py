@@ -7,10 +7,12 @@ import shlex
 import shutil
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -35,11 +37,12 @@ from mainstem.cli.context import (
 )
 from mainstem.cli.help import ExampleCommand
 from mainstem.cli.warehouse import warehouse_place
-from mainstem.errors import StoreUnavailableError
+from mainstem.errors import MainstemError, StoreUnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mainstem.cli.demo.secured import SecuredDemo
     from mainstem.client import Producer, RecordMetadata, TopicDescription
     from mainstem.delta_log.store import CloudPrefix, LocalDirectory, Warehouse
     from mainstem.jobs.flights_demo import FlightsDemo
@@ -95,9 +98,14 @@ class _Report:
     help="Where the tables go, a directory or such as s3://bucket/demo; an earlier demo's are "
     "replaced.  [default: ./mainstem-demo]",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="With TLS, passwords and access control lists: certificates and users are made for it.",
+)
 @pass_settings
 @reports_errors
-def demo(settings: Settings, warehouse: str) -> None:
+def demo(settings: Settings, warehouse: str, *, secure: bool) -> None:
     """Send the 336,776 flights that left New York in 2013 through mainstem.
 
     Starts a gateway on a warehouse of its own, produces flights and weather over gRPC with acks=all
@@ -108,6 +116,7 @@ def demo(settings: Settings, warehouse: str) -> None:
     EXAMPLES
       mainstem demo
       mainstem demo --warehouse /tmp/flights
+      mainstem demo --secure
       mainstem demo --warehouse s3://lake/demo
       mainstem demo --format json
     """
@@ -125,13 +134,16 @@ def demo(settings: Settings, warehouse: str) -> None:
                 flights, weather = read_flights(), read_weather()
             with report.step("start a gateway"):
                 gateway_settings: dict[str, object] = {}
+                secured = _secured(stack, place) if secure else None
+                if secured is not None:
+                    gateway_settings |= secured.gateway_settings()
                 if isinstance(place, CloudPrefix):
                     gateway_settings |= place.settings.given()
                     gateway_settings["gateway.id"] = "demo"
                 gateway = stack.enter_context(GatewayProcess(place.uri, settings=gateway_settings))
             with report.step("start Spark"):
                 spark = stack.enter_context(FlightsDemo(place))
-            _run(report, spark, gateway.address, flights, weather)
+            _run(report, spark, gateway.address, flights, weather, secured)
     except BaseException as error:
         _remove(place)
         if _was_interrupted(error):
@@ -142,17 +154,36 @@ def demo(settings: Settings, warehouse: str) -> None:
         fail("a check failed, see above; the tables were kept for inspection")
 
 
+def _secured(stack: contextlib.ExitStack, place: LocalDirectory | CloudPrefix) -> SecuredDemo:
+    from mainstem.cli.demo.secured import SecuredDemo
+
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mainstem-demo-"))
+    return SecuredDemo.make(Path(folder), place)
+
+
 def _run(
-    report: _Report, spark: FlightsDemo, address: str, flights: pa.Table, weather: pa.Table
+    report: _Report,
+    spark: FlightsDemo,
+    address: str,
+    flights: pa.Table,
+    weather: pa.Table,
+    secured: SecuredDemo | None,
 ) -> None:
     from mainstem.cli.demo.data import totals_by_carrier_and_day
+    from mainstem.cli.demo.secured import ADMIN, PRODUCER, producer_rules
     from mainstem.client import AdminClient, Producer
 
-    client_config = {"bootstrap.servers": address}
-    with AdminClient(client_config) as admin, Producer(client_config) as producer:
+    servers: dict[str, object] = {"bootstrap.servers": address}
+    administrating = producing = servers
+    if secured is not None:
+        administrating = servers | secured.client_settings(ADMIN)
+        producing = servers | secured.client_settings(PRODUCER)
+    with AdminClient(administrating) as admin, Producer(producing) as producer:
         with report.step("create the topics and start the stream"):
             admin.create_topic("flights", PARTITIONS)
             admin.create_topic("weather", PARTITIONS)
+            if secured is not None:
+                admin.create_acls(producer_rules(("flights", "weather")))
             spark.start_stream()
         _produce_and_stream(report, producer, spark, flights, weather)
         with report.step("compare the stream with the file"):
@@ -169,6 +200,9 @@ def _run(
                 report.check(f"{topic}: gaps in the offsets", 0, found.gaps)
                 report.check(f"{topic}: records out of order", 0, found.disordered_records)
             top = spark.busiest_carriers()
+        if secured is not None:
+            with report.step("see that others are kept out"):
+                _check_strangers(report, address, secured)
         _describe(report, [admin.describe_topic(topic) for topic in ("flights", "weather")])
     err.print()
     table = Table(
@@ -177,6 +211,31 @@ def _run(
     for carrier, count, delay in top:
         table.add_row(carrier, f"{count:,}", f"{delay:.1f}")
     err.print(table)
+
+
+def _check_strangers(report: _Report, address: str, secured: SecuredDemo) -> None:
+    """Without a password, with one and no rule, and with the right to write only."""
+    from mainstem.cli.demo.secured import PRODUCER, STRANGER
+    from mainstem.client import AdminClient
+
+    stranger = secured.client_settings(STRANGER)
+    nobody = {"security.protocol": "ssl", "ssl.ca.location": stranger["ssl.ca.location"]}
+    for who, config, expected in (
+        ("who has no password", nobody, "SASL_AUTHENTICATION_FAILED"),
+        ("who has no rule", stranger, "TOPIC_AUTHORIZATION_FAILED"),
+        (
+            "who may only write",
+            secured.client_settings(PRODUCER),
+            "TOPIC_AUTHORIZATION_FAILED",
+        ),
+    ):
+        found = "done"
+        try:
+            with AdminClient({"bootstrap.servers": address, **config}) as admin:
+                admin.delete_topic("flights")
+        except MainstemError as error:
+            found = error.code
+        report.check(f"{who} deletes a topic", expected, found)
 
 
 def _produce_and_stream(
