@@ -129,7 +129,7 @@ class SourceOptions:
 
     warehouse: str
     store: StoreSettings
-    connection: Mapping[str, str]
+    connection: Mapping[str, str] = field(repr=False)
     group_id: str
     consistent: bool
     topics: tuple[str, ...]

@@ -7,7 +7,7 @@ front, where Kafka's have `kafka.`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from mainstem.client.producer.settings import PRODUCER_KEYS, ProducerSettings
@@ -62,7 +62,7 @@ class SinkOptions:
     """
 
     topic: str
-    producer: Mapping[str, str]
+    producer: Mapping[str, str] = field(repr=False)
     delivery_timeout_ms: int
     commit_timeout_ms: int
     app_id: str

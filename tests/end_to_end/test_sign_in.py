@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,8 @@ from mainstem.cli.cert.development import new_authority, new_certificate, write_
 from mainstem.cli.root import cli
 from mainstem.client import (
     AdminClient,
+    AsyncConsumer,
+    AsyncProducer,
     Consumer,
     Producer,
     ScramCredentialInfo,
@@ -25,6 +30,10 @@ from mainstem.client import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
+from mainstem.compat import confluent
+from mainstem.compat.aiokafka import AIOKafkaConsumer
+from mainstem.compat.aiokafka.helpers import create_ssl_context
+from mainstem.compat.confluent import admin as confluent_admin
 from mainstem.errors import AuthenticationError, InvalidConfigError, MainstemError
 from mainstem.testing import GatewayProcess, GatewayProcessError
 
@@ -287,6 +296,67 @@ def test_sessions_of_one_second_are_renewed_under_load_and_no_record_is_lost_or_
         assert load.sent_count > 1000
 
 
+def test_transactions_asynchronous_clients_and_administrators_go_on_over_many_sessions(
+    place: Place,
+) -> None:
+    settings = place.gateway(connections_max_reauth_ms=1000)
+    with GatewayProcess(place.warehouse, settings=settings) as gateway:
+        config = place.client(gateway.address)
+        make_topic(place, gateway.address)
+        ends_at = time.monotonic() + 4
+
+        async def exchange() -> tuple[int, int]:
+            sent = 0
+            found: list[bytes | None] = []
+            async with (
+                AsyncProducer(config) as producer,
+                AsyncConsumer(config | {"auto.offset.reset": "earliest"}) as consumer,
+            ):
+                await consumer.assign([TopicPartition("orders", 0)])
+                while time.monotonic() < ends_at:
+                    await producer.send_and_wait("orders", b"x")
+                    sent += 1
+                while len(found) < sent:
+                    found += [one.value for one in await consumer.consume(100, timeout=1.0)]
+            return sent, len(found)
+
+        def transact_again_and_again() -> int:
+            count = 0
+            with Producer(config | {"transactional.id": "mover"}) as producer:
+                producer.init_transactions(20.0)
+                while time.monotonic() < ends_at:
+                    producer.begin_transaction()
+                    producer.produce("moved", b"x")
+                    producer.commit_transaction(20.0)
+                    count += 1
+            return count
+
+        def administer() -> int:
+            count = 0
+            with AdminClient(config) as admin:
+                while time.monotonic() < ends_at:
+                    admin.create_topic(f"t{count}", 1)
+                    admin.list_topics()
+                    admin.list_consumer_groups()
+                    count += 1
+            return count
+
+        with AdminClient(config) as admin:
+            admin.create_topic("moved", 1)
+        with ThreadPoolExecutor(3) as threads:
+            transacting, administering = (
+                threads.submit(transact_again_and_again),
+                threads.submit(administer),
+            )
+            sent, found = threads.submit(lambda: asyncio.run(exchange())).result(60)
+            transactions = transacting.result(60)
+            assert administering.result(60) > 3
+        assert sent == found > 10
+        with AdminClient(config) as admin:
+            (partition,) = admin.describe_topic("moved").partitions
+        assert partition.record_count == transactions > 3
+
+
 def test_a_gateway_that_is_killed_and_started_again_knows_no_session_and_nobody_notices(
     place: Place,
 ) -> None:
@@ -375,21 +445,67 @@ def test_a_transaction_over_two_gateways_with_the_same_secret_is_committed(place
             for name in names:
                 admin.create_topic(name, 1)
         both = place.client(f"{first.address},{second.address}")
-        leaders: set[str] = set()
         with AdminClient(both) as admin:
-            deadline = time.monotonic() + 40
-            while len(leaders) < 2:
-                assert time.monotonic() < deadline, leaders
-                leaders = {admin.describe_topic(name).leader for name in names}
-                time.sleep(0.2)
+            wait_for_two_leaders(admin, names)
+        lead(both, names, first, second)
         transact(both, names)
         with Consumer(both | {"auto.offset.reset": "earliest"}) as consumer:
             consumer.assign([TopicPartition(name, 0) for name in names])
-            found: set[str] = set()
+            found: list[str] = []
             deadline = time.monotonic() + 30
-            while found != set(names):
+            while len(found) < 2 * len(names):  # one of each from before
                 assert time.monotonic() < deadline, found
-                found |= {record.topic for record in consumer.consume(10, timeout=1.0)}
+                found += [record.topic for record in consumer.consume(10, timeout=1.0)]
+        assert sorted(found) == sorted(2 * names)
+
+
+def unlike(place: Place, number: int) -> dict[str, object]:
+    """Settings of a gateway that makes its own secret up."""
+    return place.gateway(gateway_id=f"gateway-{number}", drain_timeout_ms=1000)
+
+
+def test_without_the_same_secret_a_call_between_gateways_fails_and_the_log_names_it(
+    place: Place,
+) -> None:
+    with (
+        GatewayProcess(place.warehouse, settings=unlike(place, 1)) as first,
+        GatewayProcess(place.warehouse, settings=unlike(place, 2)) as second,
+    ):
+        names = [f"topic-{number}" for number in range(8)]
+        both = place.client(f"{first.address},{second.address}")
+        with AdminClient(both) as admin:
+            for name in names:
+                admin.create_topic(name, 1)
+            wait_for_two_leaders(admin, names)
+        lead(both, names, first, second)
+        with Producer(both | {"transactional.id": "mover"}) as producer:
+            producer.init_transactions(20.0)
+            producer.begin_transaction()
+            for name in names:
+                producer.produce(name, b"x")
+            with contextlib.suppress(MainstemError):  # it is decided, and has to wait
+                producer.commit_transaction(3.0)
+        deadline = time.monotonic() + 20
+        while "gateway.secret" not in first.log + second.log:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def lead(config: dict[str, object], names: list[str], *gateways: GatewayProcess) -> None:
+    """Has each gateway lead what it is the place of."""
+    with Producer(config) as producer:
+        for name in names:
+            producer.produce(name, b"before")
+    assert all("topic led" in one.log for one in gateways)
+
+
+def wait_for_two_leaders(admin: AdminClient, names: list[str]) -> None:
+    leaders: set[str] = set()
+    deadline = time.monotonic() + 40
+    while len(leaders) < 2:
+        assert time.monotonic() < deadline, leaders
+        leaders = {admin.describe_topic(name).leader for name in names}
+        time.sleep(0.2)
 
 
 def test_a_gateway_that_would_ask_over_open_connections_does_not_start(place: Place) -> None:
@@ -466,3 +582,79 @@ def test_a_password_is_in_no_listing_no_log_and_no_list_of_processes(
     for file in (place.warehouse / "system" / "users").rglob("*"):
         if file.is_file():
             assert PASSWORD.encode() not in file.read_bytes()
+
+
+def test_programs_of_confluent_kafka_and_aiokafka_sign_in(
+    gateway: GatewayProcess, place: Place
+) -> None:
+    make_topic(place, gateway.address)
+    admin = confluent_admin.AdminClient(place.client(gateway.address))
+    mechanism = confluent_admin.ScramMechanism.SCRAM_SHA_256
+    info = confluent_admin.ScramCredentialInfo(mechanism, 4096)
+    upsertion = confluent_admin.UserScramCredentialUpsertion("bob", info, b"bobs")
+    admin.alter_user_scram_credentials([upsertion])["bob"].result(20)
+    everybody = admin.describe_user_scram_credentials().result(20)
+    assert sorted(everybody) == ["alice", "bob"]
+    futures = admin.describe_user_scram_credentials(["bob", "eve"])
+    (found,) = futures["bob"].result(20).scram_credential_infos
+    assert (found.mechanism, found.iterations) == (mechanism, 4096)
+    with pytest.raises(confluent.KafkaException) as missing:
+        futures["eve"].result(20)
+    assert missing.value.args[0].name() == "RESOURCE_NOT_FOUND"
+
+    producer = confluent.Producer(place.client(gateway.address))
+    producer.produce("orders", b"x")
+    assert producer.flush(20) == 0
+
+    async def read() -> bytes | None:
+        consumer = AIOKafkaConsumer(
+            "orders",
+            bootstrap_servers=gateway.address,
+            auto_offset_reset="earliest",
+            security_protocol="SASL_SSL",
+            ssl_context=create_ssl_context(cafile=str(place.directory / "ca.pem")),
+            sasl_mechanism="SCRAM-SHA-256",
+            sasl_plain_username="bob",
+            sasl_plain_password="bobs",
+        )
+        async with consumer:
+            return (await asyncio.wait_for(consumer.getone(), 20)).value
+
+    assert asyncio.run(read()) == b"x"
+    deletion = confluent_admin.UserScramCredentialDeletion("bob", mechanism)
+    admin.alter_user_scram_credentials([deletion])["bob"].result(20)
+    assert sorted(admin.describe_user_scram_credentials().result(20)) == ["alice"]
+    refused = confluent.Producer(place.client(gateway.address, "wrong"))
+    errors: list[object] = []
+    with contextlib.suppress(confluent.KafkaException):
+        refused.produce("orders", b"x", on_delivery=lambda error, _: errors.append(error))
+    refused.flush(20)
+    assert not errors or "another password" in str(errors[0])
+
+
+def test_a_program_that_ends_without_closing_its_clients_ends(
+    gateway: GatewayProcess, place: Place
+) -> None:
+    make_topic(place, gateway.address)
+    program = """
+import json, sys
+from mainstem.client import Consumer, Producer
+config = json.loads(sys.argv[1])
+producer = Producer(config)
+producer.produce("orders", b"x")
+producer.flush(20)
+consumer = Consumer(config | {"group.id": "readers", "auto.offset.reset": "earliest"})
+consumer.subscribe(["orders"])
+while consumer.poll(1.0) is None:
+    pass
+print("read")
+"""
+    config = json.dumps(place.client(gateway.address))
+    run = subprocess.run(
+        [sys.executable, "-c", program, config],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (0, "read\n"), run.stderr

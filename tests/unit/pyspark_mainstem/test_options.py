@@ -223,3 +223,18 @@ def test_limits_of_a_trigger_have_no_effect_in_a_batch_query_and_this_is_said(
 def test_every_option_is_in_the_reference(repo_root: Path) -> None:
     page = (repo_root / "docs" / "reference" / "spark-options.md").read_text()
     assert [name for name in OPTIONS if f"`{name}`" not in page] == []
+
+
+def test_a_stream_with_a_group_signs_in_and_its_options_do_not_show_the_password() -> None:
+    given = {
+        "mainstem.bootstrap.servers": "a:1",
+        "mainstem.security.protocol": "sasl_ssl",
+        "mainstem.sasl.mechanism": "SCRAM-SHA-512",
+        "mainstem.sasl.username": "alice",
+        "mainstem.sasl.password": "hunter2",
+    }
+    options = _parse(**given, **{"mainstem.group.id": "g"})
+    assert options.connection == {
+        name.removeprefix("mainstem."): value for name, value in given.items()
+    }
+    assert "hunter2" not in repr(options)

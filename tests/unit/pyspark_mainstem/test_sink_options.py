@@ -86,3 +86,16 @@ def test_a_stream_has_an_id_of_its_own() -> None:
 def test_every_option_is_in_the_reference(repo_root: Path) -> None:
     page = (repo_root / "docs" / "reference" / "spark-options.md").read_text()
     assert [name for name in SINK_OPTIONS if f"`{name}`" not in page] == []
+
+
+def test_a_sink_signs_in_and_its_options_do_not_show_the_password() -> None:
+    options = _parse(
+        **{
+            "mainstem.security.protocol": "sasl_ssl",
+            "mainstem.sasl.mechanism": "SCRAM-SHA-512",
+            "mainstem.sasl.username": "alice",
+            "mainstem.sasl.password": "hunter2",
+        }
+    )
+    assert options.producer["sasl.password"] == "hunter2"
+    assert "hunter2" not in repr(options)

@@ -21,6 +21,9 @@ from mainstem.security import ScramCredential
 
 _FINGERPRINT_CHARACTERS: Final = 32
 
+#: Between two looks at the table that somebody waits for, beside those of `WatchedRows`.
+_LOOK_EVERY_S: Final = 0.1
+
 
 class Users:
     """On the event loop.
@@ -141,6 +144,8 @@ class Users:
         async with self._looking:
             if self._looked_at >= at:
                 return
+            # Whoever guesses at passwords must not keep the store busy.
+            await asyncio.sleep(max(0.0, self._looked_at + _LOOK_EVERY_S - time_elapsed_s()))
             began_at = time_elapsed_s()
             with contextlib.suppress(MainstemError):
                 await self._rows.look()

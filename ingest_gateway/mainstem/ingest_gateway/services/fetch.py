@@ -13,6 +13,7 @@ from mainstem.errors import (
     BackPressureError,
     InvalidRecordError,
     MainstemError,
+    SessionExpiredError,
     ShuttingDownError,
 )
 from mainstem.ingest_gateway.fetching import (
@@ -116,6 +117,8 @@ class FetchService:
 
         callback: Any = sent  # the stubs take it for an object with attributes
         call.add_done_callback(callback)
+        if call.identity.is_over:  # since it came: it may have waited for long
+            raise SessionExpiredError("the session is over; sign in again")
         return answer.data
 
     async def ListOffsets(

@@ -14,6 +14,7 @@ from mainstem.delta_log import Appended, Appender, Slice
 from mainstem.delta_log.append import TransactionMark
 from mainstem.delta_log.staging import StagedTopic, StagingArea
 from mainstem.errors import (
+    AuthenticationError,
     MainstemError,
     NotLeaderError,
     TransactionAbortedError,
@@ -201,7 +202,8 @@ class TopicAppends:
             except MainstemError as error:
                 missing = 0
                 failure = error
-                if attempts % _TOLD_EACH == _TOLD_EACH - 1:
+                refused = isinstance(error, AuthenticationError) and not attempts
+                if refused or attempts % _TOLD_EACH == _TOLD_EACH - 1:
                     log.warning(
                         "a transaction waits for a topic",
                         topic=topic,

@@ -21,6 +21,7 @@ from mainstem.errors import (
     MainstemError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
+    SessionExpiredError,
 )
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import log_pb2
@@ -140,7 +141,8 @@ class FetchAnswers:
         """The whole call failed."""
         retriable = error.retriable or isinstance(error, OutcomeUnknownError)
         if not self._failures:
-            _log.warning("fetching from %s failed: %s", self._address, error)
+            level = logging.DEBUG if isinstance(error, SessionExpiredError) else logging.WARNING
+            _log.log(level, "fetching from %s failed: %s", self._address, error)
         backoff_s = self._settings.backoff_s(self._failures, error)
         self._failures += 1
         with self._partitions.lock:
