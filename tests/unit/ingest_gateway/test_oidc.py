@@ -286,18 +286,22 @@ def test_a_flood_of_invented_keys_fetches_once_in_a_while(server: OidcServer) ->
         began.append(time.monotonic())
         return read()
 
+    invented = SigningKey("invented")
+    floods = [
+        [invented.sign(server.claims(), kid=f"no-{flood}-{number}") for number in range(20)]
+        for flood in range(2)
+    ]
+
     async def test() -> None:
-        async with proving(server, fetch_every_s=0.3, read=noted) as prove:
+        async with proving(server, fetch_every_s=0.7, read=noted) as prove:
             await soon(prove(server.token()))
-            for flood in range(3):
-                kids = [f"no-{flood}-{number}" for number in range(20)]
-                tokens = [SigningKey(kid).sign(server.claims()) for kid in kids]
+            for tokens in floods:
                 found = await soon(
                     asyncio.gather(*(prove(token) for token in tokens), return_exceptions=True)
                 )
                 assert all(isinstance(one, AuthenticationError) for one in found)
-        assert 2 <= len(began) <= 4
-        assert all(later - earlier > 0.25 for earlier, later in pairwise(began))
+        assert 2 <= len(began) <= 3
+        assert all(later - earlier > 0.6 for earlier, later in pairwise(began))
 
     run(test())
 
