@@ -64,7 +64,7 @@ def test_a_provider_that_hangs_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_no_provider_is_refused() -> None:
     async def main() -> None:
-        with pytest.raises(ValueError, match="must be an .*AbstractTokenProvider"):
+        with pytest.raises(ValueError, match=r"must be an .*AbstractTokenProvider"):
             AIOKafkaProducer(
                 bootstrap_servers="127.0.0.1:1",
                 security_protocol="SASL_SSL",
