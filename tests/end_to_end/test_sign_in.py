@@ -521,6 +521,15 @@ def test_a_gateway_that_would_ask_over_open_connections_does_not_start(place: Pl
     assert "short one" not in str(caught.value)
 
 
+def test_a_gateway_that_asks_nobody_says_so_to_who_would_sign_in(place: Place) -> None:
+    settings = place.gateway()
+    del settings["sasl.enabled.mechanisms"]
+    with GatewayProcess(place.warehouse, settings=settings) as gateway:
+        for error in refusals(place.client(gateway.address)):
+            assert isinstance(error, AuthenticationError)
+            assert "sasl.enabled.mechanisms" in str(error)
+
+
 def test_users_are_made_listed_changed_and_deleted_from_the_command_line(
     gateway: GatewayProcess, place: Place
 ) -> None:
@@ -541,6 +550,10 @@ def test_users_are_made_listed_changed_and_deleted_from_the_command_line(
     assert changed.exit_code == 0, changed.output
     with AdminClient(place.client(address, None, "bob")) as admin:
         assert not admin.list_topics()
+    assert place.run(address, "gateway", "status").exit_code == 0
+    for words in (("gateway", "status"), ("topic", "list")):
+        wrong = place.run(address, *words, MAINSTEM_SASL_PASSWORD="wrong")
+        assert (wrong.exit_code, "AUTHENTICATION_FAILED" in wrong.output) == (1, True)
     empty = place.run(address, "user", "passwd", "bob", MAINSTEM_USER_PASSWORD="")
     assert (empty.exit_code, "empty" in empty.output) == (1, True)
     deleted = place.run(address, "user", "delete", "bob", "-y", "--format", "json")

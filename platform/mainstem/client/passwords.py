@@ -79,7 +79,15 @@ class PasswordSource:
             )
             last = next(call)
             client.set_server_final(_text(last))
+            for _ in call:  # there is no third one: the end of the call
+                break
         except grpc.RpcError as failure:
+            unknown = grpc.StatusCode.UNIMPLEMENTED
+            if isinstance(failure, grpc.Call) and failure.code() == unknown:
+                raise AuthenticationError(
+                    "nobody can sign in to this gateway, which is older than this client: update "
+                    "it first"
+                ) from None
             raise error_from_rpc(failure) from None
         except StopIteration:
             raise AuthenticationError("the gateway ended the signing in without a word") from None

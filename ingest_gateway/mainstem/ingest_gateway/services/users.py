@@ -40,6 +40,11 @@ _LINES_S: Final = 60.0
 
 _USERS_PER_REQUEST_MAX: Final = 1_000
 
+_NO_PASSWORDS: Final = (
+    "sasl.enabled.mechanisms of this gateway has no SCRAM-SHA-256 or SCRAM-SHA-512: nobody signs "
+    "in with a password"
+)
+
 
 class UserService:
     """Serves the calls of `mainstem.v1.Security` that are about users.
@@ -54,7 +59,9 @@ class UserService:
         self._lines = _Lines()
 
     async def Authenticate(self, call: Call) -> None:
-        users = self._required()
+        users = self._users
+        if users is None:
+            raise AuthenticationError(f"{_NO_PASSWORDS}; see sasl.mechanism")
         if self._under_way >= _EXCHANGES_MAX:
             raise BackPressureError(
                 f"{self._under_way} clients sign in at this moment, of at most {_EXCHANGES_MAX}; "
@@ -151,11 +158,7 @@ class UserService:
 
     def _required(self) -> Users:
         if self._users is None:
-            raise InvalidConfigError(
-                "sasl.enabled.mechanisms of this gateway has no SCRAM-SHA-256 or SCRAM-SHA-512: "
-                "nobody signs in with a password",
-                name="sasl.enabled.mechanisms",
-            )
+            raise InvalidConfigError(_NO_PASSWORDS, name="sasl.enabled.mechanisms")
         return self._users
 
 

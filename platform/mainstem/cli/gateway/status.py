@@ -9,6 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from mainstem.cli.context import open_channel
 from mainstem.errors import (
+    AuthenticationError,
     GatewayUnavailableError,
     MainstemError,
     ShuttingDownError,
@@ -51,6 +52,9 @@ def gateway_status(
 def failure_of(failure: grpc.RpcError, address: str, timeout_s: float) -> MainstemError:
     """What a call of one gateway failed of."""
     assert isinstance(failure, grpc.Call)
+    error = error_from_rpc(failure)
+    if isinstance(error, AuthenticationError):
+        return error
     if failure.code() == grpc.StatusCode.UNAVAILABLE:
         return GatewayUnavailableError(
             f"nothing answers at {address}; check the address, and start a gateway with "
@@ -61,4 +65,4 @@ def failure_of(failure: grpc.RpcError, address: str, timeout_s: float) -> Mainst
         return GatewayUnavailableError(
             f"no answer within {timeout_s:g} s; see --timeout", address=address
         )
-    return error_from_rpc(failure)
+    return error
