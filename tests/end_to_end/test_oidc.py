@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import grpc
 import pytest
@@ -14,6 +16,9 @@ from tests.oidc import DISCOVERY, TOKENS, OidcServer, SigningKey, oidc_server
 
 from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
+from mainstem.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from mainstem.compat.aiokafka.abc import AbstractTokenProvider
+from mainstem.compat.aiokafka.helpers import create_ssl_context
 from mainstem.errors import AuthenticationError, GatewayUnavailableError, MainstemError
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 from mainstem.testing import GatewayProcess, GatewayProcessError
@@ -284,3 +289,43 @@ def test_a_token_as_large_as_may_be_is_taken_with_each_call(
                 timeout=20.0,
                 metadata=(("authorization", f"Bearer {token}"),),
             )
+
+
+def test_a_program_of_aiokafka_gets_its_tokens_in_its_own_event_loop(
+    place: Place, gateway: GatewayProcess
+) -> None:
+    class Provider(AbstractTokenProvider):
+        loops: ClassVar[set[object]] = set()
+
+        async def token(self) -> str:
+            self.loops.add(asyncio.get_running_loop())
+            await asyncio.sleep(0.01)
+            return place.issuer.token("alice", LIFETIME_S)
+
+    async def main() -> list[bytes]:
+        signs_in: dict[str, Any] = {
+            "bootstrap_servers": gateway.address,
+            "security_protocol": "SASL_SSL",
+            "ssl_context": create_ssl_context(cafile=str(place.directory / "ca.pem")),
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": Provider(),
+        }
+        async with AIOKafkaProducer(**signs_in) as producer:
+            end = time.monotonic() + LIFETIME_S + 2
+            sent = 0
+            while time.monotonic() < end:
+                await producer.send_and_wait("orders", b"%d" % sent)
+                sent += 1
+                await asyncio.sleep(0.1)
+        assert {asyncio.get_running_loop()} == Provider.loops
+        found: list[bytes] = []
+        async with AIOKafkaConsumer("orders", auto_offset_reset="earliest", **signs_in) as consumer:
+            async with asyncio.timeout(60):
+                while len(found) < sent:
+                    found.append((await consumer.getone()).value or b"")
+        assert found == [b"%d" % number for number in range(sent)]
+        return found
+
+    with AdminClient(place.by_callback(gateway.address)) as admin:
+        admin.create_topic("orders", 1)
+    assert len(asyncio.run(main())) > 10

@@ -3,15 +3,17 @@ and shared by the client's channels."""
 
 from __future__ import annotations
 
+import base64
 import inspect
+import json
 import math
 import re
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -222,6 +224,39 @@ def checked_token(value: object, whence: str) -> str:
             f"{whence} what is no token: it is empty, or has characters that none has"
         )
     return value
+
+
+def token_end_s(token: object) -> float | None:
+    """When a JSON web token says that it ends, in seconds since 1970, which nobody has checked;
+    None: it does not say."""
+    parts = token.split(".") if isinstance(token, str) else []
+    if len(parts) != 3:
+        return None
+    try:
+        claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+    except ValueError:
+        return None
+    return seconds_of(json_object(claims).get("exp"))
+
+
+def json_object(data: bytes) -> Mapping[str, Any]:
+    """What is in it; nothing where it is none."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def seconds_of(value: object) -> float | None:
+    """A number, also as text; None: it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
 
 
 def _nonsense(what: str) -> AuthenticationError:

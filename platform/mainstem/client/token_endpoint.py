@@ -6,16 +6,20 @@ Source: RFC 6749, section 4.4.
 from __future__ import annotations
 
 import base64
-import binascii
-import json
-import math
 import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from mainstem.client.bearer_tokens import TOKEN_S_MAX, Token, checked_token
+from mainstem.client.bearer_tokens import (
+    TOKEN_S_MAX,
+    Token,
+    checked_token,
+    json_object,
+    seconds_of,
+    token_end_s,
+)
 from mainstem.errors import AuthenticationError, GatewayUnavailableError
 from mainstem.web import Answer, WebError, call_web
 
@@ -98,7 +102,7 @@ class TokenEndpoint:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _token(self, answer: Answer, secret: str) -> Token:
-        found = _object(answer.body)
+        found = json_object(answer.body)
         if answer.status != 200:
             said = " ".join(
                 text for name in ("error", "error_description") if (text := _text(found, name))
@@ -113,9 +117,9 @@ class TokenEndpoint:
         if str(kind).lower() != "bearer":
             raise AuthenticationError(f"{whence} a token that is no bearer token")
         value = checked_token(found.get("access_token"), whence)
-        lifetime_s = _seconds(found.get("expires_in"))
+        lifetime_s = seconds_of(found.get("expires_in"))
         if lifetime_s is None:
-            ends_at = _seconds(_claims(value).get("exp"))
+            ends_at = token_end_s(value)
             lifetime_s = None if ends_at is None else ends_at - time.time()
         if lifetime_s is None:
             raise AuthenticationError(f"{whence} a token, and not with when it ends: expires_in")
@@ -126,35 +130,6 @@ class TokenEndpoint:
 
 def _basic(client_id: str, secret: str) -> str:
     return "Basic " + base64.b64encode(f"{client_id}:{secret}".encode()).decode("ascii")
-
-
-def _object(data: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
-
-
-def _claims(token: str) -> Mapping[str, Any]:
-    """What a token says of itself, which nobody has checked; nothing where it cannot be read."""
-    parts = token.split(".")
-    if len(parts) != 3:
-        return {}
-    try:
-        return _object(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (binascii.Error, ValueError):
-        return {}
-
-
-def _seconds(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        found = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return found if math.isfinite(found) else None
 
 
 def _text(found: Mapping[str, Any], name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Final, NoReturn
+from typing import Any
 
 from mainstem.compat.aiokafka.structs import TopicPartition
 
@@ -25,13 +25,14 @@ class ConsumerRebalanceListener(ABC):
         """Partitions have come, and are not read yet."""
 
 
-#: Names of aiokafka.abc that cannot be imported, and why.
-REFUSED: Final = {
-    "AbstractTokenProvider": "there is no authentication yet; keep the gateway in a trusted network"
-}
+class AbstractTokenProvider(ABC):
+    """Finds the tokens of a client that signs in with `sasl_mechanism="OAUTHBEARER"`."""
 
+    @abstractmethod
+    async def token(self) -> str:
+        """A token, which says itself until when it is good. Awaited in the client's event loop, as
+        soon as a token is needed and again at 80 % of its lifetime."""
 
-def __getattr__(name: str) -> NoReturn:
-    if name in REFUSED:
-        raise ImportError(f"{name} does not exist here: {REFUSED[name]}", name=__name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def extensions(self) -> dict[str, str]:
+        """Not used: the token says who it is of."""
+        return {}

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mainstem.compat.aiokafka.errors import from_mainstem
 from mainstem.compat.aiokafka.helpers import SSLFiles
+from mainstem.compat.aiokafka.tokens import oauth_cb_of
 from mainstem.errors import MainstemError
 
 
@@ -60,6 +61,7 @@ def settings_of(
 
     Raises:
         TypeError: An argument that aiokafka does not have either.
+        ValueError: sasl_oauth_token_provider is none.
     """
     settings: dict[str, object] = {"bootstrap.servers": bootstrap_servers}
     signs_in = str(keywords.get("security_protocol")).upper().startswith("SASL")
@@ -77,6 +79,9 @@ def settings_of(
                     "mainstem.compat.aiokafka.helpers.create_ssl_context returns"
                 )
             settings |= value.settings()
+            continue
+        if name == "sasl_oauth_token_provider":
+            settings["oauth_cb"] = oauth_cb_of(value)
             continue
         if name == "partition_assignment_strategy":
             names = [getattr(one, "__name__", str(one)) for one in value]
