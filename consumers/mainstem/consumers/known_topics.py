@@ -40,7 +40,11 @@ class KnownTopics:
         """The names that the member's subscription means, existing or not."""
         if not member.topic_pattern:
             return member.topics
-        return member.topics | self._matching(member.topic_pattern)
+        matching = self._matching(member.topic_pattern)
+        may_read = member.may_read
+        if may_read is not None:
+            matching = frozenset(name for name in matching if may_read(name))
+        return member.topics | matching
 
     def missing(self, names: Iterable[str], count_max: int) -> tuple[str, ...]:
         """Those that are not known, `count_max` of them at most."""

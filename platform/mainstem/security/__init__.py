@@ -12,8 +12,17 @@ from mainstem.security._acls import (
     ResourceType,
 )
 from mainstem.security._decisions import Acls
+from mainstem.security._filters import (
+    MATCH,
+    AclFilter,
+    acl_binding_of,
+    acl_filter_of,
+    member_of,
+    words_of,
+)
 from mainstem.security._principals import (
     ANONYMOUS,
+    ANYBODY,
     GATEWAY,
     USER,
     Principal,
@@ -23,17 +32,24 @@ from mainstem.security._principals import (
 __all__ = [
     "ANONYMOUS",
     "ANY",
+    "ANYBODY",
     "CLUSTER_NAME",
     "GATEWAY",
     "IMPLIED_BY",
+    "MATCH",
     "OPERATIONS",
     "USER",
     "AclBinding",
+    "AclFilter",
     "Acls",
     "Operation",
     "PatternType",
     "Permission",
     "Principal",
     "ResourceType",
+    "acl_binding_of",
+    "acl_filter_of",
     "check_principal",
+    "member_of",
+    "words_of",
 ]

@@ -1,5 +1,6 @@
 """The platform's own small tables and objects below `system/`."""
 
+from mainstem.delta_log.system.acls_table import AclsChange, AclsTable, all_rules
 from mainstem.delta_log.system.gateway_beats import (
     DIRECTORY,
     BeatName,
@@ -30,10 +31,13 @@ __all__ = [
     "PINNED_S",
     "UNKNOWN_VERSION",
     "WAREHOUSE_FILE",
+    "AclsChange",
+    "AclsTable",
     "BeatName",
     "GatewayBeat",
     "ProducerIdsTable",
     "RowTable",
+    "all_rules",
     "gateway_key",
     "last_heartbeat_ms",
     "make_warehouse_id",

@@ -14,6 +14,7 @@ from mainstem.consumers import EMPTY, Beat, Heartbeat, Partition, partitions_by_
 from mainstem.consumers.events import OFFSETS_MOVED, GroupEvent
 from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset
 from mainstem.errors import (
+    MainstemError,
     UnknownGroupError,
     UnknownTopicError,
 )
@@ -23,6 +24,7 @@ from mainstem.ingest_gateway.services.call import Call
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import groups_pb2
+from mainstem.security import Operation, ResourceType
 
 log = structlog.get_logger()
 
@@ -49,6 +51,9 @@ class GroupService:
         self._door = door
 
     async def Heartbeat(self, request: groups_pb2.HeartbeatRequest, call: Call) -> bytes:
+        hidden = call.refusals(Operation.DESCRIBE, ResourceType.TOPIC, request.topics)
+        for refused in hidden.values():
+            raise refused
         beat = Heartbeat(
             request.group,
             request.member_id,
@@ -63,6 +68,7 @@ class GroupService:
             request.rebalance_timeout_ms,
             await self._owned(request),
             call.peer,
+            call.may_each(Operation.READ, ResourceType.TOPIC),
         )
         running = await self._coordination.started()
         answer, interval_ms = await self._coordination.heartbeat(running, beat)
@@ -92,6 +98,7 @@ class GroupService:
         self, request: groups_pb2.CommitOffsetsRequest, call: Call
     ) -> groups_pb2.CommitOffsetsResponse:
         running = await self._coordination.started()
+        _check_names(running, request, call)
         response, rows = await self._offset_commits.take(running, request)
         if rows:
             await running.table.write(rows)
@@ -114,15 +121,19 @@ class GroupService:
         await running.table.flushed(request.group, offsets_only=True)
         response = groups_pb2.FetchOffsetsResponse()
         if not request.partitions:
-            response.offsets.extend(await self._current(running, request.group))
+            response.offsets.extend(await self._visible(running, request.group, call))
             return response
+        refused = call.refusals(
+            Operation.DESCRIBE, ResourceType.TOPIC, (one.topic for one in request.partitions)
+        )
         topics = await self._offset_commits.topics(
-            one.topic for one in request.partitions if not one.topic_id
+            one.topic for one in request.partitions if not one.topic_id and one.topic not in refused
         )
         stored = running.table.offsets(request.group)
         for wanted in request.partitions:
-            topic_id, error = wanted.topic_id, None
-            if not topic_id:
+            topic_id = wanted.topic_id
+            error: MainstemError | None = refused.get(wanted.topic)
+            if error is None and not topic_id:
                 info = topics[wanted.topic]
                 topic_id = "" if info is None else info.topic_id
                 error = _unknown(wanted.topic) if info is None else None
@@ -135,10 +146,12 @@ class GroupService:
                     offset=NO_OFFSET,
                     leader_epoch=-1,
                 )
-                if found is not None:
-                    answer = _committed(found)
-                elif error is not None:
+                if found is not None and found.topic != wanted.topic:
+                    found = None  # the id is of another topic, which was not asked about
+                if error is not None:
                     answer.error.CopyFrom(error_to_message(error))
+                elif found is not None:
+                    answer = _committed(found)
                 response.offsets.append(answer)
                 if len(response.offsets) % _AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -151,7 +164,8 @@ class GroupService:
         running.coordinator.tick()
         response = groups_pb2.ListGroupsResponse()
         groups = running.coordinator.groups
-        for name in sorted({*groups, *running.table.groups}):
+        names = sorted({*groups, *running.table.groups})
+        for name in await call.allowed(Operation.DESCRIBE, ResourceType.GROUP, names):
             group = groups.get(name)
             if group is None or not group.members:
                 if not _has_content(running, name):
@@ -166,7 +180,7 @@ class GroupService:
     ) -> groups_pb2.DescribeGroupResponse:
         running = await self._coordination.started()
         await running.table.flushed(request.group, offsets_only=True)
-        offsets = await self._current(running, request.group)
+        offsets = await self._visible(running, request.group, call)
         running.coordinator.tick()
         group = running.coordinator.groups.get(request.group)
         if group is None or not (group.members or _has_content(running, request.group)):
@@ -191,7 +205,8 @@ class GroupService:
                 client_id=member.client_id,
                 member_epoch=member.epoch,
             )
-            assigned, target = tuple(member.assigned), tuple(targets[member.member_id])
+            assigned = await self._seen(member.assigned, call)
+            target = await self._seen(targets[member.member_id], call)
             told.assignment.extend(await self._either(len(assigned), partial(_messages, assigned)))
             told.target.extend(await self._either(len(target), partial(_messages, target)))
         return response
@@ -226,6 +241,24 @@ class GroupService:
         )
         return groups_pb2.DeleteGroupResponse()
 
+    async def _visible(
+        self, running: Running, group: str, call: Call
+    ) -> list[groups_pb2.CommittedOffset]:
+        """Those offsets of a group that the caller may see."""
+        found = await self._current(running, group)
+        names = list(dict.fromkeys(one.topic for one in found))
+        seen = frozenset(await call.allowed(Operation.DESCRIBE, ResourceType.TOPIC, names))
+        return found if len(seen) == len(names) else [one for one in found if one.topic in seen]
+
+    async def _seen(self, partitions: Iterable[Partition], call: Call) -> tuple[Partition, ...]:
+        """Those of the partitions whose topics the caller may see."""
+        found = tuple(partitions)
+        names = list({one.topic for one in found})
+        seen = frozenset(await call.allowed(Operation.DESCRIBE, ResourceType.TOPIC, names))
+        if len(seen) == len(names):
+            return found
+        return tuple(one for one in found if one.topic in seen)
+
     async def _current(self, running: Running, group: str) -> list[groups_pb2.CommittedOffset]:
         """All offsets of a group that are of topics as they are now."""
         stored = sorted(
@@ -254,6 +287,16 @@ def _beaten(answer: Beat, interval_ms: int) -> bytes:
         missing_topics=answer.missing_topics,
     ).SerializeToString()
     return data
+
+
+def _check_names(running: Running, request: groups_pb2.CommitOffsetsRequest, call: Call) -> None:
+    """An offset is kept by the id of its topic: whoever gives the id of one topic with the name of
+    another needs to be allowed to read both."""
+    stored = running.table.offsets(request.group)
+    for one in request.offsets:
+        found = stored.get(OffsetKey(one.topic_id, one.partition)) if one.topic_id else None
+        if found is not None and found.topic != one.topic:
+            call.require(Operation.READ, ResourceType.TOPIC, found.topic)
 
 
 def _has_content(running: Running, group: str) -> bool:

@@ -102,8 +102,10 @@ def _transaction(operation: Operation) -> Requirement:
     )
 
 
-def _transactional_id(operation: Operation) -> Requirement:
-    return Requirement(lambda request: (transactional_id(operation, request.transactional_id),))
+def _transactional_id(operation: Operation, *, each: bool = False) -> Requirement:
+    return Requirement(
+        lambda request: (transactional_id(operation, request.transactional_id),), each=each
+    )
 
 
 def _cluster(operation: Operation) -> Requirement:
@@ -146,7 +148,9 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "mainstem.v1.Transactions.CompleteTransaction": Requirement(_complete_needs),
     "mainstem.v1.Transactions.CompleteTransactions": Requirement(_complete_several_needs),
     "mainstem.v1.Transactions.ListTransactions": _EACH,
-    "mainstem.v1.Transactions.DescribeTransaction": _transactional_id(Operation.DESCRIBE),
+    "mainstem.v1.Transactions.DescribeTransaction": _transactional_id(
+        Operation.DESCRIBE, each=True
+    ),
     "mainstem.v1.Transactions.AppendTransaction": _cluster(Operation.CLUSTER_ACTION),
     "mainstem.v1.Transactions.SettleTransaction": _cluster(Operation.CLUSTER_ACTION),
     "mainstem.v1.Security.Authenticate": Requirement(signed_in=False),

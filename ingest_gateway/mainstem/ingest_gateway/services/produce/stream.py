@@ -321,7 +321,7 @@ class ProduceStream:
             self._check_order(lane, request)
             if error is not None:
                 raise error
-            accepted = await self._acceptance.accept_led(request)
+            accepted = await self._acceptance.accept_led(request, self._call)
         except asyncio.CancelledError:
             # The gateway shuts down while the records are looked at: none of them is taken.
             failure = ShuttingDownError("the gateway is shutting down; send the batch again")
@@ -344,7 +344,7 @@ class ProduceStream:
                     raise request
                 self._waiting_bytes -= request.ByteSize()
                 self._check_order(lane, request)
-                accepted = await self._acceptance.accept(request)
+                accepted = await self._acceptance.accept(request, self._call)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 assert task is not None
