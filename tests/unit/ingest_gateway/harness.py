@@ -149,11 +149,14 @@ async def anybody(credentials: str) -> Identity:
 
 
 class SignedIn:
-    """A channel whose calls prove themselves by `anybody`. It makes the calls that stubs make."""
+    """A channel whose calls prove themselves by `anybody`, those of health checks aside."""
 
     def __init__(self, channel: grpc.aio.Channel, user: str) -> None:
         self._channel = channel
         self._metadata = ((AUTHORIZATION, f"test {user}"),)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
 
     def unary_unary(self, *args: Any, **options: Any) -> Callable[..., Any]:
         call = self._channel.unary_unary(*args, **options)

@@ -29,6 +29,7 @@ from mainstem.security import Operation, ResourceType
 log = structlog.get_logger()
 
 T = TypeVar("T")
+Seen = TypeVar("Seen", groups_pb2.CommittedOffset, Partition)
 
 #: Offsets or partitions that are put into an answer in one step of the event loop.
 _AT_ONCE = 1_000
@@ -121,7 +122,8 @@ class GroupService:
         await running.table.flushed(request.group, offsets_only=True)
         response = groups_pb2.FetchOffsetsResponse()
         if not request.partitions:
-            response.offsets.extend(await self._visible(running, request.group, call))
+            found_all = await self._current(running, request.group)
+            response.offsets.extend(await _visible(found_all, call))
             return response
         refused = call.refusals(
             Operation.DESCRIBE, ResourceType.TOPIC, (one.topic for one in request.partitions)
@@ -180,11 +182,13 @@ class GroupService:
     ) -> groups_pb2.DescribeGroupResponse:
         running = await self._coordination.started()
         await running.table.flushed(request.group, offsets_only=True)
-        offsets = await self._visible(running, request.group, call)
+        offsets = await self._current(running, request.group)
+        is_known = bool(offsets)
+        offsets = await _visible(offsets, call)
         running.coordinator.tick()
         group = running.coordinator.groups.get(request.group)
         if group is None or not (group.members or _has_content(running, request.group)):
-            if not offsets:
+            if not is_known:
                 raise _unknown_group(request.group)
             return groups_pb2.DescribeGroupResponse(
                 group=request.group, state=EMPTY, offsets=offsets
@@ -205,8 +209,8 @@ class GroupService:
                 client_id=member.client_id,
                 member_epoch=member.epoch,
             )
-            assigned = await self._seen(member.assigned, call)
-            target = await self._seen(targets[member.member_id], call)
+            assigned = await _visible(member.assigned, call)
+            target = await _visible(targets[member.member_id], call)
             told.assignment.extend(await self._either(len(assigned), partial(_messages, assigned)))
             told.target.extend(await self._either(len(target), partial(_messages, target)))
         return response
@@ -241,24 +245,6 @@ class GroupService:
         )
         return groups_pb2.DeleteGroupResponse()
 
-    async def _visible(
-        self, running: Running, group: str, call: Call
-    ) -> list[groups_pb2.CommittedOffset]:
-        """Those offsets of a group that the caller may see."""
-        found = await self._current(running, group)
-        names = list(dict.fromkeys(one.topic for one in found))
-        seen = frozenset(await call.allowed(Operation.DESCRIBE, ResourceType.TOPIC, names))
-        return found if len(seen) == len(names) else [one for one in found if one.topic in seen]
-
-    async def _seen(self, partitions: Iterable[Partition], call: Call) -> tuple[Partition, ...]:
-        """Those of the partitions whose topics the caller may see."""
-        found = tuple(partitions)
-        names = list({one.topic for one in found})
-        seen = frozenset(await call.allowed(Operation.DESCRIBE, ResourceType.TOPIC, names))
-        if len(seen) == len(names):
-            return found
-        return tuple(one for one in found if one.topic in seen)
-
     async def _current(self, running: Running, group: str) -> list[groups_pb2.CommittedOffset]:
         """All offsets of a group that are of topics as they are now."""
         stored = sorted(
@@ -287,6 +273,14 @@ def _beaten(answer: Beat, interval_ms: int) -> bytes:
         missing_topics=answer.missing_topics,
     ).SerializeToString()
     return data
+
+
+async def _visible(found: Iterable[Seen], call: Call) -> list[Seen]:
+    """Those of the offsets or partitions whose topics the caller may see."""
+    found = list(found)
+    names = list({one.topic for one in found})
+    seen = frozenset(await call.allowed(Operation.DESCRIBE, ResourceType.TOPIC, names))
+    return found if len(seen) == len(names) else [one for one in found if one.topic in seen]
 
 
 def _check_names(running: Running, request: groups_pb2.CommitOffsetsRequest, call: Call) -> None:
