@@ -7,11 +7,10 @@ from concurrent.futures import Executor
 
 from mainstem.config import GatewayConfig
 from mainstem.delta_log import ObjectStore
-from mainstem.errors import InvalidConfigError
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.security import Access, FollowedAcls, Proof, SignIn
 from mainstem.ingest_gateway.supervised import SupervisedTask
-from mainstem.security import ANYBODY, Acls, check_principal
+from mainstem.security import Acls, parse_super_users
 
 
 class GatewaySecurity:
@@ -41,7 +40,7 @@ class GatewaySecurity:
         self._tasks: list[SupervisedTask] = []
         self.sign_in = SignIn(proofs)
         acls = Acls(
-            super_users(config.text("super.users")),
+            parse_super_users(config.text("super.users")),
             allow_if_none=config.flag("allow.everyone.if.no.acl.found"),
         )
         decides = config.text("authorizer") == "acl"
@@ -63,29 +62,3 @@ class GatewaySecurity:
         for task in self._tasks:
             await task.stop()
         await self.acls.close()
-
-
-def super_users(text: str) -> frozenset[str]:
-    """Who `super.users` names.
-
-    Raises:
-        InvalidConfigError: Something in it is no principal.
-    """
-    found = frozenset(one.strip() for one in text.split(";") if one.strip())
-    for one in sorted(found):
-        try:
-            check_principal(one)
-        except InvalidConfigError as error:
-            raise InvalidConfigError(
-                f"super.users: {error.message}; there are semicolons between them",
-                name="super.users",
-                value=one,
-            ) from None
-        if one == ANYBODY:
-            raise InvalidConfigError(
-                f"super.users names {ANYBODY}: where everybody may do everything, set "
-                "authorizer=none",
-                name="super.users",
-                value=one,
-            )
-    return found

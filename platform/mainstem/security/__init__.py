@@ -14,7 +14,7 @@ from mainstem.security._acls import (
 from mainstem.security._decisions import Acls
 from mainstem.security._filters import (
     MATCH,
-    AclFilter,
+    AclBindingFilter,
     acl_binding_of,
     acl_filter_of,
     member_of,
@@ -27,6 +27,7 @@ from mainstem.security._principals import (
     USER,
     Principal,
     check_principal,
+    parse_super_users,
 )
 
 __all__ = [
@@ -40,7 +41,7 @@ __all__ = [
     "OPERATIONS",
     "USER",
     "AclBinding",
-    "AclFilter",
+    "AclBindingFilter",
     "Acls",
     "Operation",
     "PatternType",
@@ -51,5 +52,6 @@ __all__ = [
     "acl_filter_of",
     "check_principal",
     "member_of",
+    "parse_super_users",
     "words_of",
 ]

@@ -26,7 +26,7 @@ MATCH: Final = "MATCH"
 
 
 @dataclass(frozen=True, slots=True)
-class AclFilter:
+class AclBindingFilter:
     """Rules that have everything that is said here; None: whatever they have.
 
     Attributes:
@@ -95,7 +95,7 @@ def acl_filter_of(
     host: str = "",
     operation: str = "",
     permission: str = "",
-) -> AclFilter:
+) -> AclBindingFilter:
     """The filter that these words say; an empty one says nothing.
 
     Raises:
@@ -106,7 +106,7 @@ def acl_filter_of(
     def known(kind: type[E], what: str, word: str) -> E | None:
         return member_of(kind, what, word) if word else None
 
-    return AclFilter(
+    return AclBindingFilter(
         known(ResourceType, "resource type", resource_type),
         name or None,
         None if is_match else known(PatternType, "pattern type", pattern_type),

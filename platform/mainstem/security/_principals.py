@@ -60,3 +60,29 @@ def check_principal(text: str) -> str:
             f"{text!r} is no principal: write User:name, or Group:name", value=text
         )
     return text
+
+
+def parse_super_users(text: str) -> frozenset[str]:
+    """Who `super.users` names.
+
+    Raises:
+        InvalidConfigError: Something in it is no principal.
+    """
+    found = frozenset(one.strip() for one in text.split(";") if one.strip())
+    for one in sorted(found):
+        try:
+            check_principal(one)
+        except InvalidConfigError as error:
+            raise InvalidConfigError(
+                f"super.users: {error.message}; there are semicolons between them",
+                name="super.users",
+                value=one,
+            ) from None
+        if one == ANYBODY:
+            raise InvalidConfigError(
+                f"super.users names {ANYBODY}: where everybody may do everything, set "
+                "authorizer=none",
+                name="super.users",
+                value=one,
+            )
+    return found

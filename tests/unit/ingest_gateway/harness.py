@@ -177,10 +177,14 @@ def signed_in(client: Client, user: str) -> Client:
 async def running(
     warehouse: Path | None = None,
     store: Warehouse | None = None,
-    proofs: Mapping[str, Proof] | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[Gateway, Client]]:
-    """A gateway that runs while the block lasts, with a client."""
+    """A gateway that runs while the block lasts, with a client.
+
+    Args:
+        settings: Of the gateway, with underscores for dots; and `proofs`, more ways to sign in.
+    """
+    proofs: Mapping[str, Proof] | None = settings.pop("proofs", None)
     flags: dict[str, object] = {"listeners": "127.0.0.1:0"}
     flags |= {name.replace("_", "."): value for name, value in settings.items()}
     if warehouse is not None:

@@ -410,7 +410,7 @@ async def called(client: Client, case: Case, unique: str) -> str:
             stream = client.channel.stream_stream(path, **options)()
             await soon(stream.write(request))
             answer = await soon(stream.read())
-            if answer is grpc.aio.EOF:  # type: ignore[attr-defined]
+            if answer is grpc.aio.EOF:
                 await soon(stream.code())
                 return await reason_of_stream(stream)
             stream.cancel()
@@ -424,7 +424,7 @@ async def called(client: Client, case: Case, unique: str) -> str:
 def reason_of(status: Any) -> str:
     info = error_details_pb2.ErrorInfo()
     assert status.details[0].Unpack(info), status
-    return info.reason
+    return str(info.reason)
 
 
 async def reason_of_stream(stream: Any) -> str:

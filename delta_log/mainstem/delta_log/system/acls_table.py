@@ -9,7 +9,7 @@ from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system.row_table import RowTable
 from mainstem.errors import InvalidConfigError, LogDamagedError, PolicyViolationError
 from mainstem.limits import ACLS_MAX
-from mainstem.security import AclBinding, AclFilter, acl_binding_of, words_of
+from mainstem.security import AclBinding, AclBindingFilter, acl_binding_of, words_of
 
 NAME: Final = "acls"
 
@@ -35,7 +35,9 @@ class AclsChange:
         removed: Rules that were.
     """
 
-    def __init__(self, added: Iterable[AclBinding] = (), removed: Iterable[AclFilter] = ()) -> None:
+    def __init__(
+        self, added: Iterable[AclBinding] = (), removed: Iterable[AclBindingFilter] = ()
+    ) -> None:
         self._added = list(dict.fromkeys(added))
         self._filters = list(removed)
         self.created_count = 0

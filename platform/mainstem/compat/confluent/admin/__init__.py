@@ -2,7 +2,14 @@
 
 from typing import Final, NoReturn
 
-from mainstem.compat.confluent.admin.client import NO_ACLS, NO_SCRAM, AdminClient
+from mainstem.compat.confluent.admin.acls import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+)
+from mainstem.compat.confluent.admin.client import NO_SCRAM, AdminClient
 from mainstem.compat.confluent.admin.model import (
     AlterConfigOpType,
     ConfigEntry,
@@ -52,10 +59,6 @@ CONFIG_SOURCE_GROUP_CONFIG: Final = ConfigSource.GROUP_CONFIG.value
 #: Names of confluent_kafka.admin that cannot be imported, and why.
 REFUSED: Final = {
     **dict.fromkeys(
-        ("AclBinding", "AclBindingFilter", "AclOperation", "AclPermissionType"), NO_ACLS
-    ),
-    "ResourcePatternType": NO_ACLS,
-    **dict.fromkeys(
         (
             "ScramCredentialInfo",
             "ScramMechanism",
@@ -89,6 +92,10 @@ __all__ = [
     "RESOURCE_TOPIC",
     "RESOURCE_TRANSACTIONAL_ID",
     "RESOURCE_UNKNOWN",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermissionType",
     "AdminClient",
     "AlterConfigOpType",
     "BrokerMetadata",
@@ -112,6 +119,7 @@ __all__ = [
     "NewTopic",
     "OffsetSpec",
     "PartitionMetadata",
+    "ResourcePatternType",
     "ResourceType",
     "TopicDescription",
     "TopicMetadata",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any, Final
 
+from mainstem.compat.confluent.admin.acls import AclCalls
 from mainstem.compat.confluent.admin.calls import options
 from mainstem.compat.confluent.admin.configs import ConfigCalls
 from mainstem.compat.confluent.admin.groups import GroupCalls
@@ -14,11 +15,10 @@ from mainstem.compat.confluent.error import refused
 from mainstem.compat.confluent.metadata import broker_numbers, split_address
 from mainstem.compat.confluent.model import Node
 
-NO_ACLS: Final = "there are no access control lists yet; keep the gateway in a trusted network"
 NO_SCRAM: Final = "there is no authentication yet; keep the gateway in a trusted network"
 
 
-class AdminClient(TopicCalls, ConfigCalls, GroupCalls):
+class AdminClient(TopicCalls, ConfigCalls, GroupCalls, AclCalls):
     """Administration. Calls take lists, and give a future for each of their targets.
 
     A future's exception is a KafkaException. `request_timeout` is in seconds, 30 by default;
@@ -50,18 +50,6 @@ class AdminClient(TopicCalls, ConfigCalls, GroupCalls):
         return self.list_topics(timeout=timeout).cluster_id
 
     # -------------------------------------------------------------------------- what cannot be
-
-    def create_acls(self, acls: object, **kwargs: Any) -> Any:
-        """Refused: there are no access control lists yet."""
-        raise refused("_NOT_IMPLEMENTED", NO_ACLS)
-
-    def describe_acls(self, acl_binding_filter: object, **kwargs: Any) -> Any:
-        """Refused: there are no access control lists yet."""
-        raise refused("_NOT_IMPLEMENTED", NO_ACLS)
-
-    def delete_acls(self, acl_binding_filters: object, **kwargs: Any) -> Any:
-        """Refused: there are no access control lists yet."""
-        raise refused("_NOT_IMPLEMENTED", NO_ACLS)
 
     def describe_user_scram_credentials(self, users: object = None, **kwargs: Any) -> Any:
         """Refused: there is no authentication yet."""
