@@ -14,7 +14,7 @@ from mainstem.security import Acls, parse_super_users
 
 
 class GatewaySecurity:
-    """On the event loop; calls of the store run in `pool`.
+    """On the event loop.
 
     Args:
         proofs: More ways to sign in than the settings say, by their schemes.
@@ -22,43 +22,40 @@ class GatewaySecurity:
     Attributes:
         sign_in: Finds out who calls.
         access: Decides what they may do.
-        acls: The rules by which it does, or would.
+        acls: The rules by which it does, or would; after `start`.
 
     Raises:
         InvalidConfigError: The settings contradict each other.
     """
 
-    def __init__(
-        self,
-        config: GatewayConfig,
-        store: ObjectStore,
-        pool: Executor,
-        metrics: GatewayMetrics,
-        proofs: Mapping[str, Proof] | None = None,
-    ) -> None:
-        self._metrics = metrics
-        self._tasks: list[SupervisedTask] = []
+    acls: FollowedAcls
+
+    def __init__(self, config: GatewayConfig, proofs: Mapping[str, Proof] | None = None) -> None:
         self.sign_in = SignIn(proofs)
-        acls = Acls(
+        self._acls = Acls(
             parse_super_users(config.text("super.users")),
             allow_if_none=config.flag("allow.everyone.if.no.acl.found"),
         )
-        decides = config.text("authorizer") == "acl"
-        self.acls = FollowedAcls(acls, store, pool, in_force=decides)
-        self.access = Access(acls if decides else None)
+        self._acls_decide = config.text("authorizer") == "acl"
+        self.access = Access(self._acls if self._acls_decide else None)
+        self._tasks: list[SupervisedTask] = []
 
-    async def start(self) -> None:
+    async def start(self, store: ObjectStore, pool: Executor, metrics: GatewayMetrics) -> None:
         """Opens the tables of security, and follows them. Before anybody is served.
+
+        Args:
+            pool: In which calls of the store run.
 
         Raises:
             StoreUnavailableError: The store failed.
         """
+        self.acls = FollowedAcls(self._acls, store, pool, in_force=self._acls_decide)
         await self.acls.start()
-        if self.acls.in_force:
-            self._tasks.append(SupervisedTask("follow acls", self.acls.watch, self._metrics))
+        if self._acls_decide:
+            self._tasks.append(SupervisedTask("follow acls", self.acls.watch, metrics))
 
     async def close(self) -> None:
-        """Follows no table any more."""
+        """Follows no table any more. After `start`, whether or not it went well."""
         for task in self._tasks:
             await task.stop()
         await self.acls.close()

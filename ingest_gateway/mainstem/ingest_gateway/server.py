@@ -127,6 +127,7 @@ class Gateway:
     ) -> None:
         self._config = config
         self._tls = tls_of(config)
+        self._security = GatewaySecurity(config, proofs)
         self._draining = asyncio.Event()
         self._metrics = GatewayMetrics()
         self._store = store or self._open_store()
@@ -136,7 +137,6 @@ class Gateway:
         self._reader_threads = ReaderThreads(config.number("fetch.threads"))
         self._door = RequestDoor(config)
         self._connections = Connections(config.number("max.connections"))
-        self._security = GatewaySecurity(config, self._store, self._pool, self._metrics, proofs)
         self._rpc = Rpc(
             self._door, self._connections, self._security.sign_in, self._security.access
         )
@@ -217,7 +217,7 @@ class Gateway:
             ) from error
         self.address = advertised or f"{reachable(host)}:{port}"
         self._closing.push_async_callback(self._security.close)
-        await self._security.start()
+        await self._security.start(self._store, self._pool, self._metrics)
         cluster = await self._make(identity)
         await self._recovery.recover()
         self._in_background("recover", self._recovery.go_on)
