@@ -11,7 +11,7 @@ from mainstem.security._acls import (
     Permission,
     ResourceType,
 )
-from mainstem.security._decisions import Acls
+from mainstem.security._decisions import Acls, Question
 from mainstem.security._filters import (
     MATCH,
     AclBindingFilter,
@@ -47,6 +47,7 @@ __all__ = [
     "PatternType",
     "Permission",
     "Principal",
+    "Question",
     "ResourceType",
     "acl_binding_of",
     "acl_filter_of",

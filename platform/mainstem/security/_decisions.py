@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from mainstem.security._acls import ANY, AclBinding, Operation, Permission, ResourceType
@@ -13,7 +13,7 @@ from mainstem.security._principals import Principal
 _REMEMBERED_MAX: Final = 50_000
 
 #: The name is None where it is asked about any resource of the type.
-_Question = tuple[Principal, str, Operation, ResourceType, str | None]
+Question = tuple[Principal, str, Operation, ResourceType, str | None]
 
 
 class _Rules:
@@ -62,7 +62,12 @@ class Acls:
         self._allow_if_none = allow_if_none
         self._bindings: tuple[AclBinding, ...] = ()
         self._by_type = {kind: _Rules() for kind in ResourceType}
-        self._remembered: dict[_Question, bool] = {}
+        self._remembered: dict[Question, bool] = {}
+
+    @property
+    def remembered(self) -> Mapping[Question, bool]:
+        """Decisions that were made by the rules of now. The same object for ever."""
+        return self._remembered
 
     @property
     def bindings(self) -> tuple[AclBinding, ...]:
@@ -108,7 +113,7 @@ class Acls:
             self._remember(question, answer)
         return answer
 
-    def _remember(self, question: _Question, answer: bool) -> bool:
+    def _remember(self, question: Question, answer: bool) -> bool:
         if len(self._remembered) >= _REMEMBERED_MAX:
             self._remembered.clear()
         self._remembered[question] = answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mainstem.errors import InvalidConfigError
@@ -33,6 +33,13 @@ class Principal:
     type: str
     name: str
     groups: frozenset[str] = frozenset()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.type, self.name, self.groups)))
+
+    def __hash__(self) -> int:
+        return self._hash  # it is asked for with every request
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from mainstem.errors import (
@@ -11,7 +12,7 @@ from mainstem.errors import (
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
-from mainstem.security import GATEWAY, Acls, Operation, Principal, ResourceType
+from mainstem.security import GATEWAY, Acls, Operation, Principal, Question, ResourceType
 
 _ERRORS: Final[dict[ResourceType, type[AuthorizationError]]] = {
     ResourceType.TOPIC: TopicAuthorizationError,
@@ -26,15 +27,18 @@ class Access:
 
     Args:
         acls: None: everybody may do everything.
+
+    Attributes:
+        is_open: Whether everybody may do everything.
+        remembered: Answers of `may` that hold now, for who asks with every request.
     """
+
+    __slots__ = ("_acls", "is_open", "remembered")
 
     def __init__(self, acls: Acls | None = None) -> None:
         self._acls = acls
-
-    @property
-    def is_open(self) -> bool:
-        """Whether everybody may do everything."""
-        return self._acls is None
+        self.is_open = acls is None
+        self.remembered: Mapping[Question, bool] = {} if acls is None else acls.remembered
 
     def is_super_user(self, principal: Principal) -> bool:
         """Whether a caller may do everything, whatever the rules say."""

@@ -140,10 +140,17 @@ class Call:
 
     def require_all(self, needs: Callable[[Any], Iterable[Need]], request: Any) -> None:
         """The same for everything that a request needs."""
-        if self._access.is_open:
+        access = self._access
+        if access.is_open:
             return
-        for need in needs(request):
-            self.require(*need)
+        principal, host = self.identity.principal, self.connection.host
+        remembered = access.remembered
+        for operation, resource_type, name in needs(request):
+            if not (
+                remembered.get((principal, host, operation, resource_type, name))
+                or access.may(principal, host, operation, resource_type, name)
+            ):
+                raise refusal(principal, operation, resource_type, name)
 
     def add_done_callback(self, callback: Any) -> None:
         """Has gRPC call it when the call is over."""

@@ -55,11 +55,16 @@ def cluster(operation: Operation) -> Need:
     return Need(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def produce_needs(request: Any) -> Iterator[Need]:
+#: To look a member of an enumeration up takes a while, where it is asked for with every batch.
+_WRITE: Final = Operation.WRITE
+_TOPIC: Final = ResourceType.TOPIC
+
+
+def produce_needs(request: Any) -> tuple[Need, ...]:
     """Of a ProduceRequest, also in a stream."""
-    yield topic(Operation.WRITE, request.topic)
-    if request.transactional_id:
-        yield transactional_id(Operation.WRITE, request.transactional_id)
+    need = Need(_WRITE, _TOPIC, request.topic)
+    name = request.transactional_id
+    return (need, transactional_id(_WRITE, name)) if name else (need,)
 
 
 def _offsets_needs(request: Any) -> Iterator[Need]:
