@@ -119,7 +119,6 @@ def cases() -> Iterator[Case]:
     yield Case("Log.Produce", new, (("WRITE", t, "new-"), ("CREATE", t, "new-")))
     yield Case("Log.Produce", new, (("WRITE", t, "new-"), ("CREATE", c, cluster)))
     yield Case("Log.ProduceStream", lambda _: values_request(b"x"), (("WRITE", t, "t"),), error_of)
-    yield Case("Log.ProduceStream", new, (("WRITE", t, "new-"), ("CREATE", c, cluster)), error_of)
     yield Case(
         "Log.ProduceStream",
         lambda _: transactional(),
@@ -156,14 +155,17 @@ def cases() -> Iterator[Case]:
         (("DESCRIBE", t, "t"),),
         lambda answer: "t" not in [one.topic for one in answer.topics],
     )
-    yield Case(
-        "Log.Metadata",
-        lambda user: log_pb2.MetadataRequest(
-            topics=[f"new-{user}"], allow_auto_topic_creation=True
-        ),
-        (("DESCRIBE", t, "new-"), ("CREATE", c, cluster)),
-        lambda answer: error_of(answer.topics[0]),
+    made: Callable[[str], Any] = lambda user: log_pb2.MetadataRequest(  # noqa: E731
+        topics=[f"new-{user}"], allow_auto_topic_creation=True
     )
+    for create in (("CREATE", t, "new-"), ("CREATE", c, cluster)):
+        yield Case("Log.ProduceStream", new, (("WRITE", t, "new-"), create), error_of)
+        yield Case(
+            "Log.Metadata",
+            made,
+            (("DESCRIBE", t, "new-"), create),
+            lambda answer: error_of(answer.topics[0]),
+        )
     yield Case(
         "Admin.CreateTopic",
         lambda user: admin_pb2.CreateTopicRequest(topic=f"made-{user}"),
