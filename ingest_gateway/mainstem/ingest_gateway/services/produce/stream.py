@@ -344,6 +344,8 @@ class ProduceStream:
                     raise request
                 self._waiting_bytes -= request.ByteSize()
                 self._check_order(lane, request)
+                # Again: the rules may have changed while it waited.
+                self._call.require_all(produce_needs, request)
                 accepted = await self._acceptance.accept(request, self._call)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
