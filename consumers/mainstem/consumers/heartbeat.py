@@ -44,7 +44,8 @@ class Heartbeat:
     owned: frozenset[Partition] = frozenset()
     #: The address that it came from.
     peer: str = ""
-    #: Which of the topics that its pattern fits the member may have; None: all of them.
+    #: Which of the topics that its pattern fits the member may have; None: all of them. It answers
+    #: as before as long as it is the same object.
     may_read: Callable[[str], bool] | None = None
 
 

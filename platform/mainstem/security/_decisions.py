@@ -63,6 +63,7 @@ class Acls:
         self._bindings: tuple[AclBinding, ...] = ()
         self._by_type = {kind: _Rules() for kind in ResourceType}
         self._remembered: dict[Question, bool] = {}
+        self._generation = 0
 
     @property
     def remembered(self) -> Mapping[Question, bool]:
@@ -74,6 +75,11 @@ class Acls:
         """The rules."""
         return self._bindings
 
+    @property
+    def generation(self) -> int:
+        """Another number for other rules."""
+        return self._generation
+
     def replace(self, bindings: Iterable[AclBinding]) -> None:
         """From now on these rules decide."""
         self._bindings = tuple(bindings)
@@ -81,6 +87,7 @@ class Acls:
         for binding in self._bindings:
             self._by_type[binding.resource_type].add(binding)
         self._remembered.clear()
+        self._generation += 1
 
     def is_super_user(self, principal: Principal) -> bool:
         """Whether everything is allowed."""

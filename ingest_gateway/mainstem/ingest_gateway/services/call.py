@@ -98,11 +98,8 @@ class Call:
     def may_each(
         self, operation: Operation, resource_type: ResourceType
     ) -> Callable[[str], bool] | None:
-        """`may`, for names that come later, by the rules of then; None: everything is allowed."""
-        if self._access.is_open:
-            return None
-        access, principal, host = self._access, self.principal, self.connection.host
-        return lambda name: access.may(principal, host, operation, resource_type, name)
+        """`may`, for names that come later; see `Access.decider`."""
+        return self._access.decider(self.principal, self.connection.host, operation, resource_type)
 
     def refusals(
         self, operation: Operation, resource_type: ResourceType, names: Iterable[str]
