@@ -448,6 +448,7 @@ class Coordinator:
         member.peer = beat.peer or member.peer
         member.rack = beat.rack or member.rack
         member.assignor = beat.assignor or member.assignor
+        member.may_read = beat.may_read
         member.session_timeout_ms = beat.session_timeout_ms or member.session_timeout_ms
         member.rebalance_timeout_ms = beat.rebalance_timeout_ms or member.rebalance_timeout_ms
         if beat.topics or beat.topic_pattern:

@@ -9,7 +9,7 @@ heartbeats arrive in.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -41,6 +41,7 @@ class Member:
         session_ends_ms, revoke_ends_ms: When it is evicted unless it is heard of, or gives up.
         away: A static member that left and will come back.
         watched_ms: For the coordinator: when it looks whether the session has ended.
+        may_read: Which of the topics that its pattern fits it may have; None: all of them.
         wants: The names that its subscription means now.
         commit_sequence: Of its newest offset commit.
     """
@@ -64,6 +65,7 @@ class Member:
     revoke_ends_ms: int | None = None
     away: bool = False
     watched_ms: int | None = None
+    may_read: Callable[[str], bool] | None = None
     wants: frozenset[str] = frozenset()
     commit_sequence: int = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +44,9 @@ class Heartbeat:
     owned: frozenset[Partition] = frozenset()
     #: The address that it came from.
     peer: str = ""
+    #: Which of the topics that its pattern fits the member may have; None: all of them. It answers
+    #: as before as long as it is the same object.
+    may_read: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mainstem.consumers.assignors import TopicInfo
 from mainstem.consumers.group import Member
+
+#: Members with patterns whose topics are remembered. With more they are found again.
+_DECIDED_MAX: Final = 1_000
 
 
 class KnownTopics:
@@ -22,6 +26,8 @@ class KnownTopics:
     def __init__(self) -> None:
         self.infos: dict[str, TopicInfo] = {}
         self._matches: dict[str, frozenset[str]] = {}
+        #: By pattern, and by who decides what may be read of that.
+        self._decided: dict[tuple[str, Callable[[str], bool]], frozenset[str]] = {}
 
     def update(self, changes: Mapping[str, TopicInfo | None]) -> set[str]:
         """Takes what is known now; None: there is no such topic. Returns the names that changed."""
@@ -34,17 +40,29 @@ class KnownTopics:
                 self.infos[name] = info
         if different:
             self._matches.clear()
+            self._decided.clear()
         return different
 
     def wanted_by(self, member: Member) -> frozenset[str]:
         """The names that the member's subscription means, existing or not."""
         if not member.topic_pattern:
             return member.topics
-        return member.topics | self._matching(member.topic_pattern)
+        return member.topics | self._readable(member.topic_pattern, member.may_read)
 
     def missing(self, names: Iterable[str], count_max: int) -> tuple[str, ...]:
         """Those that are not known, `count_max` of them at most."""
         return tuple(islice((name for name in names if name not in self.infos), count_max))
+
+    def _readable(self, pattern: str, may_read: Callable[[str], bool] | None) -> frozenset[str]:
+        if may_read is None:
+            return self._matching(pattern)
+        found = self._decided.get((pattern, may_read))
+        if found is None:
+            if len(self._decided) >= _DECIDED_MAX:
+                self._decided.clear()
+            found = frozenset(name for name in self._matching(pattern) if may_read(name))
+            self._decided[pattern, may_read] = found
+        return found
 
     def _matching(self, pattern: str) -> frozenset[str]:
         found = self._matches.get(pattern)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from mainstem.ingest_gateway.security import (
     SESSION,
     Access,
     CertificateProof,
+    FollowedAcls,
     GatewayCalls,
     Proof,
     Secret,
@@ -25,7 +26,7 @@ from mainstem.ingest_gateway.security import (
     Users,
 )
 from mainstem.ingest_gateway.supervised import SupervisedTask
-from mainstem.security import SCRAM_MECHANISMS
+from mainstem.security import SCRAM_MECHANISMS, Acls, parse_super_users
 from mainstem.tls import CERTIFICATE
 
 if TYPE_CHECKING:
@@ -43,15 +44,22 @@ class GatewaySecurity:
         config: That has passed `check_security`.
         store: Where the system tables are.
         pool: Runs the calls of the tables.
+        proofs: More ways to sign in than the settings say, by their schemes.
 
     Attributes:
         sign_in: Finds out who calls.
         access: Decides what they may do.
+        acls: The rules by which it does, or would.
         users: Those with passwords; None: nobody signs in with one.
     """
 
     def __init__(
-        self, config: GatewayConfig, store: ObjectStore, pool: Executor, metrics: GatewayMetrics
+        self,
+        config: GatewayConfig,
+        store: ObjectStore,
+        pool: Executor,
+        metrics: GatewayMetrics,
+        proofs: Mapping[str, Proof] | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -63,8 +71,11 @@ class GatewaySecurity:
         self.users = self._users()
         self._bearer = _bearer_proof(config)
         self._certificate = _certificate_proof(config)
-        self.sign_in = self._sign_in()
-        self.access = Access()
+        self.sign_in = self._sign_in(proofs or {})
+        acls = _acls(config)
+        self._acls_decide = config.text("authorizer") == "acl"
+        self.access = Access(acls if self._acls_decide else None)
+        self.acls = FollowedAcls(acls, store, pool, in_force=self._acls_decide)
 
     def authorization(self, gateway_id: str) -> Callable[[], str] | None:
         """Makes what proves to other gateways that this one calls, afresh for each call; None:
@@ -82,6 +93,9 @@ class GatewaySecurity:
             StoreUnavailableError: The store failed.
         """
         self._warn()
+        await self.acls.start()
+        if self._acls_decide:
+            self._follow("follow acls", self.acls)
         if self.users is not None:
             await self.users.start()
             self._follow("watch users", self.users)
@@ -94,12 +108,13 @@ class GatewaySecurity:
             await self._bearer.close()
         for task in self._tasks:
             await task.stop()
+        await self.acls.close()
 
-    def _follow(self, name: str, followed: Users) -> None:
+    def _follow(self, name: str, followed: Users | FollowedAcls) -> None:
         self._tasks.append(SupervisedTask(name, followed.watch, self._metrics))
 
     def _warn(self) -> None:
-        if self._config.text("authorizer") == "acl" and not self.sign_in.asks:
+        if self._acls_decide and not self.sign_in.asks:
             log.warning(
                 "authorizer is acl and nobody is asked who they are: access control lists have to "
                 "be about User:ANONYMOUS, which is everybody; see sasl.enabled.mechanisms"
@@ -112,8 +127,8 @@ class GatewaySecurity:
         sessions = Sessions(self._secret, self._config.number("connections.max.reauth.ms"))
         return Users(self._store, self._pool, passwords, self._secret, sessions)
 
-    def _sign_in(self) -> SignIn:
-        proofs: dict[str, Proof] = {}
+    def _sign_in(self, more: Mapping[str, Proof]) -> SignIn:
+        proofs = dict(more)
         if self.users is not None:
             proofs[SESSION] = self.users.prove
         if self._bearer is not None:
@@ -138,8 +153,16 @@ def check_security(config: GatewayConfig) -> None:
             "signed in; set it and ssl.key.location",
             name=CERTIFICATE,
         )
+    _acls(config)
     _certificate_proof(config)
     _bearer_proof(config)
+
+
+def _acls(config: GatewayConfig) -> Acls:
+    return Acls(
+        parse_super_users(config.text("super.users")),
+        allow_if_none=config.flag("allow.everyone.if.no.acl.found"),
+    )
 
 
 def _certificate_proof(config: GatewayConfig) -> CertificateProof | None:

@@ -11,6 +11,7 @@ from mainstem.delta_log import ObjectStore
 from mainstem.delta_log.append import ProducerIds
 from mainstem.delta_log.system import ProducerIdsTable
 from mainstem.delta_log.table import OpenTopic
+from mainstem.errors import UnknownProducerIdError
 
 T = TypeVar("T")
 
@@ -52,8 +53,26 @@ class ProducerIdSource:
         self._ids = ProducerIds(await self._run(table.secret))
         return self._ids
 
-    async def next(self) -> int:
+    def check_owner(self, producer_id: int, owner: str) -> None:
+        """Whether an id is that principal's, where it is asked who calls. One that is another's is
+        refused as one that nobody has: the answer does not tell which there are.
+
+        Raises:
+            UnknownProducerIdError: It is not.
+        """
+        assert self._ids is not None
+        if owner and not self._ids.has_given(producer_id, owner):
+            raise UnknownProducerIdError(
+                f"no gateway of this warehouse has given the producer id {producer_id} to {owner}; "
+                "take one with InitProducer and begin at sequence 0",
+                producer_id=producer_id,
+            )
+
+    async def next(self, owner: str = "") -> int:
         """An id that nobody has, or had.
+
+        Args:
+            owner: The principal that it is for; empty: nobody is asked who they are.
 
         Raises:
             StoreUnavailableError: The store failed.
@@ -65,7 +84,7 @@ class ProducerIdSource:
                 number = next(self._numbers, None)  # another call may have taken a block meanwhile
                 if number is None:
                     number = await self._take_block()
-        return self._ids.of(number)
+        return self._ids.of(number, owner)
 
     async def close(self) -> None:
         """Releases the table."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.reader_threads import ReaderThreads
 from mainstem.ingest_gateway.request_metrics import RequestMetrics
 from mainstem.ingest_gateway.requests import RequestDoor
+from mainstem.ingest_gateway.security import Proof
 from mainstem.ingest_gateway.services import (
     AclService,
     AdminService,
@@ -114,13 +115,19 @@ class Gateway:
     Args:
         config: See `load_gateway_config`.
         store: Where the tables are; the gateway closes it. None: the directory `warehouse`.
+        proofs: More ways to sign in than the settings say, by their schemes.
 
     Raises:
         InvalidConfigError: The warehouse is in a store that is not supported.
         StoreUnavailableError: The warehouse cannot be opened; the message says why.
     """
 
-    def __init__(self, config: GatewayConfig, store: Warehouse | None = None) -> None:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        store: Warehouse | None = None,
+        proofs: Mapping[str, Proof] | None = None,
+    ) -> None:
         self._config = config
         self._tls = tls_of(config)
         check_security(config)
@@ -133,7 +140,7 @@ class Gateway:
         self._reader_threads = ReaderThreads(config.number("fetch.threads"))
         self._door = RequestDoor(config)
         self._connections = Connections(config.number("max.connections"))
-        self._security = GatewaySecurity(config, self._store, self._pool, self._metrics)
+        self._security = GatewaySecurity(config, self._store, self._pool, self._metrics, proofs)
         self._rpc = Rpc(
             self._door, self._connections, self._security.sign_in, self._security.access
         )
@@ -254,8 +261,9 @@ class Gateway:
         config, metrics, wal = self._config, self._metrics, identity.wal
         maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
         self._maintainer = maintainer
-        producer_ids = ProducerIdSource(self._store, self._pool, maintainer.committed_own)
-        self._closing.push_async_callback(producer_ids.close)
+        id_source = ProducerIdSource(self._store, self._pool, maintainer.committed_own)
+        self._closing.push_async_callback(id_source.close)
+        producer_ids = await id_source.start()
         cluster = Cluster(
             self._store,
             config,
@@ -278,7 +286,8 @@ class Gateway:
             maintainer=maintainer,
             wal=wal,
             other_logs=identity.others,
-            producer_ids=await producer_ids.start(),
+            # Where it is asked who calls, whose an id is has been looked at before.
+            producer_ids=None if self._security.sign_in.asks else producer_ids,
             on_records=arrivals.committed,
             on_durable=arrivals.durable if identity.is_shared else None,
         )
@@ -309,7 +318,7 @@ class Gateway:
             topics,
             self._groups,
             maintainer,
-            producer_ids,
+            id_source,
             self._store,
             config,
             metrics,
@@ -330,7 +339,7 @@ class Gateway:
         self._closing.push_async_callback(self._fetches.close)
         self._produce = ProduceService(
             topics,
-            producer_ids,
+            id_source,
             config,
             metrics,
             self._door,
@@ -356,7 +365,10 @@ class Gateway:
             TransactionService(transactions, self._groups, offset_commits, self.address),
         )
         self._register(
-            security_pb2, UserService(self._security.users), AclService(), QuotaService()
+            security_pb2,
+            UserService(self._security.users),
+            AclService(self._security.acls),
+            QuotaService(),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(

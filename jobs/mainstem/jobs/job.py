@@ -185,6 +185,7 @@ NOTHING: Final = JobOutcome(OutcomeKind.NOTHING)
 
 #: Every table of the platform itself: jobs that look after files and logs are for all of them.
 SYSTEM_TABLES: Final = (
+    "acls",
     "cluster",
     OFFSETS_TABLE,
     "job_history",

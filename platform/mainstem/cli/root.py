@@ -19,6 +19,7 @@ from mainstem.config import nearest_name
 
 #: noun → module and command. Imported when used: Spark, pandas and gRPC servers are slow to import.
 _NOUNS: dict[str, tuple[str, str]] = {
+    "acl": ("mainstem.cli.acl.commands", "acl"),
     "bench": ("mainstem.cli.bench.commands", "bench"),
     "cert": ("mainstem.cli.cert.commands", "cert"),
     "cluster": ("mainstem.cli.cluster", "cluster"),

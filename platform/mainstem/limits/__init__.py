@@ -82,6 +82,9 @@ TRANSACTION_TOKENS_MAX: Final = 10_000
 #: Users, rules, filters or quotas that are changed together, in one commit.
 SECURITY_CHANGES_MAX: Final = 1_000
 
+#: Rules of all access control lists together: every gateway has them in memory.
+ACLS_MAX: Final = 10_000
+
 #: States that a listing of transactions may be restricted to.
 TRANSACTION_STATES_MAX: Final = 10
 

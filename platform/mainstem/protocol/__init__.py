@@ -2,6 +2,7 @@
 hand."""
 
 from mainstem.protocol._fields import field_tag, varint
+from mainstem.protocol._metadata import AUTHORIZER_KEY
 from mainstem.protocol._status import (
     DOMAIN,
     error_from_message,
@@ -15,6 +16,7 @@ from mainstem.protocol._status import (
 )
 
 __all__ = [
+    "AUTHORIZER_KEY",
     "DOMAIN",
     "error_from_message",
     "error_from_rpc",

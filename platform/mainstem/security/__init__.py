@@ -12,13 +12,23 @@ from mainstem.security._acls import (
     Permission,
     ResourceType,
 )
-from mainstem.security._decisions import Acls
+from mainstem.security._decisions import Acls, Question
+from mainstem.security._filters import (
+    MATCH,
+    AclBindingFilter,
+    acl_binding_of,
+    acl_filter_of,
+    member_of,
+    words_of,
+)
 from mainstem.security._principals import (
     ANONYMOUS,
+    ANYBODY,
     GATEWAY,
     USER,
     Principal,
     check_principal,
+    parse_super_users,
 )
 from mainstem.security._scram import (
     ITERATIONS_DEFAULT,
@@ -37,28 +47,37 @@ from mainstem.security._scram import (
 __all__ = [
     "ANONYMOUS",
     "ANY",
+    "ANYBODY",
     "CLUSTER_NAME",
     "GATEWAY",
     "IMPLIED_BY",
     "ITERATIONS_DEFAULT",
     "ITERATIONS_MAX",
     "ITERATIONS_MIN",
+    "MATCH",
     "OPERATIONS",
     "SALT_BYTES",
     "SCRAM_MECHANISMS",
     "USER",
     "AclBinding",
+    "AclBindingFilter",
     "Acls",
     "Operation",
     "PatternType",
     "Permission",
     "Principal",
+    "Question",
     "ResourceType",
     "ScramCredential",
+    "acl_binding_of",
+    "acl_filter_of",
     "check_iterations",
     "check_mechanism",
     "check_principal",
     "check_user_name",
+    "member_of",
     "new_credential",
+    "parse_super_users",
     "prepared_name",
+    "words_of",
 ]

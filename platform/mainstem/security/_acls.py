@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from mainstem.errors import InvalidConfigError
@@ -22,6 +23,9 @@ ANY: Final = "*"
 #: As long as a name may be. Kafka's topics: 249.
 NAME_CHARACTERS_MAX: Final = 249
 
+#: The subject of a certificate may be long.
+_PRINCIPAL_CHARACTERS_MAX: Final = 1_000
+
 
 class ResourceType(StrEnum):
     """What an ACL is about."""
@@ -30,6 +34,9 @@ class ResourceType(StrEnum):
     GROUP = "GROUP"
     CLUSTER = "CLUSTER"
     TRANSACTIONAL_ID = "TRANSACTIONAL_ID"
+
+    # An enumeration's own takes longer than everything else that a decision takes.
+    __hash__ = str.__hash__
 
 
 class PatternType(StrEnum):
@@ -53,6 +60,8 @@ class Operation(StrEnum):
     DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
     ALTER_CONFIGS = "ALTER_CONFIGS"
     IDEMPOTENT_WRITE = "IDEMPOTENT_WRITE"
+
+    __hash__ = str.__hash__
 
 
 class Permission(StrEnum):
@@ -129,6 +138,13 @@ class AclBinding:
 
     def __post_init__(self) -> None:
         check_principal(self.principal)
+        if len(self.principal) > _PRINCIPAL_CHARACTERS_MAX:
+            raise InvalidConfigError(
+                f"the principal {self.principal[:50]!r}... has {len(self.principal)} characters; "
+                f"it may have {_PRINCIPAL_CHARACTERS_MAX}"
+            )
+        if not (_is_text(self.name) and _is_text(self.principal)):
+            raise InvalidConfigError("a name or a principal has bytes that are no text in UTF-8")
         if not 0 < len(self.name) <= NAME_CHARACTERS_MAX:
             raise InvalidConfigError(
                 f"the name of a resource has {len(self.name)} characters; it must have 1 to "
@@ -154,7 +170,7 @@ class AclBinding:
             )
         if self.host != ANY:
             try:
-                ipaddress.ip_network(self.host)
+                _network(self.host)
             except ValueError as error:
                 raise InvalidConfigError(
                     f"the host {self.host!r} is no address, no network and not {ANY!r}: {error}",
@@ -182,7 +198,7 @@ class AclBinding:
         if self.host in (ANY, host):
             return True
         try:
-            return ipaddress.ip_address(host) in ipaddress.ip_network(self.host)
+            return ipaddress.ip_address(host) in _network(self.host)
         except ValueError:
             return False
 
@@ -192,3 +208,16 @@ class AclBinding:
             return True
         implied_by = IMPLIED_BY.get(operation, frozenset())
         return self.permission is Permission.ALLOW and self.operation in implied_by
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@lru_cache(1_000)
+def _network(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_network(host)

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from mainstem.security._acls import AclBinding, Operation, Permission, ResourceType
+from mainstem.security._acls import ANY, AclBinding, Operation, Permission, ResourceType
 from mainstem.security._principals import Principal
 
 #: Decisions that are remembered: of some principals on some thousands of topics. With more they are
 #: made again.
 _REMEMBERED_MAX: Final = 50_000
 
-_Question = tuple[Principal, str, Operation, ResourceType, str]
+#: The name is None where it is asked about any resource of the type.
+Question = tuple[Principal, str, Operation, ResourceType, str | None]
+
+
+class _Rules:
+    """Those about one type of resource, found by the names that they are about."""
+
+    def __init__(self) -> None:
+        self.all: list[AclBinding] = []
+        self._literal: dict[str, list[AclBinding]] = {}
+        self._prefixed: dict[str, list[AclBinding]] = {}
+        self._prefix_sizes: tuple[int, ...] = ()
+
+    def add(self, rule: AclBinding) -> None:
+        self.all.append(rule)
+        if not rule.is_prefix:
+            self._literal.setdefault(rule.name, []).append(rule)
+            return
+        self._prefixed.setdefault(rule.name, []).append(rule)
+        if len(rule.name) not in self._prefix_sizes:
+            self._prefix_sizes = (*self._prefix_sizes, len(rule.name))
+
+    def about(self, name: str) -> list[AclBinding]:
+        """Those that are about the resource of that name."""
+        found = [*self._literal.get(ANY, ()), *self._literal.get(name, ())]
+        if name == ANY:
+            found = list(self._literal.get(ANY, ()))
+        for size in self._prefix_sizes:
+            if size <= len(name):
+                found += self._prefixed.get(name[:size], ())
+        return found
 
 
 class Acls:
@@ -31,21 +61,33 @@ class Acls:
         self._super_users = frozenset(super_users)
         self._allow_if_none = allow_if_none
         self._bindings: tuple[AclBinding, ...] = ()
-        self._by_type: dict[ResourceType, list[AclBinding]] = {}
-        self._remembered: dict[_Question, bool] = {}
+        self._by_type = {kind: _Rules() for kind in ResourceType}
+        self._remembered: dict[Question, bool] = {}
+        self._generation = 0
+
+    @property
+    def remembered(self) -> Mapping[Question, bool]:
+        """Decisions that were made by the rules of now. The same object for ever."""
+        return self._remembered
 
     @property
     def bindings(self) -> tuple[AclBinding, ...]:
         """The rules."""
         return self._bindings
 
+    @property
+    def generation(self) -> int:
+        """Another number for other rules."""
+        return self._generation
+
     def replace(self, bindings: Iterable[AclBinding]) -> None:
         """From now on these rules decide."""
         self._bindings = tuple(bindings)
-        self._by_type = {kind: [] for kind in ResourceType}
+        self._by_type = {kind: _Rules() for kind in ResourceType}
         for binding in self._bindings:
-            self._by_type[binding.resource_type].append(binding)
+            self._by_type[binding.resource_type].add(binding)
         self._remembered.clear()
+        self._generation += 1
 
     def is_super_user(self, principal: Principal) -> bool:
         """Whether everything is allowed."""
@@ -63,9 +105,7 @@ class Acls:
         question = (principal, host, operation, resource_type, name)
         answer = self._remembered.get(question)
         if answer is None:
-            if len(self._remembered) >= _REMEMBERED_MAX:
-                self._remembered.clear()
-            answer = self._remembered[question] = self._decide(*question)
+            answer = self._remember(question, self._decide(*question))
         return answer
 
     def allows_any(
@@ -73,23 +113,18 @@ class Acls:
     ) -> bool:
         """Whether there may be a resource of the type on which this is allowed. Kafka:
         authorizeByResourceType."""
-        if self.is_super_user(principal):
-            return True
-        names = principal.names
-        mine = [
-            binding
-            for binding in self._by_type.get(resource_type, ())
-            if binding.principal in names and binding.is_from(host) and binding.decides(operation)
-        ]
-        denied = [binding for binding in mine if binding.permission is Permission.DENY]
-        if any(binding.is_about_all for binding in denied):
-            return False
-        for binding in mine:
-            if binding.permission is Permission.ALLOW and not any(
-                _covers(one, binding) for one in denied
-            ):
-                return True
-        return self._allow_if_none
+        question = (principal, host, operation, resource_type, None)
+        answer = self._remembered.get(question)
+        if answer is None:
+            answer = self._decide_any(principal, host, operation, resource_type)
+            self._remember(question, answer)
+        return answer
+
+    def _remember(self, question: Question, answer: bool) -> bool:
+        if len(self._remembered) >= _REMEMBERED_MAX:
+            self._remembered.clear()
+        self._remembered[question] = answer
+        return answer
 
     def _decide(
         self,
@@ -101,7 +136,7 @@ class Acls:
     ) -> bool:
         if self.is_super_user(principal):
             return True
-        about = [one for one in self._by_type.get(resource_type, ()) if one.is_about(name)]
+        about = self._by_type[resource_type].about(name)
         if not about:
             return self._allow_if_none
         names = principal.names
@@ -112,11 +147,30 @@ class Acls:
         }
         return found == {Permission.ALLOW}
 
+    def _decide_any(
+        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
+    ) -> bool:
+        if self.is_super_user(principal):
+            return True
+        names = principal.names
+        mine = [
+            rule
+            for rule in self._by_type[resource_type].all
+            if rule.principal in names and rule.is_from(host) and rule.decides(operation)
+        ]
+        denied = [rule for rule in mine if rule.permission is Permission.DENY]
+        if any(rule.is_about_all for rule in denied):
+            return False
+        literal = {rule.name for rule in denied if not rule.is_prefix}
+        prefixes = [rule for rule in denied if rule.is_prefix]
+        for rule in mine:
+            if rule.permission is Permission.DENY or (not rule.is_prefix and rule.name in literal):
+                continue
+            if not any(_covers(one, rule) for one in prefixes):
+                return True
+        return self._allow_if_none
+
 
 def _covers(denying: AclBinding, allowing: AclBinding) -> bool:
-    """Whether each resource that the second is about the first is about as well."""
-    if denying.is_about_all:
-        return True
-    if denying.is_prefix:
-        return allowing.name.startswith(denying.name) and not allowing.is_about_all
-    return not allowing.is_prefix and denying.name == allowing.name
+    """Whether the prefix that is denied is one of each resource that the other is about."""
+    return allowing.name.startswith(denying.name) and not allowing.is_about_all

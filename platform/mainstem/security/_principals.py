@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mainstem.errors import InvalidConfigError
@@ -33,6 +33,13 @@ class Principal:
     type: str
     name: str
     groups: frozenset[str] = frozenset()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.type, self.name, self.groups)))
+
+    def __hash__(self) -> int:
+        return self._hash  # it is asked for with every request
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
@@ -60,3 +67,29 @@ def check_principal(text: str) -> str:
             f"{text!r} is no principal: write User:name, or Group:name", value=text
         )
     return text
+
+
+def parse_super_users(text: str) -> frozenset[str]:
+    """Who `super.users` names.
+
+    Raises:
+        InvalidConfigError: Something in it is no principal.
+    """
+    found = frozenset(one.strip() for one in text.split(";") if one.strip())
+    for one in sorted(found):
+        try:
+            check_principal(one)
+        except InvalidConfigError as error:
+            raise InvalidConfigError(
+                f"super.users: {error.message}; there are semicolons between them",
+                name="super.users",
+                value=one,
+            ) from None
+        if one == ANYBODY:
+            raise InvalidConfigError(
+                f"super.users names {ANYBODY}: where everybody may do everything, set "
+                "authorizer=none",
+                name="super.users",
+                value=one,
+            )
+    return found

@@ -155,9 +155,6 @@ def test_an_admin_client_ends_with_its_block(gateway: FakeGateway) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda a: a.create_acls([]),
-        lambda a: a.describe_acls(None),
-        lambda a: a.delete_acls([]),
         lambda a: a.elect_leaders(None),
         lambda a: a.set_sasl_credentials("a", "b"),
     ],

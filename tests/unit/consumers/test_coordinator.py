@@ -347,6 +347,27 @@ def test_a_pattern_finds_topics_that_come_later_and_a_bad_one_is_refused() -> No
         world.join("bad", topic_pattern="(")
 
 
+def test_a_pattern_gives_each_member_what_it_may_read_as_that_changes() -> None:
+    world = World()
+    world.topic("orders-1", 2)
+    world.topic("orders-2", 2)
+    limited = world.join("limited", topic_pattern="^orders-", may_read={"orders-1"}.__contains__)
+    free = world.join("free", topic_pattern="^orders-")
+    world.settle()
+    assert {one.topic for one in limited.owned} == {"orders-1"}
+    assert len(free.owned) == 4 - len(limited.owned)
+    limited.asked["may_read"] = {"orders-2"}.__contains__
+    world.settle()
+    assert {one.topic for one in limited.owned} == {"orders-2"}
+    limited.asked["may_read"] = set[str]().__contains__
+    world.settle()
+    assert not limited.owned
+    assert len(free.owned) == 4
+    world.topic("orders-3", 1)
+    world.settle()
+    assert not limited.owned, "nor what comes later"
+
+
 def test_extra_members_idle_and_take_over() -> None:
     world = World(1)
     for name in ("a", "b"):

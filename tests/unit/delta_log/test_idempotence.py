@@ -651,3 +651,13 @@ def test_ids_of_one_warehouse_are_positive_and_distinct_and_none_of_another() ->
     assert all(ids.has_given(one) for one in given)
     assert not any(others.has_given(one) for one in given)
     assert not any(ids.has_given(one) for one in (0, -1, 2**63, 2**70, ids.of(1) ^ 1))
+
+
+def test_an_id_is_of_the_principal_that_it_was_made_for_and_of_nobody_else() -> None:
+    ids = ProducerIds(b"one" * 10)
+    owners = ["", "User:alice", "User:bob", "User:alic", "User:ünïcödé\n:", "Group:alice"]
+    for number in (1, 2, PRODUCER_NUMBER_MAX):
+        for owner in owners:
+            given = ids.of(number, owner)
+            assert 0 < given < 2**63
+            assert [one for one in owners if ids.has_given(given, one)] == [owner]

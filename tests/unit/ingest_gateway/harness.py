@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,8 +20,19 @@ from grpc_status import rpc_status
 from mainstem.config import load_gateway_config
 from mainstem.delta_log import LocalStore, TableState, load_table, read_data_file
 from mainstem.delta_log.store import Warehouse
+from mainstem.ingest_gateway.caller import Identity
+from mainstem.ingest_gateway.security import AUTHORIZATION, Proof
 from mainstem.ingest_gateway.server import Gateway
-from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
+from mainstem.protocol.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    groups_pb2_grpc,
+    log_pb2,
+    log_pb2_grpc,
+    security_pb2_grpc,
+    transactions_pb2_grpc,
+)
+from mainstem.security import USER, Principal
 
 T = TypeVar("T")
 
@@ -61,6 +73,9 @@ class Client:
         self.channel = channel
         self.log = log_pb2_grpc.LogStub(channel)
         self.admin = admin_pb2_grpc.AdminStub(channel)
+        self.groups = groups_pb2_grpc.GroupsStub(channel)
+        self.transactions = transactions_pb2_grpc.TransactionsStub(channel)
+        self.security = security_pb2_grpc.SecurityStub(channel)
         self.health = health_pb2_grpc.HealthStub(channel)
 
     async def create(self, topic: str, partition_count: int = 1, **config: str) -> str:
@@ -127,16 +142,54 @@ class Stream:
         return left
 
 
+async def anybody(credentials: str) -> Identity:
+    """A proof that is good for whoever says who they are: `alice`, or `Gateway:one`."""
+    kind, colon, name = credentials.partition(":")
+    return Identity(Principal(kind, name) if colon else Principal(USER, credentials))
+
+
+class SignedIn:
+    """A channel whose calls prove themselves by `anybody`, those of health checks aside."""
+
+    def __init__(self, channel: grpc.aio.Channel, user: str) -> None:
+        self._channel = channel
+        self._metadata = ((AUTHORIZATION, f"test {user}"),)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def unary_unary(self, *args: Any, **options: Any) -> Callable[..., Any]:
+        call = self._channel.unary_unary(*args, **options)
+        return partial(call, metadata=self._metadata)
+
+    def stream_stream(self, *args: Any, **options: Any) -> Callable[..., Any]:
+        call = self._channel.stream_stream(*args, **options)
+        return partial(call, metadata=self._metadata)
+
+
+def signed_in(client: Client, user: str) -> Client:
+    """The same connection, with calls of a user."""
+    channel: Any = SignedIn(client.channel, user)
+    return Client(channel)
+
+
 @asynccontextmanager
 async def running(
-    warehouse: Path | None = None, store: Warehouse | None = None, **settings: Any
+    warehouse: Path | None = None,
+    store: Warehouse | None = None,
+    **settings: Any,
 ) -> AsyncIterator[tuple[Gateway, Client]]:
-    """A gateway that runs while the block lasts, with a client."""
+    """A gateway that runs while the block lasts, with a client.
+
+    Args:
+        settings: Of the gateway, with underscores for dots; and `proofs`, more ways to sign in.
+    """
+    proofs: Mapping[str, Proof] | None = settings.pop("proofs", None)
     flags: dict[str, object] = {"listeners": "127.0.0.1:0"}
     flags |= {name.replace("_", "."): value for name, value in settings.items()}
     if warehouse is not None:
         flags["warehouse"] = str(warehouse)
-    gateway = Gateway(load_gateway_config(environment={}, flags=flags), store)
+    gateway = Gateway(load_gateway_config(environment={}, flags=flags), store, proofs)
     address = await gateway.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:

@@ -48,7 +48,7 @@ from tests.unit.ingest_gateway.payloads import (
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.format import Register, registers
 from mainstem.delta_log.store import random_access
-from mainstem.errors import BackPressureError
+from mainstem.errors import BackPressureError, MainstemError
 from mainstem.ingest_gateway import reader_threads
 from mainstem.ingest_gateway.caller import NOBODY
 from mainstem.ingest_gateway.fetching.columns import COLUMNS
@@ -773,6 +773,9 @@ def test_many_fetches_whose_readers_read_nothing_have_the_bytes_of_the_queue_tog
 
         def peer(self) -> str:
             return "ipv4:127.0.0.1:1"
+
+        def refusals(self, *_: object) -> dict[str, MainstemError]:
+            return {}
 
     async def test() -> None:
         async with running(tmp_path) as (_, client):

@@ -73,12 +73,12 @@ class Service:
         self.commits_at_once = False
         self.looks: asyncio.Event | None = None
 
-    async def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
+    async def accept_led(self, request: log_pb2.ProduceRequest, call: Call) -> Accepted | None:
         if self.looks is not None:
             await self.looks.wait()
         return self._accepted(request) if self.led.is_set() else None
 
-    async def accept(self, request: log_pb2.ProduceRequest) -> Accepted:
+    async def accept(self, request: log_pb2.ProduceRequest, call: Call) -> Accepted:
         await self.led.wait()
         for _ in range(20):  # slower than the reader
             await asyncio.sleep(0)
@@ -388,10 +388,10 @@ def test_a_lane_goes_on_when_what_it_waits_for_is_cancelled_by_somebody_else() -
         shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         accept = service.accept
 
-        async def waits(request: log_pb2.ProduceRequest) -> Accepted:
+        async def waits(request: log_pb2.ProduceRequest, call: Call) -> Accepted:
             if request.correlation_id == 1:
                 await shared
-            return await accept(request)
+            return await accept(request, call)
 
         service.accept = waits  # type: ignore[method-assign]
         serving = asyncio.ensure_future(stream(caller, service).serve())

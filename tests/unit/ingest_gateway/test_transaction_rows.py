@@ -31,6 +31,9 @@ from mainstem.ingest_gateway.transactions.rows import (
 
 ODD = 'a "quoted"\\ \n  ид\0 transactional id/1'
 
+#: Of a principal, as its row has it where callers prove who they are.
+OWNED = IdRow(ODD, 7, 3, 60_000, owner="User:CN=a:b,O=x")
+
 ROW = IdRow(
     ODD,
     7,
@@ -109,3 +112,9 @@ def test_what_became_of_a_prepared_transaction_outlives_the_next_ones() -> None:
     assert (aborted.topics, aborted.deadline_ms) == ((), 0)
     later = replace(aborted, state=COMMITTING, transaction_epoch=3, number=1).over(COMMITTED, 21)
     assert later.completed == Completed(2, 5, False)
+
+
+def test_whose_an_id_is_comes_back_and_is_left_out_where_it_is_nobodys() -> None:
+    assert IdRow.decode(OWNED.encode()) == OWNED
+    assert "owner" not in ROW.encode(), "gateways that know of no owners read these rows"
+    assert OWNED.over(COMMITTED, 1).owner == OWNED.owner

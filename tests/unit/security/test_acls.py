@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -181,3 +182,33 @@ def test_whether_anything_is_allowed_takes_what_denies_all_of_it_into_account() 
 def test_a_rule_that_cannot_be_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidConfigError, match=said):
         rule(**wrong)
+
+
+def test_the_index_decides_as_a_look_at_every_rule_does(rng: random.Random) -> None:
+    letters = ["a", "b", "ab", "abc", "b-", "*"]
+    for _ in range(200):
+        rules = []
+        for _ in range(rng.randrange(8)):
+            name = rng.choice(letters)
+            rules.append(
+                rule(
+                    name,
+                    rng.choice([Operation.READ, Operation.DESCRIBE, Operation.ALL]),
+                    principal=rng.choice(["User:alice", "User:bob", "User:*", "Group:readers"]),
+                    host=rng.choice(["*", HOST, "198.51.100.0/24"]),
+                    prefixed=name != "*" and rng.random() < 0.5,
+                    deny=rng.random() < 0.3,
+                )
+            )
+        for name in [*letters, "abcd", "b-c", "x"]:
+            for operation in (Operation.READ, Operation.DESCRIBE):
+                found = {
+                    one.permission
+                    for one in rules
+                    if one.is_about(name)
+                    and one.principal in ALICE.names
+                    and one.is_from(HOST)
+                    and one.decides(operation)
+                }
+                expected = found == {Permission.ALLOW}
+                assert allows(rules, operation, name) is expected, (rules, name, operation)

@@ -1,5 +1,6 @@
 """The platform's own small tables and objects below `system/`."""
 
+from mainstem.delta_log.system.acls_table import AclsChange, AclsTable, all_rules
 from mainstem.delta_log.system.gateway_beats import (
     DIRECTORY,
     BeatName,
@@ -39,12 +40,15 @@ __all__ = [
     "UNKNOWN_VERSION",
     "USERS_TABLE",
     "WAREHOUSE_FILE",
+    "AclsChange",
+    "AclsTable",
     "BeatName",
     "Deletion",
     "GatewayBeat",
     "ProducerIdsTable",
     "RowTable",
     "User",
+    "all_rules",
     "change_users",
     "check_changes",
     "gateway_key",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -49,13 +49,21 @@ class FetchPlanner:
         self._threads = threads
 
     async def plans(
-        self, request: log_pb2.FetchRequest, bytes_max: int
+        self,
+        request: log_pb2.FetchRequest,
+        bytes_max: int,
+        refused: Mapping[str, MainstemError],
     ) -> tuple[list[FetchPlan], dict[str, int]]:
         """What is known of each partition, and the version of each topic at the beginning.
 
         All at the same moment for `PLANS_AT_ONCE` partitions or fewer.
+
+        Args:
+            refused: Topics that are not looked at, and why.
         """
-        topics = dict.fromkeys(asked.topic for asked in request.partitions)
+        topics = dict.fromkeys(
+            asked.topic for asked in request.partitions if asked.topic not in refused
+        )
         durable = request.visibility == log_pb2.VISIBILITY_DURABLE
         looked: Counter[str] = Counter()
         #: By topic, why it is not led here although an offset asks for that.
@@ -64,6 +72,7 @@ class FetchPlanner:
             not_led = await self._lead(topics) if durable else {}
             errors = await self.up_to_date([topic for topic in topics if topic not in not_led])
             errors |= not_led
+            errors.update(refused)
             versions = {}
             if len(request.partitions) > PLANS_AT_ONCE:
                 versions = self._versions(topics)

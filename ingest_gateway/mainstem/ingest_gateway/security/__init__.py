@@ -4,6 +4,7 @@ What each call of the protocol needs is said beside the services, in `requiremen
 """
 
 from mainstem.ingest_gateway.security.access import Access, refusal
+from mainstem.ingest_gateway.security.followed_acls import FollowedAcls
 from mainstem.ingest_gateway.security.scram import ScramExchange
 from mainstem.ingest_gateway.security.sessions import (
     GATEWAY_CALL,
@@ -21,6 +22,7 @@ __all__ = [
     "SESSION",
     "Access",
     "CertificateProof",
+    "FollowedAcls",
     "GatewayCalls",
     "Proof",
     "ScramExchange",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from mainstem.errors import (
@@ -11,7 +12,10 @@ from mainstem.errors import (
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
 )
-from mainstem.security import GATEWAY, Acls, Operation, Principal, ResourceType
+from mainstem.security import GATEWAY, Acls, Operation, Principal, Question, ResourceType
+
+#: Of members of groups with patterns, mostly.
+_DECIDERS_MAX: Final = 10_000
 
 _ERRORS: Final[dict[ResourceType, type[AuthorizationError]]] = {
     ResourceType.TOPIC: TopicAuthorizationError,
@@ -26,15 +30,26 @@ class Access:
 
     Args:
         acls: None: everybody may do everything.
+
+    Attributes:
+        is_open: Whether everybody may do everything.
+        remembered: Answers of `may` that hold now, for who asks with every request.
     """
+
+    __slots__ = ("_acls", "_deciders", "_deciders_of", "is_open", "remembered")
 
     def __init__(self, acls: Acls | None = None) -> None:
         self._acls = acls
+        self._deciders: dict[tuple[object, ...], Callable[[str], bool]] = {}
+        self._deciders_of = -1
+        self.is_open = acls is None
+        self.remembered: Mapping[Question, bool] = {} if acls is None else acls.remembered
 
-    @property
-    def is_open(self) -> bool:
-        """Whether everybody may do everything."""
-        return self._acls is None
+    def is_super_user(self, principal: Principal) -> bool:
+        """Whether a caller may do everything, whatever the rules say."""
+        return (
+            self._acls is None or principal.type == GATEWAY or self._acls.is_super_user(principal)
+        )
 
     def may(
         self,
@@ -50,6 +65,26 @@ class Access:
         if principal.type == GATEWAY:  # its calls come from what others were allowed
             return True
         return self._acls.allows(principal, host, operation, resource_type, name)
+
+    def decider(
+        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
+    ) -> Callable[[str], bool] | None:
+        """`may` for any name; None: everything is allowed. The same object as long as the rules are
+        the same, so that what was decided by it can be kept."""
+        if self._acls is None:
+            return None
+        if self._deciders_of != self._acls.generation or len(self._deciders) >= _DECIDERS_MAX:
+            self._deciders.clear()
+            self._deciders_of = self._acls.generation
+        key = (principal, host, operation, resource_type)
+        found = self._deciders.get(key)
+        if found is None:
+
+            def found(name: str) -> bool:
+                return self.may(principal, host, operation, resource_type, name)
+
+            self._deciders[key] = found
+        return found
 
     def may_any(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType

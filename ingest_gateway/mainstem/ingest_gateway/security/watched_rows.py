@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from typing import Final, Generic, TypeVar
 
@@ -16,6 +17,9 @@ log = structlog.get_logger()
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+#: `close` waits no longer for a store that hangs.
+_CLOSE_S_MAX: Final = 2.0
 
 #: Between two looks at the table: a change is in force everywhere within a second.
 LOOK_EVERY_S: Final = 0.5
@@ -59,9 +63,7 @@ class WatchedRows(Generic[R]):
         Raises:
             StoreUnavailableError: The store failed.
         """
-        async with self._lock:
-            self._table = await self._run(self._open_table)
-        await self.look()
+        await self._alone(self._start)
 
     async def look(self) -> None:
         """Reads what has changed.
@@ -69,20 +71,24 @@ class WatchedRows(Generic[R]):
         Raises:
             StoreUnavailableError: The store failed.
         """
-        async with self._lock:
-            assert self._table is not None
-            rows = await self._run(self._table.read)
-        if rows != self._rows:
-            self._rows = rows
-            self._on_rows(rows)
+        await self._alone(self._look)
 
     async def update(self, change: Callable[[dict[str, R]], Mapping[str, R | None]]) -> None:
         """Changes rows, here at once and everywhere within a second. See `RowTable.update`."""
-        async with self._lock:
+
+        async def write() -> None:
             assert self._table is not None
             table = self._table
             await self._run(lambda: table.update(change))
-        await self.look()
+            await self._look()
+
+        await self._alone(write)
+
+    async def close(self) -> None:
+        """Waits until nothing uses the table, for some seconds at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S_MAX), self._lock:
+                pass
 
     async def watch(self) -> None:
         """Looks again and again, until it is cancelled."""
@@ -100,6 +106,27 @@ class WatchedRows(Generic[R]):
                 self._fails = True
             else:
                 self._fails = False
+
+    async def _start(self) -> None:
+        self._table = await self._run(self._open_table)
+        await self._look()
+
+    async def _look(self) -> None:
+        assert self._table is not None
+        rows = await self._run(self._table.read)
+        if rows != self._rows:
+            self._rows = rows
+            self._on_rows(rows)
+
+    async def _alone(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Works with the table while nobody else does. It goes on when the caller goes away: the
+        thread would still use the table when the next caller came to it."""
+
+        async def locked() -> None:
+            async with self._lock:
+                await work()
+
+        await asyncio.shield(asyncio.ensure_future(locked()))
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)

@@ -21,6 +21,7 @@ from mainstem.ingest_gateway.topics import GatewayTopics, trim_prefix
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import admin_pb2
 from mainstem.records import check_topic_name
+from mainstem.security import Operation, ResourceType
 
 log = structlog.get_logger()
 
@@ -60,6 +61,7 @@ class AdminService:
     async def CreateTopic(
         self, request: admin_pb2.CreateTopicRequest, call: Call
     ) -> admin_pb2.CreateTopicResponse:
+        call.check_creates(request.topic)
         metadata = await self._topics.create(
             request.topic,
             request.partition_count,
@@ -89,7 +91,10 @@ class AdminService:
     async def ListTopics(
         self, request: admin_pb2.ListTopicsRequest, call: Call
     ) -> admin_pb2.ListTopicsResponse:
-        found = await one_for_each(await self._topics.names(), self._listed)
+        names = await call.allowed(
+            Operation.DESCRIBE, ResourceType.TOPIC, await self._topics.names()
+        )
+        found = await one_for_each(names, self._listed)
         return admin_pb2.ListTopicsResponse(topics=[one for one in found if one is not None])
 
     async def _listed(self, name: str) -> admin_pb2.TopicListing | None:
@@ -108,6 +113,8 @@ class AdminService:
         response = await self._topics.describe(
             request.topic, partial(self._description, request.topic)
         )
+        if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, request.topic):
+            response.ClearField("config")
         asked_count = _AT_ONCE
         while len(response.partitions) == asked_count:
             # In steps of the loop: what is said of partitions far apart is of different moments.

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import grpc.aio
 
-from mainstem.ingest_gateway.caller import Identity
+from mainstem.errors import AuthorizationError
+from mainstem.ingest_gateway.caller import NOBODY, Identity
 from mainstem.ingest_gateway.connections import Connection
 from mainstem.ingest_gateway.security import Access, refusal
 from mainstem.ingest_gateway.services.requirements import Need
-from mainstem.security import Operation, Principal, ResourceType
+from mainstem.security import CLUSTER_NAME, Operation, Principal, ResourceType
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _AGENT = "user-agent"
+
+#: Names that are decided about in one step of the loop, in some milliseconds.
+_ASKED_AT_ONCE: Final = 500
 
 
 class Call:
@@ -61,6 +66,20 @@ class Call:
             facts["principal"] = str(self.principal)
         return facts
 
+    @property
+    def owner(self) -> str:
+        """Whose what the caller makes is: a principal, or nobody's where nobody is asked."""
+        return "" if self.identity is NOBODY else str(self.principal)
+
+    def owns(self, owner: str) -> bool:
+        """Whether the caller may use what is that principal's, or nobody's."""
+        return (
+            not owner
+            or self._access.is_open
+            or owner == str(self.principal)
+            or self._access.is_super_user(self.principal)
+        )
+
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the caller may do this."""
         return self._access.is_open or self._access.may(
@@ -71,6 +90,46 @@ class Call:
         """Whether there may be something of that type with which the caller may do this."""
         return self._access.may_any(self.principal, self.connection.host, operation, resource_type)
 
+    def check_creates(self, topic: str) -> None:
+        """Raises TopicAuthorizationError unless the caller may make a topic of that name."""
+        if not self.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            self.require(Operation.CREATE, ResourceType.TOPIC, topic)
+
+    def may_each(
+        self, operation: Operation, resource_type: ResourceType
+    ) -> Callable[[str], bool] | None:
+        """`may`, for names that come later; see `Access.decider`."""
+        return self._access.decider(self.principal, self.connection.host, operation, resource_type)
+
+    def refusals(
+        self, operation: Operation, resource_type: ResourceType, names: Iterable[str]
+    ) -> dict[str, AuthorizationError]:
+        """Why the caller may not do this, by the names of what it may not do it with.
+
+        Args:
+            names: Not looked at where everybody may do everything.
+        """
+        if self._access.is_open:
+            return {}
+        return {
+            name: refusal(self.principal, operation, resource_type, name)
+            for name in dict.fromkeys(names)
+            if not self.may(operation, resource_type, name)
+        }
+
+    async def allowed(
+        self, operation: Operation, resource_type: ResourceType, names: Sequence[str]
+    ) -> Sequence[str]:
+        """Those of the names with which the caller may do this, in steps of the event loop."""
+        if self._access.is_open:
+            return names
+        found: list[str] = []
+        for start in range(0, len(names), _ASKED_AT_ONCE):
+            some = names[start : start + _ASKED_AT_ONCE]
+            found += [name for name in some if self.may(operation, resource_type, name)]
+            await asyncio.sleep(0)
+        return found
+
     def require(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Raises AuthorizationError, of the type of the resource, unless the caller may do this."""
         if not self.may(operation, resource_type, name):
@@ -78,10 +137,17 @@ class Call:
 
     def require_all(self, needs: Callable[[Any], Iterable[Need]], request: Any) -> None:
         """The same for everything that a request needs."""
-        if self._access.is_open:
+        access = self._access
+        if access.is_open:
             return
-        for need in needs(request):
-            self.require(*need)
+        principal, host = self.identity.principal, self.connection.host
+        remembered = access.remembered
+        for operation, resource_type, name in needs(request):
+            if not (
+                remembered.get((principal, host, operation, resource_type, name))
+                or access.may(principal, host, operation, resource_type, name)
+            ):
+                raise refusal(principal, operation, resource_type, name)
 
     def add_done_callback(self, callback: Any) -> None:
         """Has gRPC call it when the call is over."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.limits import FETCH_WAIT_MS_MAX, KIB
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
+from mainstem.security import Operation, ResourceType
 
 #: An answer of no more bytes, all from memory, is made on the loop: a thread would take longer.
 _INLINE_BYTES_MAX: Final = 16 * KIB
@@ -106,7 +107,7 @@ class FetchService:
 
     async def Fetch(self, request: log_pb2.FetchRequest, call: Call) -> bytes:
         with self._one_of_connection(call.peer), self._counted():
-            answer = await self._fetch(request)
+            answer = await self._fetch(request, call)
         for topic, served in answer.served.items():
             self._metrics.fetch_records.labels(topic).inc(served.record_count)
             self._metrics.fetch_bytes.labels(topic).inc(served.record_bytes)
@@ -125,7 +126,7 @@ class FetchService:
         self, request: log_pb2.ListOffsetsRequest, call: Call
     ) -> log_pb2.ListOffsetsResponse:
         with self._counted():
-            return await self._list_offsets(request)
+            return await self._list_offsets(request, call)
 
     @contextlib.contextmanager
     def _one_of_connection(self, connection: str) -> Iterator[None]:
@@ -177,7 +178,7 @@ class FetchService:
 
     # -- fetch -----------------------------------------------------------------------------------
 
-    async def _fetch(self, request: log_pb2.FetchRequest) -> FetchAnswer:
+    async def _fetch(self, request: log_pb2.FetchRequest, call: Call) -> FetchAnswer:
         check_count("partitions", len(request.partitions))
         columns = columns_asked(request.columns)
         if request.format not in log_pb2.FetchFormat.values():
@@ -194,7 +195,11 @@ class FetchService:
         ends_at = clock() + wait_s
         attempt = 1
         while True:
-            plans, versions = await self._planner.plans(request, bytes_max)
+            # Again after each wait: what may be read can have changed meanwhile.
+            refused = call.refusals(
+                Operation.READ, ResourceType.TOPIC, (one.topic for one in request.partitions)
+            )
+            plans, versions = await self._planner.plans(request, bytes_max, refused)
             missing = bytes_min - sum(plan.available_bytes for plan in plans)
             left_s = ends_at - clock()
             if (
@@ -267,24 +272,34 @@ class FetchService:
     # -- offsets by time -------------------------------------------------------------------------
 
     async def _list_offsets(
-        self, request: log_pb2.ListOffsetsRequest
+        self, request: log_pb2.ListOffsetsRequest, call: Call
     ) -> log_pb2.ListOffsetsResponse:
         check_count("queries", len(request.queries))
+        refused = call.refusals(
+            Operation.DESCRIBE, ResourceType.TOPIC, (one.topic for one in request.queries)
+        )
         attempt = 1
         while True:
-            response, outdated = await self._answers(request, last_attempt=attempt == _ATTEMPTS_MAX)
+            response, outdated = await self._answers(
+                request, refused, last_attempt=attempt == _ATTEMPTS_MAX
+            )
             if not outdated:
                 return response
             attempt += 1
             await self._planner.look_again(set(outdated))
 
     async def _answers(
-        self, request: log_pb2.ListOffsetsRequest, *, last_attempt: bool
+        self,
+        request: log_pb2.ListOffsetsRequest,
+        refused: Mapping[str, MainstemError],
+        *,
+        last_attempt: bool,
     ) -> tuple[log_pb2.ListOffsetsResponse, list[str]]:
         """Answers, and the topics whose files had gone when they were read."""
         errors = await self._planner.up_to_date(
-            dict.fromkeys(query.topic for query in request.queries)
+            dict.fromkeys(one.topic for one in request.queries if one.topic not in refused)
         )
+        errors.update(refused)
         # What has to be read is read in one thread.
         response = log_pb2.ListOffsetsResponse()
         lookups: list[OffsetLookup] = []

@@ -14,6 +14,7 @@ from mainstem.consumers import EMPTY, Beat, Heartbeat, Partition, partitions_by_
 from mainstem.consumers.events import OFFSETS_MOVED, GroupEvent
 from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset
 from mainstem.errors import (
+    MainstemError,
     UnknownGroupError,
     UnknownTopicError,
 )
@@ -23,10 +24,12 @@ from mainstem.ingest_gateway.services.call import Call
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import groups_pb2
+from mainstem.security import Operation, ResourceType
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
+Seen = TypeVar("Seen", groups_pb2.CommittedOffset, Partition)
 
 #: Offsets or partitions that are put into an answer in one step of the event loop.
 _AT_ONCE = 1_000
@@ -49,6 +52,9 @@ class GroupService:
         self._door = door
 
     async def Heartbeat(self, request: groups_pb2.HeartbeatRequest, call: Call) -> bytes:
+        hidden = call.refusals(Operation.DESCRIBE, ResourceType.TOPIC, request.topics)
+        for refused in hidden.values():
+            raise refused
         beat = Heartbeat(
             request.group,
             request.member_id,
@@ -63,6 +69,7 @@ class GroupService:
             request.rebalance_timeout_ms,
             await self._owned(request),
             call.peer,
+            call.may_each(Operation.READ, ResourceType.TOPIC),
         )
         running = await self._coordination.started()
         answer, interval_ms = await self._coordination.heartbeat(running, beat)
@@ -92,6 +99,7 @@ class GroupService:
         self, request: groups_pb2.CommitOffsetsRequest, call: Call
     ) -> groups_pb2.CommitOffsetsResponse:
         running = await self._coordination.started()
+        _check_names(running, request, call)
         response, rows = await self._offset_commits.take(running, request)
         if rows:
             await running.table.write(rows)
@@ -114,15 +122,20 @@ class GroupService:
         await running.table.flushed(request.group, offsets_only=True)
         response = groups_pb2.FetchOffsetsResponse()
         if not request.partitions:
-            response.offsets.extend(await self._current(running, request.group))
+            found_all = await self._current(running, request.group)
+            response.offsets.extend(await _visible(found_all, call))
             return response
+        refused = call.refusals(
+            Operation.DESCRIBE, ResourceType.TOPIC, (one.topic for one in request.partitions)
+        )
         topics = await self._offset_commits.topics(
-            one.topic for one in request.partitions if not one.topic_id
+            one.topic for one in request.partitions if not one.topic_id and one.topic not in refused
         )
         stored = running.table.offsets(request.group)
         for wanted in request.partitions:
-            topic_id, error = wanted.topic_id, None
-            if not topic_id:
+            topic_id = wanted.topic_id
+            error: MainstemError | None = refused.get(wanted.topic)
+            if error is None and not topic_id:
                 info = topics[wanted.topic]
                 topic_id = "" if info is None else info.topic_id
                 error = _unknown(wanted.topic) if info is None else None
@@ -135,10 +148,12 @@ class GroupService:
                     offset=NO_OFFSET,
                     leader_epoch=-1,
                 )
-                if found is not None:
-                    answer = _committed(found)
-                elif error is not None:
+                if found is not None and found.topic != wanted.topic:
+                    found = None  # the id is of another topic, which was not asked about
+                if error is not None:
                     answer.error.CopyFrom(error_to_message(error))
+                elif found is not None:
+                    answer = _committed(found)
                 response.offsets.append(answer)
                 if len(response.offsets) % _AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -151,7 +166,8 @@ class GroupService:
         running.coordinator.tick()
         response = groups_pb2.ListGroupsResponse()
         groups = running.coordinator.groups
-        for name in sorted({*groups, *running.table.groups}):
+        names = sorted({*groups, *running.table.groups})
+        for name in await call.allowed(Operation.DESCRIBE, ResourceType.GROUP, names):
             group = groups.get(name)
             if group is None or not group.members:
                 if not _has_content(running, name):
@@ -167,10 +183,12 @@ class GroupService:
         running = await self._coordination.started()
         await running.table.flushed(request.group, offsets_only=True)
         offsets = await self._current(running, request.group)
+        is_known = bool(offsets)
+        offsets = await _visible(offsets, call)
         running.coordinator.tick()
         group = running.coordinator.groups.get(request.group)
         if group is None or not (group.members or _has_content(running, request.group)):
-            if not offsets:
+            if not is_known:
                 raise _unknown_group(request.group)
             return groups_pb2.DescribeGroupResponse(
                 group=request.group, state=EMPTY, offsets=offsets
@@ -191,7 +209,8 @@ class GroupService:
                 client_id=member.client_id,
                 member_epoch=member.epoch,
             )
-            assigned, target = tuple(member.assigned), tuple(targets[member.member_id])
+            assigned = await _visible(member.assigned, call)
+            target = await _visible(targets[member.member_id], call)
             told.assignment.extend(await self._either(len(assigned), partial(_messages, assigned)))
             told.target.extend(await self._either(len(target), partial(_messages, target)))
         return response
@@ -254,6 +273,24 @@ def _beaten(answer: Beat, interval_ms: int) -> bytes:
         missing_topics=answer.missing_topics,
     ).SerializeToString()
     return data
+
+
+async def _visible(found: Iterable[Seen], call: Call) -> list[Seen]:
+    """Those of the offsets or partitions whose topics the caller may see."""
+    found = list(found)
+    names = list({one.topic for one in found})
+    seen = frozenset(await call.allowed(Operation.DESCRIBE, ResourceType.TOPIC, names))
+    return found if len(seen) == len(names) else [one for one in found if one.topic in seen]
+
+
+def _check_names(running: Running, request: groups_pb2.CommitOffsetsRequest, call: Call) -> None:
+    """An offset is kept by the id of its topic: whoever gives the id of one topic with the name of
+    another needs to be allowed to read both."""
+    stored = running.table.offsets(request.group)
+    for one in request.offsets:
+        found = stored.get(OffsetKey(one.topic_id, one.partition)) if one.topic_id else None
+        if found is not None and found.topic != one.topic:
+            call.require(Operation.READ, ResourceType.TOPIC, found.topic)
 
 
 def _has_content(running: Running, group: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from mainstem.delta_log import Appender, TableState
@@ -13,6 +14,7 @@ from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import log_pb2
 from mainstem.records import check_topic_name
+from mainstem.security import Operation, ResourceType
 
 
 class MetadataService:
@@ -34,10 +36,15 @@ class MetadataService:
             ],
         )
         asked = list(dict.fromkeys(request.topics))
+        describe = Operation.DESCRIBE, ResourceType.TOPIC
+        names = asked or await call.allowed(*describe, await self._topics.names())
+        refused = call.refusals(*describe, asked)
         found = await one_for_each(
-            asked or await self._topics.names(),
+            names,
             partial(
                 self._topic_metadata,
+                call,
+                refused,
                 asked=bool(asked),
                 may_create=bool(asked) and request.allow_auto_topic_creation,
             ),
@@ -46,7 +53,13 @@ class MetadataService:
         return response
 
     async def _topic_metadata(
-        self, topic: str, *, asked: bool, may_create: bool
+        self,
+        call: Call,
+        refused: Mapping[str, MainstemError],
+        topic: str,
+        *,
+        asked: bool,
+        may_create: bool,
     ) -> log_pb2.TopicMetadata | None:
         """The topic, or why there is none; None for one that was listed and deleted meanwhile.
 
@@ -64,8 +77,11 @@ class MetadataService:
             )
 
         try:
+            if topic in refused:
+                raise refused[topic]
             check_topic_name(topic)
-            return await self._topics.describe(topic, found, may_create=may_create)
+            creates = partial(call.check_creates, topic) if may_create else None
+            return await self._topics.describe(topic, found, creates=creates)
         except MainstemError as error:
             if not asked and isinstance(error, UnknownTopicError):
                 return None

@@ -55,11 +55,16 @@ def cluster(operation: Operation) -> Need:
     return Need(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def produce_needs(request: Any) -> Iterator[Need]:
+#: To look a member of an enumeration up takes a while, where it is asked for with every batch.
+_WRITE: Final = Operation.WRITE
+_TOPIC: Final = ResourceType.TOPIC
+
+
+def produce_needs(request: Any) -> tuple[Need, ...]:
     """Of a ProduceRequest, also in a stream."""
-    yield topic(Operation.WRITE, request.topic)
-    if request.transactional_id:
-        yield transactional_id(Operation.WRITE, request.transactional_id)
+    need = Need(_WRITE, _TOPIC, request.topic)
+    name = request.transactional_id
+    return (need, transactional_id(_WRITE, name)) if name else (need,)
 
 
 def _offsets_needs(request: Any) -> Iterator[Need]:
@@ -102,8 +107,10 @@ def _transaction(operation: Operation) -> Requirement:
     )
 
 
-def _transactional_id(operation: Operation) -> Requirement:
-    return Requirement(lambda request: (transactional_id(operation, request.transactional_id),))
+def _transactional_id(operation: Operation, *, each: bool = False) -> Requirement:
+    return Requirement(
+        lambda request: (transactional_id(operation, request.transactional_id),), each=each
+    )
 
 
 def _cluster(operation: Operation) -> Requirement:
@@ -146,7 +153,9 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "mainstem.v1.Transactions.CompleteTransaction": Requirement(_complete_needs),
     "mainstem.v1.Transactions.CompleteTransactions": Requirement(_complete_several_needs),
     "mainstem.v1.Transactions.ListTransactions": _EACH,
-    "mainstem.v1.Transactions.DescribeTransaction": _transactional_id(Operation.DESCRIBE),
+    "mainstem.v1.Transactions.DescribeTransaction": _transactional_id(
+        Operation.DESCRIBE, each=True
+    ),
     "mainstem.v1.Transactions.AppendTransaction": _cluster(Operation.CLUSTER_ACTION),
     "mainstem.v1.Transactions.SettleTransaction": _cluster(Operation.CLUSTER_ACTION),
     "mainstem.v1.Security.Authenticate": Requirement(signed_in=False),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from mainstem.delta_log.append import TransactionMark
 from mainstem.errors import InvalidOffsetError, InvalidTxnStateError, MainstemError
 from mainstem.ingest_gateway.groups import GroupCoordination, OffsetCommits
 from mainstem.ingest_gateway.services.call import Call
+from mainstem.ingest_gateway.services.owners import check_owner, check_owner_of
 from mainstem.ingest_gateway.transactions import (
     Entry,
     TransactionCoordination,
@@ -19,6 +21,7 @@ from mainstem.ingest_gateway.transactions import (
 )
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import transactions_pb2
+from mainstem.security import Operation, ResourceType
 
 _DESCRIBED_AT_ONCE = 1_000
 
@@ -54,6 +57,8 @@ class TransactionService:
             request.transaction_timeout_ms,
             call.client_id,
             single_use=request.single_use,
+            owner=call.owner,
+            check_owner=partial(check_owner_of, call=call),
         )
         return transactions_pb2.InitTransactionsResponse(
             producer_id=row.producer_id,
@@ -67,6 +72,7 @@ class TransactionService:
     ) -> transactions_pb2.BeginTransactionResponse:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
+        check_owner(term, ref.transactional_id, call)
         await term.begin(ref, call.client_id)
         return transactions_pb2.BeginTransactionResponse()
 
@@ -76,6 +82,7 @@ class TransactionService:
         ref = TransactionRef.of(request.transaction)
         running = await self._groups.started()
         term = await self._transactions.started()
+        check_owner(term, ref.transactional_id, call)
         term.check_open(ref)
         offsets = request.offsets
         try:
@@ -98,6 +105,7 @@ class TransactionService:
     ) -> transactions_pb2.EndTransactionResponse:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
+        check_owner(term, ref.transactional_id, call)
         count = request.record_count if request.HasField("record_count") else None
         results = await term.end(ref, commit=request.commit, record_count=count)
         return transactions_pb2.EndTransactionResponse(results=results)
@@ -107,6 +115,7 @@ class TransactionService:
     ) -> transactions_pb2.PrepareTransactionResponse:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
+        check_owner(term, ref.transactional_id, call)
         count = request.record_count if request.HasField("record_count") else None
         token = await term.prepare(ref, request.timeout_ms, count)
         return transactions_pb2.PrepareTransactionResponse(token=token)
@@ -151,7 +160,9 @@ class TransactionService:
         wanted = frozenset(request.states)
         response = transactions_pb2.ListTransactionsResponse()
         for index, entry in enumerate(term.sorted_entries(), start=1):
-            if entry.state in wanted if wanted else entry.state != "EMPTY":
+            is_wanted = entry.state in wanted if wanted else entry.state != "EMPTY"
+            name = entry.row.transactional_id
+            if is_wanted and call.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
                 response.transactions.append(described(entry, term.now(), brief=True))
             if index % _DESCRIBED_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -162,7 +173,10 @@ class TransactionService:
     ) -> transactions_pb2.TransactionDescription:
         term = await self._transactions.started()
         entry: Entry = term.known(request.transactional_id)
-        return described(entry, term.now())
+        found = described(entry, term.now())
+        for names, kind in ((found.topics, ResourceType.TOPIC), (found.groups, ResourceType.GROUP)):
+            names[:] = await call.allowed(Operation.DESCRIBE, kind, list(names))
+        return found
 
     # -- other gateways ----------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class Appenders:
         maintainer: Maintainer,
         wal: Wal,
         other_logs: OtherLogs,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIds | None,
         on_records: Callable[[CommittedRecords], None],
         on_durable: Callable[[CommittedRecords], None] | None,
     ) -> None:

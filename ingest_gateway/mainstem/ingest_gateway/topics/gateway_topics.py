@@ -127,13 +127,18 @@ class GatewayTopics:
             task.add_done_callback(lambda _: self._leading.pop(name, None))
         return await asyncio.shield(task)
 
-    async def lead_or_create(self, name: str) -> GatewayTopic:
-        """`lead`, for a producer: a topic that does not exist is created if the gateway may."""
+    async def lead_or_create(self, name: str, creates: Callable[[], None]) -> GatewayTopic:
+        """`lead`, for a producer: a topic that does not exist is created if the gateway may.
+
+        Args:
+            creates: Raises unless the producer may have it created.
+        """
         try:
             return await self.lead(name)
         except UnknownTopicError:
             if not self._config.flag("auto.create.topics.enable"):
                 raise
+            creates()
         await self._operations.finish(self._create(name))
         return await self.lead(name)
 
@@ -204,13 +209,14 @@ class GatewayTopics:
         name: str,
         view: Callable[[TableState, Appender | None], T],
         *,
-        may_create: bool = False,
+        creates: Callable[[], None] | None = None,
     ) -> T:
         """What `view` makes of the topic's newest state, and of its appender if it is led here.
 
         Args:
             view: Called on the loop, and does not keep the state: it changes with the next commit.
-            may_create: Creates a topic that does not exist if the gateway may: for a producer.
+            creates: For a producer: a topic that does not exist is created if the gateway may, and
+                unless this raises.
 
         Raises:
             UnknownTopicError: There is none.
@@ -224,9 +230,9 @@ class GatewayTopics:
         try:
             return await self._operations.finish(self._describe(name, view))
         except UnknownTopicError:
-            if not may_create:
+            if creates is None:
                 raise
-        topic = await self.lead_or_create(name)
+        topic = await self.lead_or_create(name, creates)
         assert topic.appender is not None
         return view(topic.appender.state, topic.appender)
 

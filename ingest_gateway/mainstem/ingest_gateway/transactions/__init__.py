@@ -12,10 +12,12 @@ from mainstem.ingest_gateway.transactions.epochs import complete_several, give_u
 from mainstem.ingest_gateway.transactions.ids import TransactionRef, check_transactional_id
 from mainstem.ingest_gateway.transactions.metrics import TransactionMetrics
 from mainstem.ingest_gateway.transactions.peers import Peers
+from mainstem.ingest_gateway.transactions.rows import IdRow
 from mainstem.ingest_gateway.transactions.term import Term
 
 __all__ = [
     "Entry",
+    "IdRow",
     "Peers",
     "Term",
     "TransactionCoordination",

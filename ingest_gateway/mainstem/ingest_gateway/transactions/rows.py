@@ -97,6 +97,7 @@ class IdRow:
         is_epochs: The id is not a producer's: `number` counts the epochs of somebody who completes
             prepared transactions of others, one more than the epoch. It is not forgotten, unless
             `one_off`.
+        owner: The principal that has begun with the id; empty: nobody was asked who they are.
     """
 
     transactional_id: str
@@ -117,6 +118,7 @@ class IdRow:
     single_use: bool = False
     is_epochs: bool = False
     one_off: bool = False
+    owner: str = ""
 
     @property
     def ref(self) -> TransactionRef:
@@ -162,7 +164,7 @@ class IdRow:
     def encode(self) -> dict[str, Any]:
         """As JSON says it."""
         completed = self.completed
-        return {
+        body = {
             "transactional_id": self.transactional_id,
             "producer_id": self.producer_id,
             "producer_epoch": self.producer_epoch,
@@ -186,6 +188,9 @@ class IdRow:
             "is_epochs": self.is_epochs,
             "one_off": self.one_off,
         }
+        if self.owner:  # a gateway that knows of no owners reads the rows of others
+            body["owner"] = self.owner
+        return body
 
     @classmethod
     def decode(cls, body: Mapping[str, Any]) -> IdRow:

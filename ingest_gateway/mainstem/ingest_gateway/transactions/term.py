@@ -224,12 +224,21 @@ class Term:
     # -- what producers ask for --------------------------------------------------------------------
 
     async def init(
-        self, name: str, timeout_ms: int, client_id: str, *, single_use: bool = False
+        self,
+        name: str,
+        timeout_ms: int,
+        client_id: str,
+        *,
+        single_use: bool = False,
+        owner: str = "",
+        check_owner: Callable[[IdRow], None] = lambda _: None,
     ) -> IdRow:
         """A producer begins with a transactional id, and fences whoever had it.
 
         Args:
             single_use: The id is for one transaction, and nobody has had it.
+            owner: Whose it is from now on, if it is nobody's yet.
+            check_owner: Raises unless the producer may use what is known of the id.
 
         Returns:
             Its row, with the prepared transaction if there is one.
@@ -249,10 +258,11 @@ class Term:
         entry = self._entries.get(name)
         if entry is None:
             producer_id = await self._next_producer_id()
-            row = IdRow(name, producer_id, -1, timeout_ms, single_use=single_use)
+            row = IdRow(name, producer_id, -1, timeout_ms, single_use=single_use, owner=owner)
             entry = self.new_entry(row)
         async with entry.lock:
             self.committing.check_open()
+            check_owner(entry.row)
             if entry.row.is_epochs or entry.row.single_use != single_use:
                 raise InvalidTxnStateError(
                     f"transactional.id {name!r} is used otherwise already; take another one",
@@ -276,6 +286,7 @@ class Term:
                 direct=(),
                 updated_ms=self.committing.now_ms(),
                 client_id=client_id,
+                owner=entry.row.owner or owner,
             )
             if row.state != PREPARED:
                 row = replace(row, state=EMPTY, number=0, topics=(), offsets=())

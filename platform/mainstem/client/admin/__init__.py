@@ -1,5 +1,6 @@
 """Administration: topics, the cluster, and groups seen from outside."""
 
+from mainstem.client.admin.acls import AclDecision, CreatedAcls, DeletedAcls
 from mainstem.client.admin.admin import (
     ADMIN_KEYS,
     AdminClient,
@@ -30,12 +31,15 @@ from mainstem.client.admin.users import (
 
 __all__ = [
     "ADMIN_KEYS",
+    "AclDecision",
     "AdminClient",
     "ClusterDescription",
     "CompletedEpoch",
     "ConsumerGroupDescription",
     "ConsumerGroupListing",
+    "CreatedAcls",
     "CreatedTopic",
+    "DeletedAcls",
     "DeletedRecords",
     "GatewayDescription",
     "GroupMember",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,6 +10,8 @@ from typing import Any, Final, Self
 
 import grpc
 
+from mainstem.client.admin.acls import AclAdmin
+from mainstem.client.admin.changes import call_once
 from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
 from mainstem.client.admin.transactions import TransactionAdmin
 from mainstem.client.admin.users import UserAdmin
@@ -21,14 +22,9 @@ from mainstem.client.gateways import Gateways
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
 from mainstem.client.unclosed import warn_unclosed
 from mainstem.config import ConfigKey, keys_by_name
-from mainstem.errors import (
-    GatewayUnavailableError,
-    MainstemError,
-    OutcomeUnknownError,
-    SessionExpiredError,
-)
+from mainstem.errors import MainstemError, SessionExpiredError
 from mainstem.limits import MIB
-from mainstem.protocol import error_from_message, never_left
+from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 
 #: Every setting of `AdminClient`, by name.
@@ -187,8 +183,9 @@ class ClusterDescription:
     gateways: tuple[GatewayDescription, ...]
 
 
-class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin):
-    """Administration of topics, groups and transactions. Thread-safe. Calls wait for their answers.
+class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin):
+    """Administration of topics, groups, transactions, users and access control lists. Thread-safe.
+    Calls wait for their answers.
 
     confluent-kafka's AdminClient takes lists and returns futures; here a call returns its result,
     and one with several targets a result or an error for each. A call goes to the first gateway
@@ -221,6 +218,7 @@ class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin):
         GroupAdmin.__init__(self, gateways)
         TransactionAdmin.__init__(self, gateways)
         UserAdmin.__init__(self, gateways)
+        AclAdmin.__init__(self, gateways)
 
     def create_topic(
         self,
@@ -458,34 +456,12 @@ class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin):
         timeout_s: float,
     ) -> Any:
         """Makes a change, at the first gateway that is reached."""
-        check_seconds(timeout_s)
-        gateways = self._gateways
-        failure: MainstemError | None = None
-        again = True
-        servers = deque(gateways.order())
-        while servers:
-            server = servers.popleft()
-            channel = gateways.channels.get(server)
-            try:
-                answer = method(admin_pb2_grpc.AdminStub(channel))(request, timeout=timeout_s)
-            except grpc.RpcError as error:
-                failure = gateways.failed(error, server, channel)
-                if again and isinstance(failure, SessionExpiredError):
-                    again = False  # nothing was done: the call signs in again
-                    servers.appendleft(server)
-                    continue
-                if not isinstance(failure, GatewayUnavailableError):
-                    raise failure from None
-                if failure.code == GatewayUnavailableError.code and not never_left(failure):
-                    raise OutcomeUnknownError(
-                        f"the connection to {server} broke before the answer came: the call may "
-                        f"have taken effect ({failure})"
-                    ) from None
-            else:
-                gateways.answered(server)
-                return answer
-        assert failure is not None
-        raise failure
+        return call_once(
+            self._gateways,
+            lambda channel: method(admin_pb2_grpc.AdminStub(channel)),
+            request,
+            timeout_s,
+        )
 
     def _read(
         self,

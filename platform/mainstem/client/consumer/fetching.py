@@ -17,6 +17,7 @@ from mainstem.client.consumer.partitions import Chunk, Partition, Partitions, St
 from mainstem.client.consumer.records import batches_from_ipc
 from mainstem.client.consumer.settings import ConsumerSettings
 from mainstem.errors import (
+    AuthorizationError,
     LogTruncatedError,
     MainstemError,
     OffsetOutOfRangeError,
@@ -227,5 +228,9 @@ class FetchAnswers:
             # The metadata tell whether the topic is gone, is another now, or has another leader.
             one.retry_at = time.monotonic() + backoff_s
             lost.append(one)
+        elif isinstance(error, AuthorizationError):
+            # What may not be read now may be later: it is asked for again, and told each time.
+            one.retry_at = time.monotonic() + backoff_s
+            self._partitions.tell_once(error)
         else:
             self._partitions.fail(one, error)

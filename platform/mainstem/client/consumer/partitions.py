@@ -189,6 +189,12 @@ class Partitions:
         self.errors.append(error)
         self.call_attention()
 
+    def tell_once(self, error: MainstemError) -> None:
+        """The next poll raises it, unless it is to raise the same already. The lock is held."""
+        if all(one.message != error.message for one in self.errors):
+            self.errors.append(error)
+            self.call_attention()
+
     def tell(self, error: MainstemError) -> None:
         """The next poll raises it; holds no lock."""
         with self.lock:

@@ -28,7 +28,10 @@ from mainstem.ingest_gateway.payloads import (
     PayloadRules,
     read_payload,
 )
+from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
 from mainstem.ingest_gateway.requests import RequestDoor
+from mainstem.ingest_gateway.services.call import Call
+from mainstem.ingest_gateway.services.owners import check_owner
 from mainstem.ingest_gateway.topics import GatewayTopic, GatewayTopics
 from mainstem.ingest_gateway.transactions import Term, TransactionCoordination, TransactionRef
 from mainstem.protocol.v1 import log_pb2, transactions_pb2
@@ -59,6 +62,7 @@ class Acceptance:
     """Takes the requests of all producers, whichever call they come by.
 
     Args:
+        producer_ids: Knows whose producer ids are.
         door: Has the threads in which large payloads are looked at.
         transactions: Takes what is sent in a transaction.
     """
@@ -66,35 +70,39 @@ class Acceptance:
     def __init__(
         self,
         topics: GatewayTopics,
+        producer_ids: ProducerIdSource,
         config: GatewayConfig,
         metrics: GatewayMetrics,
         door: RequestDoor,
         transactions: TransactionCoordination,
     ) -> None:
         self._topics = topics
+        self._producer_ids = producer_ids
         self._transactions = transactions
         self._metrics = metrics
         self._door = door
         self._message_bytes_max = config.number("message.max.bytes")
         self._request_bytes_max = config.number("socket.request.max.bytes")
 
-    async def accept(self, request: log_pb2.ProduceRequest) -> Accepted:
+    async def accept(self, request: log_pb2.ProduceRequest, call: Call) -> Accepted:
         """Checks a request and queues it, leading its topic if need be.
 
         Raises:
             MainstemError: Nothing of it was taken.
         """
-        accepted = await self.accept_led(request)
+        accepted = await self.accept_led(request, call)
         if accepted is not None:
             return accepted
         if request.transactional_id:
             term = await self._transactions.started()
             term.check_open(_transaction(request))  # or a topic would be created for nobody
-            return await self._stage(term, request, await self._found(request.topic))
-        topic = await self._topics.lead_or_create(request.topic)
-        return await self._queue(request, topic)
+            found = await self._found(request.topic, call)
+            return await self._stage(term, request, found, call)
+        creates = partial(call.check_creates, request.topic)
+        topic = await self._topics.lead_or_create(request.topic, creates)
+        return await self._queue(request, topic, call)
 
-    async def accept_led(self, request: log_pb2.ProduceRequest) -> Accepted | None:
+    async def accept_led(self, request: log_pb2.ProduceRequest, call: Call) -> Accepted | None:
         """`accept` without waiting for anything but the processor; None when the topic is not led.
 
         Requests of one topic that come one after the other are queued in this order.
@@ -102,16 +110,20 @@ class Acceptance:
         if request.transactional_id:
             term, found = self._transactions.now(), self._topics.current(request.topic)
             if term is not None and found is not None:
-                return await self._stage(term, request, found[:2])
+                return await self._stage(term, request, found[:2], call)
         else:
             known = self._topics.leading(request.topic)
             if known is not None:
-                return await self._queue(request, known)
+                return await self._queue(request, known, call)
         check_topic_name(request.topic)
         _check_shape(request)  # a request that cannot be taken creates no topic
         return None
 
-    async def _queue(self, request: log_pb2.ProduceRequest, known: GatewayTopic) -> Accepted:
+    async def _queue(
+        self, request: log_pb2.ProduceRequest, known: GatewayTopic, call: Call
+    ) -> Accepted:
+        if request.producer_id:
+            self._producer_ids.check_owner(request.producer_id, call.owner)
         appender = known.appender
         assert appender is not None
         payload = await self._payload(request, appender.state, known)
@@ -132,9 +144,11 @@ class Acceptance:
         term: Term,
         request: log_pb2.ProduceRequest,
         found: tuple[TableState, GatewayTopic],
+        call: Call,
     ) -> Accepted:
         """Takes a request into its transaction: it is answered at once, and is no row yet."""
         ref = _transaction(request)
+        check_owner(term, ref.transactional_id, call)
         term.check_open(ref)
         state, known = found
         topic_id = state.topic_id
@@ -144,12 +158,12 @@ class Acceptance:
         future.set_result(Appended(-1, batches))
         return self._accepted(request, payload, future)
 
-    async def _found(self, name: str) -> tuple[TableState, GatewayTopic]:
+    async def _found(self, name: str, call: Call) -> tuple[TableState, GatewayTopic]:
         """A topic that a transaction sends to, wherever it is led; created if the gateway may."""
         try:
             await self._topics.look(name)
         except UnknownTopicError:
-            await self._topics.lead_or_create(name)
+            await self._topics.lead_or_create(name, partial(call.check_creates, name))
         found = self._topics.current(name, any_age=True)
         if found is None:
             raise StoreUnavailableError(f"topic {name!r} cannot be read now; try again", topic=name)

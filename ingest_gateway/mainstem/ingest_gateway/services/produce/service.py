@@ -16,6 +16,7 @@ from mainstem.ingest_gateway.services.produce.stream import AnswerRoom, ProduceS
 from mainstem.ingest_gateway.topics import GatewayTopics
 from mainstem.ingest_gateway.transactions import TransactionCoordination
 from mainstem.protocol.v1 import log_pb2
+from mainstem.security import CLUSTER_NAME, Operation, ResourceType
 
 
 class ProduceService:
@@ -35,7 +36,7 @@ class ProduceService:
         transactions: TransactionCoordination,
         draining: asyncio.Event,
     ) -> None:
-        self._acceptance = Acceptance(topics, config, metrics, door, transactions)
+        self._acceptance = Acceptance(topics, producer_ids, config, metrics, door, transactions)
         self._producer_ids = producer_ids
         self._door = door
         self._draining = draining
@@ -49,7 +50,7 @@ class ProduceService:
 
     async def Produce(self, request: log_pb2.ProduceRequest, call: Call) -> log_pb2.ProduceResponse:
         try:
-            accepted = await self._acceptance.accept(request)
+            accepted = await self._acceptance.accept(request, call)
             if request.acks == log_pb2.ACKS_NONE:
                 return unacknowledged(request.correlation_id, accepted.partitions, accepted.placed)
             # The batch is accepted: a caller that goes away does not take it back.
@@ -91,5 +92,7 @@ class ProduceService:
     async def InitProducer(
         self, request: log_pb2.InitProducerRequest, call: Call
     ) -> log_pb2.InitProducerResponse:
-        producer_id = await self._producer_ids.next()
+        if not call.may_any(Operation.WRITE, ResourceType.TOPIC):
+            call.require(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+        producer_id = await self._producer_ids.next(call.owner)
         return log_pb2.InitProducerResponse(producer_id=producer_id, producer_epoch=0)

@@ -333,7 +333,7 @@ class ProduceStream:
             self._check_order(lane, request)
             if error is not None:
                 raise error
-            accepted = await self._acceptance.accept_led(request)
+            accepted = await self._acceptance.accept_led(request, self._call)
         except asyncio.CancelledError:
             # The stream ends while the records are looked at: none of them is taken.
             failure = self._end("the stream ends meanwhile; send the batch again")
@@ -356,7 +356,9 @@ class ProduceStream:
                     raise request
                 self._waiting_bytes -= request.ByteSize()
                 self._check_order(lane, request)
-                accepted = await self._acceptance.accept(request)
+                # Again: the rules may have changed while it waited.
+                self._call.require_all(produce_needs, request)
+                accepted = await self._acceptance.accept(request, self._call)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 assert task is not None

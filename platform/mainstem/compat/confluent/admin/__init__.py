@@ -1,8 +1,15 @@
 """confluent_kafka.admin: AdminClient, whose calls give futures, over `mainstem.client`'s."""
 
-from typing import Final, NoReturn
+from typing import Final
 
-from mainstem.compat.confluent.admin.client import NO_ACLS, AdminClient
+from mainstem.compat.confluent.admin.acls import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+)
+from mainstem.compat.confluent.admin.client import AdminClient
 from mainstem.compat.confluent.admin.model import (
     AlterConfigOpType,
     ConfigEntry,
@@ -57,21 +64,6 @@ CONFIG_SOURCE_STATIC_BROKER_CONFIG: Final = ConfigSource.STATIC_BROKER_CONFIG.va
 CONFIG_SOURCE_DEFAULT_CONFIG: Final = ConfigSource.DEFAULT_CONFIG.value
 CONFIG_SOURCE_GROUP_CONFIG: Final = ConfigSource.GROUP_CONFIG.value
 
-#: Names of confluent_kafka.admin that cannot be imported, and why.
-REFUSED: Final = {
-    **dict.fromkeys(
-        ("AclBinding", "AclBindingFilter", "AclOperation", "AclPermissionType"), NO_ACLS
-    ),
-    "ResourcePatternType": NO_ACLS,
-}
-
-
-def __getattr__(name: str) -> NoReturn:
-    if name in REFUSED:
-        raise ImportError(f"{name} does not exist here: {REFUSED[name]}", name=__name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 __all__ = [
     "CONFIG_SOURCE_DEFAULT_CONFIG",
     "CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG",
@@ -86,6 +78,10 @@ __all__ = [
     "RESOURCE_TOPIC",
     "RESOURCE_TRANSACTIONAL_ID",
     "RESOURCE_UNKNOWN",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclOperation",
+    "AclPermissionType",
     "AdminClient",
     "AlterConfigOpType",
     "BrokerMetadata",
@@ -109,6 +105,7 @@ __all__ = [
     "NewTopic",
     "OffsetSpec",
     "PartitionMetadata",
+    "ResourcePatternType",
     "ResourceType",
     "ScramCredentialInfo",
     "ScramMechanism",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
+from mainstem.compat.confluent.admin.acls import AclCalls
 from mainstem.compat.confluent.admin.calls import options
 from mainstem.compat.confluent.admin.configs import ConfigCalls
 from mainstem.compat.confluent.admin.groups import GroupCalls
@@ -15,10 +16,8 @@ from mainstem.compat.confluent.error import NO_OTHER_CREDENTIALS, refused
 from mainstem.compat.confluent.metadata import broker_numbers, split_address
 from mainstem.compat.confluent.model import Node
 
-NO_ACLS: Final = "there are no access control lists yet; keep the gateway in a trusted network"
 
-
-class AdminClient(TopicCalls, ConfigCalls, GroupCalls, UserCalls):
+class AdminClient(TopicCalls, ConfigCalls, GroupCalls, UserCalls, AclCalls):
     """Administration. Calls take lists, and give a future for each of their targets.
 
     A future's exception is a KafkaException. `request_timeout` is in seconds, 30 by default;
@@ -50,18 +49,6 @@ class AdminClient(TopicCalls, ConfigCalls, GroupCalls, UserCalls):
         return self.list_topics(timeout=timeout).cluster_id
 
     # -------------------------------------------------------------------------- what cannot be
-
-    def create_acls(self, acls: object, **kwargs: Any) -> Any:
-        """Refused: there are no access control lists yet."""
-        raise refused("_NOT_IMPLEMENTED", NO_ACLS)
-
-    def describe_acls(self, acl_binding_filter: object, **kwargs: Any) -> Any:
-        """Refused: there are no access control lists yet."""
-        raise refused("_NOT_IMPLEMENTED", NO_ACLS)
-
-    def delete_acls(self, acl_binding_filters: object, **kwargs: Any) -> Any:
-        """Refused: there are no access control lists yet."""
-        raise refused("_NOT_IMPLEMENTED", NO_ACLS)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Refused: see sasl.password.location."""
