@@ -20,11 +20,11 @@ from mainstem.ingest_gateway.requests.bounds import (
     top_level,
 )
 from mainstem.limits import REQUEST_FIELDS_MAX
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb2
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, security_pb2, transactions_pb2
 
 REQUESTS = [
     GetMessageClass(method.input_type)
-    for module in (log_pb2, groups_pb2, admin_pb2, transactions_pb2)
+    for module in (log_pb2, groups_pb2, admin_pb2, transactions_pb2, security_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
