@@ -23,8 +23,6 @@ from mainstem.compat.confluent import (
     ResourceType,
     TopicPartition,
 )
-
-from mainstem.compat.confluent import admin  # isort: skip
 from mainstem.compat.confluent.admin import RESOURCE_TOPIC
 from mainstem.compat.confluent.error import (
     CODES,
@@ -51,7 +49,7 @@ def test_every_name_that_the_package_promises_is_there() -> None:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(confluent, name) for name in confluent.REFUSED] + [(admin, name) for name in admin.REFUSED],
+    [(confluent, name) for name in confluent.REFUSED],
 )
 def test_a_name_that_cannot_be_is_refused_when_it_is_imported(module: Any, name: str) -> None:
     with pytest.raises(ImportError, match=f"{name} does not exist here: .{{15,}}"):
