@@ -120,7 +120,8 @@ def cli() -> None:
     setting was refused; 2: wrong usage; 130: interrupted. The options below may stand before or
     after the command, but for --profile and where a command has an option of the same name. From
     the environment: MAINSTEM_CONFIG, MAINSTEM_FORMAT, MAINSTEM_TIMEOUT, MAINSTEM_BOOTSTRAP_SERVERS,
-    MAINSTEM_PROFILE, and settings of the gateway as MAINSTEM_<NAME> with underscores for dots.
+    MAINSTEM_PROFILE, MAINSTEM_SASL_PASSWORD, and settings of the gateway as MAINSTEM_<NAME> with
+    underscores for dots.
 
     \b
     EXAMPLES

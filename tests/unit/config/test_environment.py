@@ -62,6 +62,7 @@ def test_a_variable_that_is_no_setting_is_a_warning_with_the_nearest_and_not_an_
 
 def test_variables_that_are_settings_or_read_elsewhere_are_not_warned_of() -> None:
     environment = {"MAINSTEM_NUM_PARTITIONS": "3", "MAINSTEM_JOBS": "jobs.toml", "HOME": "/root"}
+    environment |= {"MAINSTEM_SASL_PASSWORD": "x", "MAINSTEM_USER_PASSWORD": "x"}
     config = load_gateway_config(environment=environment)
     assert config.warnings == ()
     assert config.number("num.partitions") == 3
