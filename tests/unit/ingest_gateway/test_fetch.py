@@ -50,6 +50,7 @@ from mainstem.delta_log.format import Register, registers
 from mainstem.delta_log.store import random_access
 from mainstem.errors import BackPressureError
 from mainstem.ingest_gateway import reader_threads
+from mainstem.ingest_gateway.caller import NOBODY
 from mainstem.ingest_gateway.fetching.columns import COLUMNS
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import log_pb2
@@ -765,6 +766,8 @@ def test_many_fetches_whose_readers_read_nothing_have_the_bytes_of_the_queue_tog
 ) -> None:
     class Unread:
         """A call whose client reads nothing: it never ends."""
+
+        identity = NOBODY
 
         def add_done_callback(self, callback: object) -> None: ...
 

@@ -76,8 +76,12 @@ class Users:
         Raises:
             InvalidConfigError, StoreUnavailableError, OutcomeUnknownError: As named.
         """
-        check_changes(upsertions, deletions)
-        await self._rows.update(lambda rows: change_users(rows, upsertions, deletions))
+
+        def change(rows: Mapping[str, User]) -> Mapping[str, User | None]:
+            check_changes(upsertions, deletions)  # beside the event loop: there may be many
+            return change_users(rows, upsertions, deletions)
+
+        await self._rows.update(change)
 
     def _take(self, rows: Mapping[str, User]) -> None:
         self._fingerprints = {

@@ -38,8 +38,6 @@ _RETRY_MS: Final = 500
 _LINES_MAX: Final = 60
 _LINES_S: Final = 60.0
 
-_USERS_PER_REQUEST_MAX: Final = 1_000
-
 _NO_PASSWORDS: Final = (
     "sasl.enabled.mechanisms of this gateway has no SCRAM-SHA-256 or SCRAM-SHA-512: nobody signs "
     "in with a password"
@@ -110,12 +108,6 @@ class UserService:
         self, request: security_pb2.AlterUserScramCredentialsRequest, call: Call
     ) -> security_pb2.AlterUserScramCredentialsResponse:
         users = self._required()
-        count = len(request.upsertions) + len(request.deletions)
-        if count > _USERS_PER_REQUEST_MAX:
-            raise InvalidRequestError(
-                f"the request changes {count} credentials, of at most {_USERS_PER_REQUEST_MAX} at "
-                "a time"
-            )
         upsertions = [
             (
                 one.user,
@@ -131,7 +123,7 @@ class UserService:
             "users changed",
             set=sorted({name for name, _ in upsertions})[:20],
             removed=sorted({name for name, _ in deletions})[:20],
-            credentials=count,
+            credentials=len(upsertions) + len(deletions),
             **call.facts(),
         )
         return security_pb2.AlterUserScramCredentialsResponse()
