@@ -27,7 +27,7 @@ from mainstem.ingest_gateway.security import issuer as issuer_module
 from mainstem.ingest_gateway.security import oidc as oidc_module
 from mainstem.ingest_gateway.security.claims import ExpectedClaims, check_claims
 from mainstem.ingest_gateway.security.issuer import Issuer, reader_of
-from mainstem.ingest_gateway.security.oidc import BearerProof, bearer_proof
+from mainstem.ingest_gateway.security.oidc import BearerProof, bearer_proof_of
 from mainstem.security import USER, Principal
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -486,7 +486,7 @@ def test_settings_that_would_take_others_tokens_are_refused(
 ) -> None:
     flags = {f"sasl.oauthbearer.{name}": value for name, value in settings.items()}
     with pytest.raises(InvalidConfigError, match=words):
-        bearer_proof(load_gateway_config(environment={}, flags=flags))
+        bearer_proof_of(load_gateway_config(environment={}, flags=flags))
 
 
 def test_keys_are_read_from_where_the_settings_say(server: OidcServer) -> None:
@@ -498,7 +498,7 @@ def test_keys_are_read_from_where_the_settings_say(server: OidcServer) -> None:
             "sasl.oauthbearer.sub.claim.name": "email",
             "sasl.oauthbearer.groups.claim.name": "roles",
         }
-        prove = bearer_proof(load_gateway_config(environment={}, flags=flags))
+        prove = bearer_proof_of(load_gateway_config(environment={}, flags=flags))
         prove.start()
         try:
             found = await soon(prove(server.token(email="a@example.com", roles="one two")))
