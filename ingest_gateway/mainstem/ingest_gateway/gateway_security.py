@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
@@ -16,7 +16,6 @@ from mainstem.ingest_gateway.security import (
     GATEWAY_CALL,
     SESSION,
     Access,
-    CertificateProof,
     FollowedAcls,
     GatewayCalls,
     Proof,
@@ -24,13 +23,12 @@ from mainstem.ingest_gateway.security import (
     Sessions,
     SignIn,
     Users,
+    bearer_proof,
+    certificate_proof,
 )
 from mainstem.ingest_gateway.supervised import SupervisedTask
 from mainstem.security import SCRAM_MECHANISMS, Acls, parse_super_users
 from mainstem.tls import CERTIFICATE
-
-if TYPE_CHECKING:
-    from mainstem.ingest_gateway.security.oidc import BearerProof
 
 log = structlog.get_logger()
 
@@ -69,8 +67,8 @@ class GatewaySecurity:
         self._secret = Secret(config.text("gateway.secret"))
         self._gateway_calls = GatewayCalls(self._secret)
         self.users = self._users()
-        self._bearer = _bearer_proof(config)
-        self._certificate = _certificate_proof(config)
+        self._bearer = bearer_proof(config)
+        self._certificate = certificate_proof(config)
         self.sign_in = self._sign_in(proofs or {})
         acls = _acls(config)
         self._acls_decide = config.text("authorizer") == "acl"
@@ -154,8 +152,8 @@ def check_security(config: GatewayConfig) -> None:
             name=CERTIFICATE,
         )
     _acls(config)
-    _certificate_proof(config)
-    _bearer_proof(config)
+    certificate_proof(config)
+    bearer_proof(config)
 
 
 def _acls(config: GatewayConfig) -> Acls:
@@ -163,25 +161,6 @@ def _acls(config: GatewayConfig) -> Acls:
         parse_super_users(config.text("super.users")),
         allow_if_none=config.flag("allow.everyone.if.no.acl.found"),
     )
-
-
-def _certificate_proof(config: GatewayConfig) -> CertificateProof | None:
-    """None: clients are not asked for a certificate."""
-    if config.text("ssl.client.auth") != "required":
-        return None
-    # A gateway that asks for none starts without cryptography.
-    from mainstem.ingest_gateway.security.certificates import Certificates
-
-    return Certificates(config.text("ssl.principal.mapping.rules"))
-
-
-def _bearer_proof(config: GatewayConfig) -> BearerProof | None:
-    """None: tokens are not taken."""
-    if "OAUTHBEARER" not in _mechanisms(config):
-        return None
-    from mainstem.ingest_gateway.security.oidc import bearer_proof
-
-    return bearer_proof(config)
 
 
 def _mechanisms(config: GatewayConfig) -> tuple[str, ...]:

@@ -212,8 +212,8 @@ class _Http(urllib.request.HTTPHandler):
         super().__init__()
         self._deadline = deadline
 
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_connection, _Connection, self._deadline), request)
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(_connection, _Connection, self._deadline), req)
 
 
 class _Https(urllib.request.HTTPSHandler):
@@ -222,9 +222,9 @@ class _Https(urllib.request.HTTPSHandler):
         self._deadline = deadline
         self._tls = context
 
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         connect = partial(_connection, _TlsConnection, self._deadline)
-        return self.do_open(connect, request, context=self._tls)
+        return self.do_open(connect, req, context=self._tls)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

@@ -11,6 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
 from mainstem.errors import AuthenticationError, InvalidConfigError
@@ -18,9 +19,9 @@ from mainstem.ingest_gateway.security import certificates as module
 from mainstem.ingest_gateway.security.certificates import Certificates
 from mainstem.security import USER, Principal
 
-UTF8 = x509.name._ASN1Type.UTF8String
-BMP = x509.name._ASN1Type.BMPString
-T61 = x509.name._ASN1Type.T61String
+UTF8 = _ASN1Type.UTF8String
+BMP = _ASN1Type.BMPString
+T61 = _ASN1Type.T61String
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 ENDS = datetime(2030, 1, 1, tzinfo=UTC)

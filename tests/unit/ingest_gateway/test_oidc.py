@@ -27,7 +27,7 @@ from mainstem.ingest_gateway.security import issuer as issuer_module
 from mainstem.ingest_gateway.security import oidc as oidc_module
 from mainstem.ingest_gateway.security.claims import ExpectedClaims, check_claims
 from mainstem.ingest_gateway.security.issuer import Issuer, reader_of
-from mainstem.ingest_gateway.security.oidc import BearerProof, bearer_proof
+from mainstem.ingest_gateway.security.oidc import BearerProof, bearer_proof_of
 from mainstem.security import USER, Principal
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -47,7 +47,7 @@ def expected(server: OidcServer) -> ExpectedClaims:
 async def proving(
     server: OidcServer,
     refresh_s: float = 60.0,
-    fetch_every_s: float = 0.0,
+    fetch_every_s: float = 0.02,
     read: Callable[[], bytes] | None = None,
     wall_clock_s: Callable[[], float] = time.time,
 ) -> AsyncIterator[BearerProof]:
@@ -371,7 +371,7 @@ def test_keys_that_were_read_stay_good_while_the_issuer_fails_which_is_logged_on
                 found = await soon(prove(server.token()))
                 server.answers[path] = answer
                 before = server.requests[DISCOVERY]
-                await until(lambda: server.requests[DISCOVERY] > before + 3)
+                await until(lambda: server.requests[DISCOVERY] > before + 2)
                 assert not found.is_over
                 await soon(prove(server.token("bob")))
                 with pytest.raises(GatewayUnavailableError):
@@ -486,7 +486,7 @@ def test_settings_that_would_take_others_tokens_are_refused(
 ) -> None:
     flags = {f"sasl.oauthbearer.{name}": value for name, value in settings.items()}
     with pytest.raises(InvalidConfigError, match=words):
-        bearer_proof(load_gateway_config(environment={}, flags=flags))
+        bearer_proof_of(load_gateway_config(environment={}, flags=flags))
 
 
 def test_keys_are_read_from_where_the_settings_say(server: OidcServer) -> None:
@@ -498,7 +498,7 @@ def test_keys_are_read_from_where_the_settings_say(server: OidcServer) -> None:
             "sasl.oauthbearer.sub.claim.name": "email",
             "sasl.oauthbearer.groups.claim.name": "roles",
         }
-        prove = bearer_proof(load_gateway_config(environment={}, flags=flags))
+        prove = bearer_proof_of(load_gateway_config(environment={}, flags=flags))
         prove.start()
         try:
             found = await soon(prove(server.token(email="a@example.com", roles="one two")))

@@ -5,6 +5,7 @@ What each call of the protocol needs is said beside the services, in `requiremen
 
 from mainstem.ingest_gateway.security.access import Access, refusal
 from mainstem.ingest_gateway.security.followed_acls import FollowedAcls
+from mainstem.ingest_gateway.security.proofs import bearer_proof, certificate_proof
 from mainstem.ingest_gateway.security.scram import ScramExchange
 from mainstem.ingest_gateway.security.sessions import (
     GATEWAY_CALL,
@@ -13,7 +14,7 @@ from mainstem.ingest_gateway.security.sessions import (
     Secret,
     Sessions,
 )
-from mainstem.ingest_gateway.security.sign_in import AUTHORIZATION, CertificateProof, Proof, SignIn
+from mainstem.ingest_gateway.security.sign_in import AUTHORIZATION, Proof, SignIn
 from mainstem.ingest_gateway.security.users import Users
 
 __all__ = [
@@ -21,7 +22,6 @@ __all__ = [
     "GATEWAY_CALL",
     "SESSION",
     "Access",
-    "CertificateProof",
     "FollowedAcls",
     "GatewayCalls",
     "Proof",
@@ -30,5 +30,7 @@ __all__ = [
     "Sessions",
     "SignIn",
     "Users",
+    "bearer_proof",
+    "certificate_proof",
     "refusal",
 ]

@@ -129,7 +129,7 @@ class BearerProof:
         raise AuthenticationError("the token's signature is not that of its issuer's key")
 
 
-def bearer_proof(config: GatewayConfig) -> BearerProof:
+def bearer_proof_of(config: GatewayConfig) -> BearerProof:
     """What the settings say of tokens.
 
     Raises:
