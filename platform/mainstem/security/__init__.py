@@ -1,4 +1,4 @@
-"""Who may do what: principals, access control lists and what they decide. Pure."""
+"""Who may do what, and how much: principals, access control lists, quotas. Pure."""
 
 from mainstem.security._acls import (
     ANY,
@@ -19,21 +19,39 @@ from mainstem.security._principals import (
     Principal,
     check_principal,
 )
+from mainstem.security._quotas import (
+    DEFAULT,
+    Limit,
+    QuotaEntity,
+    QuotaName,
+    QuotaRows,
+    limits_of,
+    quota_name,
+    quota_value,
+)
 
 __all__ = [
     "ANONYMOUS",
     "ANY",
     "CLUSTER_NAME",
+    "DEFAULT",
     "GATEWAY",
     "IMPLIED_BY",
     "OPERATIONS",
     "USER",
     "AclBinding",
     "Acls",
+    "Limit",
     "Operation",
     "PatternType",
     "Permission",
     "Principal",
+    "QuotaEntity",
+    "QuotaName",
+    "QuotaRows",
     "ResourceType",
     "check_principal",
+    "limits_of",
+    "quota_name",
+    "quota_value",
 ]

@@ -1,5 +1,6 @@
 """The platform's own small tables and objects below `system/`."""
 
+from mainstem.delta_log.system.appended_table import AppendedRow, AppendedTable, Appending
 from mainstem.delta_log.system.gateway_beats import (
     DIRECTORY,
     BeatName,
@@ -10,6 +11,12 @@ from mainstem.delta_log.system.gateway_beats import (
     read_beat,
 )
 from mainstem.delta_log.system.producer_ids_table import ProducerIdsTable
+from mainstem.delta_log.system.quotas_table import (
+    QuotaRow,
+    QuotasTable,
+    quota_entity,
+    quota_key,
+)
 from mainstem.delta_log.system.row_table import RowTable
 from mainstem.delta_log.system.warehouse_id import (
     WAREHOUSE_FILE,
@@ -30,15 +37,22 @@ __all__ = [
     "PINNED_S",
     "UNKNOWN_VERSION",
     "WAREHOUSE_FILE",
+    "AppendedRow",
+    "AppendedTable",
+    "Appending",
     "BeatName",
     "GatewayBeat",
     "ProducerIdsTable",
+    "QuotaRow",
+    "QuotasTable",
     "RowTable",
     "gateway_key",
     "last_heartbeat_ms",
     "make_warehouse_id",
     "new_incarnation",
     "published_versions",
+    "quota_entity",
+    "quota_key",
     "read_beat",
     "read_warehouse_id",
     "whole_versions",

@@ -7,9 +7,12 @@ from typing import Any
 
 import grpc.aio
 
+from mainstem.errors import AuthorizationError
 from mainstem.ingest_gateway.caller import Identity
 from mainstem.ingest_gateway.connections import Connection
+from mainstem.ingest_gateway.quotas import Charge, Quotas, Throttle
 from mainstem.ingest_gateway.security import Access, refusal
+from mainstem.ingest_gateway.services.audited_calls import MethodAudit
 from mainstem.ingest_gateway.services.requirements import Need
 from mainstem.security import Operation, Principal, ResourceType
 
@@ -27,15 +30,23 @@ class Call:
         identity: Who makes it.
     """
 
-    __slots__ = ("_access", "connection", "context", "identity")
+    __slots__ = ("_access", "_audit", "_quotas", "connection", "context", "identity")
 
     def __init__(
-        self, context: Context, connection: Connection, identity: Identity, access: Access
+        self,
+        context: Context,
+        connection: Connection,
+        identity: Identity,
+        access: Access,
+        audit: MethodAudit | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.context = context
         self.connection = connection
         self.identity = identity
         self._access = access
+        self._audit = audit
+        self._quotas = quotas
 
     @property
     def peer(self) -> str:
@@ -74,7 +85,18 @@ class Call:
     def require(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Raises AuthorizationError, of the type of the resource, unless the caller may do this."""
         if not self.may(operation, resource_type, name):
-            raise refusal(self.principal, operation, resource_type, name)
+            raise self.refused(operation, resource_type, name)
+
+    def refused(
+        self, operation: Operation, resource_type: ResourceType, name: str
+    ) -> AuthorizationError:
+        """What the caller is told who may not do this; written to the audit. For a service that
+        tells it of one thing among several."""
+        error = refusal(self.principal, operation, resource_type, name)
+        if self._audit is not None:
+            need = Need(operation, resource_type, name)
+            self._audit.refused(self.connection, self.principal, need, error)
+        return error
 
     def require_all(self, needs: Callable[[Any], Iterable[Need]], request: Any) -> None:
         """The same for everything that a request needs."""
@@ -82,6 +104,29 @@ class Call:
             return
         for need in needs(request):
             self.require(*need)
+
+    def served(self, request: Any, failure: BaseException | None = None) -> None:
+        """A request of the call was served, or failed: for the audit."""
+        if self._audit is not None:
+            self._audit.served(self.connection, self.principal, request, failure)
+
+    @property
+    def throttle(self) -> Throttle | None:
+        """What holds the caller back; None: nothing does."""
+        if self._quotas is None:
+            return None
+        return self._quotas.throttle(self.principal, self.client_id)
+
+    async def until_within_quota(self, charge: Charge) -> None:
+        """Waits while the caller has used too much: for a stream, before it reads on."""
+        if self.throttle is not None and self._quotas is not None:
+            await self._quotas.pause(self.principal, self.client_id, charge)
+
+    def used(self, charge: Charge, size_bytes: int) -> None:
+        """Counts a request of a stream."""
+        throttle = self.throttle
+        if throttle is not None:
+            throttle.use(charge, size_bytes)
 
     def add_done_callback(self, callback: Any) -> None:
         """Has gRPC call it when the call is over."""

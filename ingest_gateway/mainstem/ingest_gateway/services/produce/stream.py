@@ -23,6 +23,7 @@ from mainstem.errors import (
     RequestTooLargeError,
     ShuttingDownError,
 )
+from mainstem.ingest_gateway.quotas import Charge
 from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.services.produce.acceptance import Acceptance, Accepted, Placed
@@ -200,10 +201,12 @@ class ProduceStream:
         """Takes requests until the caller has no more of them."""
         while True:
             await self._may_read.wait()
+            await self._call.until_within_quota(Charge.PRODUCE)
             data = await self._context.read()
             if data is grpc.aio.EOF:
                 return
             self._connection.received(len(data))
+            self._call.used(Charge.PRODUCE, len(data))
             parsed = await self._parsed(data)
             data = None  # what was parsed has copies; until the next read it may be a while
             await self._take(*parsed)
@@ -242,6 +245,8 @@ class ProduceStream:
                 self._call.require_all(produce_needs, request)
             except AuthorizationError as refused:
                 error = refused
+            else:
+                self._call.served(request)
         entry = _Open(request.correlation_id, request.resends_rest, request.takes_notices)
         lane.open.append(entry)
         if self._notices is None:
