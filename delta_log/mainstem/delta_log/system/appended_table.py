@@ -167,9 +167,11 @@ class AppendedTable:
             if commit_beside_leader(self._opened, build) is None:
                 return
 
-    def newest_first(self) -> Iterator[AppendedRow]:
-        """All rows."""
+    def newest_first(self, since_ms: int = 0) -> Iterator[AppendedRow]:
+        """All rows, but for those of files that have none since then."""
         for file in reversed(self._opened.state.files(0).sorted()):
+            if file.timestamp_ms_max < since_ms:
+                continue
             batches = list(
                 read_data_file(
                     self._opened.store,

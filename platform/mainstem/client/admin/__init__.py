@@ -1,4 +1,4 @@
-"""Administration: topics, the cluster, and groups seen from outside."""
+"""Administration: topics, the cluster, quotas, and groups seen from outside."""
 
 from mainstem.client.admin.admin import (
     ADMIN_KEYS,
@@ -19,12 +19,15 @@ from mainstem.client.admin.groups import (
     GroupMember,
     GroupOffset,
 )
+from mainstem.client.admin.quotas import ClientQuota, ClientQuotaAlteration
 from mainstem.client.admin.seek_plan import OffsetMove, plan_seek
 from mainstem.client.admin.transactions import CompletedEpoch
 
 __all__ = [
     "ADMIN_KEYS",
     "AdminClient",
+    "ClientQuota",
+    "ClientQuotaAlteration",
     "ClusterDescription",
     "CompletedEpoch",
     "ConsumerGroupDescription",

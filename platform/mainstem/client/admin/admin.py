@@ -10,7 +10,9 @@ from typing import Any, Final, Self
 
 import grpc
 
+from mainstem.client.admin.changes import change
 from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
+from mainstem.client.admin.quotas import QuotaAdmin
 from mainstem.client.admin.transactions import TransactionAdmin
 from mainstem.client.arguments import check_mapping, check_seconds, names_of
 from mainstem.client.channels import Channels
@@ -19,9 +21,9 @@ from mainstem.client.gateways import Gateways
 from mainstem.client.settings import check_client_id, parse_servers, read_settings
 from mainstem.client.unclosed import warn_unclosed
 from mainstem.config import ConfigKey, keys_by_name
-from mainstem.errors import GatewayUnavailableError, MainstemError, OutcomeUnknownError
+from mainstem.errors import MainstemError
 from mainstem.limits import MIB
-from mainstem.protocol import error_from_message, never_left
+from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 
 #: Every setting of `AdminClient`, by name.
@@ -180,7 +182,7 @@ class ClusterDescription:
     gateways: tuple[GatewayDescription, ...]
 
 
-class AdminClient(GroupAdmin, TransactionAdmin):
+class AdminClient(GroupAdmin, TransactionAdmin, QuotaAdmin):
     """Administration of topics, groups and transactions. Thread-safe. Calls wait for their answers.
 
     confluent-kafka's AdminClient takes lists and returns futures; here a call returns its result,
@@ -213,6 +215,7 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         gateways = Gateways(servers, self._channels, time.monotonic)
         GroupAdmin.__init__(self, gateways)
         TransactionAdmin.__init__(self, gateways)
+        QuotaAdmin.__init__(self, gateways)
 
     def create_topic(
         self,
@@ -446,27 +449,12 @@ class AdminClient(GroupAdmin, TransactionAdmin):
         timeout_s: float,
     ) -> Any:
         """Makes a change, at the first gateway that is reached."""
-        check_seconds(timeout_s)
-        gateways = self._gateways
-        failure: MainstemError | None = None
-        for server in gateways.order():
-            channel = gateways.channels.get(server)
-            try:
-                answer = method(admin_pb2_grpc.AdminStub(channel))(request, timeout=timeout_s)
-            except grpc.RpcError as error:
-                failure = gateways.failed(error, server, channel)
-                if not isinstance(failure, GatewayUnavailableError):
-                    raise failure from None
-                if failure.code == GatewayUnavailableError.code and not never_left(failure):
-                    raise OutcomeUnknownError(
-                        f"the connection to {server} broke before the answer came: the call may "
-                        f"have taken effect ({failure})"
-                    ) from None
-            else:
-                gateways.answered(server)
-                return answer
-        assert failure is not None
-        raise failure
+        return change(
+            self._gateways,
+            lambda channel: method(admin_pb2_grpc.AdminStub(channel)),
+            request,
+            timeout_s,
+        )
 
     def _read(
         self,
