@@ -52,9 +52,9 @@ def audit(
     limit: int,
     warehouse: str | None,
 ) -> None:
-    """Print who did what, the newest last: administrative acts, refusals, failed sign-ins.
+    """Print who did what: administrative acts, refusals, failed sign-ins.
 
-    The rows are those of the Delta table `system/audit`, which gateways with audit.enabled write a
+    The newest come last. The rows are those of the Delta table `system/audit`, which gateways with audit.enabled write a
     second later. KIND is act, refusal, sign-in, sample (of reads and writes, with
     audit.sample.ratio), or left-out: COUNT rows are not there, as too many came at a time. ERROR is
     the code of what the call failed with. No gateway is needed. With `--format wide` and `json`

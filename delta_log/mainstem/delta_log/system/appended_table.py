@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,9 +69,18 @@ class AppendedTable:
         store: The warehouse.
         name: Below `system/`.
         retention_ms: For how long rows are kept.
+        sleep: Waits for so many seconds.
     """
 
-    def __init__(self, store: ObjectStore, name: str, *, retention_ms: int) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        name: str,
+        *,
+        retention_ms: int,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._sleep = sleep
         self._warehouse = store
         self._retention_ms = retention_ms
         tables = Topics(store, folder=SYSTEM)
@@ -133,7 +143,7 @@ class AppendedTable:
                 batches=[Batch(0, base_offset, len(rows))],
             )
 
-        commit_beside_leader(self._opened, build)
+        commit_beside_leader(self._opened, build, sleep=self._sleep)
         for path in appending.paths:
             if not self._opened.state.is_active(path):
                 with contextlib.suppress(MainstemError):  # `vacuum-orphans` finds it
@@ -164,7 +174,7 @@ class AppendedTable:
             return TableCommit.of("RETENTION", actions, timestamp_ms=now_ms)
 
         for _ in range(_TRIMS_MAX):
-            if commit_beside_leader(self._opened, build) is None:
+            if commit_beside_leader(self._opened, build, sleep=self._sleep) is None:
                 return
 
     def newest_first(self, since_ms: int = 0) -> Iterator[AppendedRow]:
@@ -195,4 +205,4 @@ class AppendedTable:
             metadata = altered_config(state, {_RETENTION: self._retention_ms}, ())
             return TableCommit.of("ALTER CONFIG", [metadata], timestamp_ms=wall_clock_ms())
 
-        commit_beside_leader(self._opened, build)
+        commit_beside_leader(self._opened, build, sleep=self._sleep)

@@ -106,6 +106,7 @@ class AuditLog:
             rows_max=config.number("audit.queue.rows"),
             sample_ratio=float(config.text("audit.sample.ratio")),
             retention_ms=config.number("audit.retention.ms"),
+            write_every_s=WRITE_EVERY_S,
         )
 
     def begin(
