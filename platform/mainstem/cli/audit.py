@@ -17,13 +17,14 @@ from mainstem.cli.context import (
     say_if_empty,
 )
 from mainstem.cli.errors import FormatError
+from mainstem.cli.help import ExampleCommand
 from mainstem.cli.warehouse import opened_warehouse, warehouse_option
 
 _COLUMNS = ["time", "kind", "principal", "host", "call", "resource", "error", "count"]
 _WIDE = ["client_id", "operation", "resource_type", "allowed", "gateway_id", "summary"]
 
 
-@click.command()
+@click.command(cls=ExampleCommand)
 @click.option(
     "--since",
     metavar="TIME",
@@ -54,11 +55,11 @@ def audit(
 ) -> None:
     """Print who did what: administrative acts, refusals, failed sign-ins.
 
-    The newest come last. The rows are those of the Delta table `system/audit`, which gateways with audit.enabled write a
-    second later. KIND is act, refusal, sign-in, sample (of reads and writes, with
-    audit.sample.ratio), or left-out: COUNT rows are not there, as too many came at a time. ERROR is
-    the code of what the call failed with. No gateway is needed. With `--format wide` and `json`
-    there is more, such as what was asked.
+    The newest come last. The rows are those of the Delta table `system/audit`, which gateways with
+    audit.enabled write a second later. KIND is act, refusal, sign-in, sample (of reads and writes,
+    with audit.sample.ratio), or left-out: COUNT rows are not there, as too many came at a time.
+    ERROR is the code of what the call failed with. No gateway is needed. With `--format wide` and
+    `json` there is more, such as what was asked.
 
     \b
     EXAMPLES

@@ -50,7 +50,7 @@ from mainstem.security import (
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-ON = {"audit_enabled": True}
+ON: dict[str, Any] = {"audit_enabled": True}
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,9 @@ def test_acts_have_rows_with_who_what_and_how_they_ended_and_looks_have_none(
         "host": "127.0.0.1",
         "operation": "CREATE",
     }
-    assert first["allowed"] and first["gateway_id"] and first["time_ms"] > 1_700_000_000_000
+    assert first["allowed"]
+    assert first["gateway_id"]
+    assert first["time_ms"] > 1_700_000_000_000
     assert rows[1]["resource_type"] == "TOPIC"
 
 
@@ -194,13 +196,13 @@ def test_what_is_refused_has_a_row_whatever_the_call(tmp_path: Path, call: str) 
                 assert (await stream.answer()).error.code == "TOPIC_AUTHORIZATION_FAILED"
                 await stream.end()
                 return
+            made: dict[str, Callable[[], Any]] = {
+                "Produce": lambda: client.produce(values_request(b"a")),
+                "DeleteTopic": lambda: client.delete("t"),
+                "CreateAcls": lambda: security(client).CreateAcls(security_pb2.CreateAclsRequest()),
+            }
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                if call == "Produce":
-                    await client.produce(values_request(b"a"))
-                elif call == "DeleteTopic":
-                    await client.delete("t")
-                else:
-                    await security(client).CreateAcls(security_pb2.CreateAclsRequest())
+                await made[call]()
             assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
     run(test())
@@ -275,7 +277,7 @@ def test_keys_of_passwords_tokens_and_records_are_in_no_row(tmp_path: Path) -> N
                 stored_key=b"MARK-stored",
                 server_key=b"MARK-server",
             )
-            transactions = client.channel.unary_unary(
+            transactions: Any = client.channel.unary_unary(
                 "/mainstem.v1.Transactions/CompleteTransaction",
                 request_serializer=(transactions_pb2.CompleteTransactionRequest.SerializeToString),
             )
@@ -407,7 +409,7 @@ def test_an_audit_table_that_is_damaged_or_deleted_does_not_stop_the_gateway(
     tmp_path: Path,
 ) -> None:
     async def test() -> None:
-        async with running(tmp_path, **ON) as (gateway, client):
+        async with running(tmp_path, **ON) as (_, client):
             await client.create("before")
             await until(lambda: len(audit(tmp_path)) == 1)
             store = LocalStore(tmp_path)

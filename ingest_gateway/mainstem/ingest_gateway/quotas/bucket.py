@@ -11,6 +11,9 @@ BURST_S: Final = 1.0
 #: longer gives up, and sends it again. A rate that one request exceeds tenfold is not kept.
 DEBT_S_MAX: Final = 10.0
 
+#: Less than this is what arithmetic leaves of a debt that is paid.
+_WAIT_S_MIN: Final = 1e-6
+
 
 class Bucket:
     """Fills at a rate, and is in debt after more was used than was in it.
@@ -36,7 +39,8 @@ class Bucket:
     def wait_s(self, now_s: float) -> float:
         """How long until the debt is paid; 0: more may be used."""
         self._fill(now_s)
-        return max(0.0, -self._balance) / self.rate
+        wait_s = -self._balance / self.rate
+        return wait_s if wait_s > _WAIT_S_MIN else 0.0
 
     def use(self, amount: float, now_s: float) -> None:
         """Takes that much, which may leave a debt."""
