@@ -194,7 +194,7 @@ def test_who_uses_far_more_is_told_when_to_come_back_and_the_others_notice_nothi
                 await produce("greedy")
             assert 1_000 < int(facts["retry_ms"]) <= 10_000
             assert (facts["quota"], facts["entity"]) == ("producer_byte_rate", "User:greedy")
-            for _ in range(20):
+            for _ in range(5):
                 await produce("modest")
 
     run(test())
