@@ -244,9 +244,9 @@ class AuditLog:
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    if self._writing is not None:
-                        await asyncio.wait({self._writing})
-                    while self._store is not None and not self._queue.is_empty:
+                    while self._store is not None and (
+                        self._writing is not None or not self._queue.is_empty
+                    ):
                         if not await self._write():
                             await asyncio.sleep(_AGAIN_S)
             if self._writing is not None:
@@ -260,6 +260,8 @@ class AuditLog:
         """Whether rows were written, and more may wait."""
         if self._store is None:
             return False
+        if self._writing is not None:  # of a task that was cancelled
+            await asyncio.wait({self._writing})
         if self._appending is None:
             rows = self._queue.take(_COMMIT_ROWS_MAX)
             if rows:
