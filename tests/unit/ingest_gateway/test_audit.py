@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from prometheus_client import generate_latest
 from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.ingest_gateway.harness import (
     WAIT_S,
@@ -27,8 +28,10 @@ from tests.unit.ingest_gateway.payloads import values_request
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.system import AppendedTable
 from mainstem.delta_log.topics import SYSTEM, Topics
-from mainstem.errors import StoreUnavailableError
+from mainstem.errors import AuthenticationError, SessionExpiredError, StoreUnavailableError
 from mainstem.ingest_gateway.audit import log
+from mainstem.ingest_gateway.caller import Identity
+from mainstem.ingest_gateway.security import SignIn
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.ingest_gateway.services.audited_calls import AUDITED_CALLS, CallKind
 from mainstem.protocol.v1 import (
@@ -45,6 +48,7 @@ from mainstem.security import (
     Operation,
     PatternType,
     Permission,
+    Principal,
     ResourceType,
 )
 
@@ -419,3 +423,65 @@ def test_an_audit_table_that_is_damaged_or_deleted_does_not_stop_the_gateway(
             await until(lambda: [row["resources"] for row in audit(tmp_path)] == [["after"]])
 
     run(test())
+
+
+def test_who_cannot_prove_who_they_are_has_a_row_and_who_can_is_named_in_theirs(
+    tmp_path: Path,
+) -> None:
+    async def prove(credentials: str) -> Identity:
+        if credentials == "expired":
+            raise SessionExpiredError("sign in again")
+        if credentials != "MARK-good":
+            raise AuthenticationError("no")
+        return Identity(Principal("User", "ali:ce,\nü"))
+
+    async def test() -> None:
+        async with running(tmp_path, **ON) as (gateway, client):
+            gateway._rpc._sign_in = SignIn({"test": prove})
+
+            async def delete(proof: str) -> None:
+                metadata = (("authorization", f"Test {proof}"),) if proof else ()
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await client.admin.DeleteTopic(
+                        admin_pb2.DeleteTopicRequest(topic="nowhere"), metadata=metadata
+                    )
+
+            for proof in ("MARK-bad", "MARK-bad", "expired", "", "MARK-good"):
+                await delete(proof)
+
+    run(test())
+    rows = audit(tmp_path)
+    failed = [row for row in rows if row["kind"] == "sign-in"]
+    assert sum(row["count"] for row in failed) == 3
+    assert {row["error"] for row in failed} == {"SASL_AUTHENTICATION_FAILED"}
+    (act,) = [row for row in rows if row["kind"] == "act"]
+    assert (act["principal"], act["error"]) == ("User:ali:ce,\nü", "UNKNOWN_TOPIC")
+    assert "MARK" not in json.dumps(rows)
+
+
+def test_what_has_no_room_while_the_store_hangs_is_counted_in_a_row(tmp_path: Path) -> None:
+    gate = Gate("put", "system/audit")
+    store = FaultyStore(LocalStore(tmp_path), before=gate)
+
+    async def test() -> None:
+        async with running(store=store, audit_queue_rows=100, **ON) as (gateway, client):
+            for number in range(150):
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await client.delete(f"t{number}")
+            await until(lambda: gate.calls > 0)
+            gate.open()
+            await until(lambda: any(row["kind"] == "left-out" for row in audit(tmp_path)))
+            audit_log = gateway._audit
+            assert audit_log is not None
+            await until(lambda: audit_log._queue.is_empty)
+            text = generate_latest(gateway._metrics.registry).decode()
+            assert "mainstem_audit_dropped_total 50.0" in text
+            assert "mainstem_audit_rows_total 101.0" in text
+
+    run(test())
+    rows = audit(tmp_path)
+    assert [row["resources"] for row in rows if row["kind"] == "act"] == [
+        [f"t{number}"] for number in range(100)
+    ]
+    (left_out,) = [row for row in rows if row["kind"] == "left-out"]
+    assert left_out["count"] == 50

@@ -50,8 +50,6 @@ class AuditQueue:
         self._different_since = elapsed_s()
         self._taken_count = 0
         self._left_out = 0
-        #: In all.
-        self.left_out_total = 0
 
     def __len__(self) -> int:
         """Rows that wait or are being written."""
@@ -66,7 +64,6 @@ class AuditQueue:
         """Has the row wait; False: it is left out."""
         if len(self) >= self._rows_max:
             self._left_out += row.count
-            self.left_out_total += row.count
             return False
         self._waiting.append(_Waiting(row.bounded(), self._elapsed_s()))
         return True

@@ -5,6 +5,6 @@
 
 from mainstem.ingest_gateway.quotas.bucket import Bucket
 from mainstem.ingest_gateway.quotas.quotas import Charge, Quotas, Throttle
-from mainstem.ingest_gateway.quotas.rows import QUOTAS_MAX, FollowedQuotas
+from mainstem.ingest_gateway.quotas.rows import QUOTAS_MAX, Alter, FollowedQuotas
 
-__all__ = ["QUOTAS_MAX", "Bucket", "Charge", "FollowedQuotas", "Quotas", "Throttle"]
+__all__ = ["QUOTAS_MAX", "Alter", "Bucket", "Charge", "FollowedQuotas", "Quotas", "Throttle"]

@@ -13,7 +13,7 @@ from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.system import QuotaRow, QuotasTable, quota_entity, quota_key
 from mainstem.errors import InvalidConfigError, MainstemError
 from mainstem.ingest_gateway.quotas.quotas import Quotas
-from mainstem.ingest_gateway.security.watched_rows import WatchedRows
+from mainstem.ingest_gateway.security import WatchedRows
 from mainstem.security import QuotaEntity, QuotaName
 
 log = structlog.get_logger()

@@ -9,8 +9,7 @@ from typing import Final
 import structlog
 
 from mainstem.errors import InvalidConfigError
-from mainstem.ingest_gateway.quotas import QUOTAS_MAX, FollowedQuotas, Quotas
-from mainstem.ingest_gateway.quotas.rows import Alter
+from mainstem.ingest_gateway.quotas import QUOTAS_MAX, Alter, FollowedQuotas, Quotas
 from mainstem.ingest_gateway.services.call import Call
 from mainstem.protocol.v1 import security_pb2
 from mainstem.security import QuotaEntity, QuotaName, quota_name, quota_value
