@@ -6,6 +6,8 @@ from mainstem.client import Producer, AsyncProducer, Consumer, AdminClient
 from mainstem.client.admin import (
     ADMIN_KEYS,
     AdminClient,
+    ClientQuota,
+    ClientQuotaAlteration,
     ClusterDescription,
     CompletedEpoch,
     ConsumerGroupDescription,
@@ -83,6 +85,8 @@ __all__ = [
     "AsyncProducer",
     "BatchMetadata",
     "BytesLike",
+    "ClientQuota",
+    "ClientQuotaAlteration",
     "ClusterDescription",
     "CompletedEpoch",
     "Consumer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -28,12 +29,19 @@ from tests.unit.ingest_gateway.payloads import values_request
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.system import AppendedTable
 from mainstem.delta_log.topics import SYSTEM, Topics
-from mainstem.errors import AuthenticationError, SessionExpiredError, StoreUnavailableError
+from mainstem.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    SessionExpiredError,
+    StoreUnavailableError,
+)
 from mainstem.ingest_gateway.audit import log
 from mainstem.ingest_gateway.caller import Identity
-from mainstem.ingest_gateway.security import SignIn
+from mainstem.ingest_gateway.security import SignIn, refusal
 from mainstem.ingest_gateway.server import Gateway
+from mainstem.ingest_gateway.services import AdminService
 from mainstem.ingest_gateway.services.audited_calls import AUDITED_CALLS, CallKind
+from mainstem.ingest_gateway.services.call import Call
 from mainstem.protocol.v1 import (
     admin_pb2,
     groups_pb2,
@@ -217,6 +225,34 @@ def test_what_is_refused_has_a_row_whatever_the_call(tmp_path: Path, call: str) 
     assert row["error"] == f"{kind}_AUTHORIZATION_FAILED"
 
 
+def test_a_refusal_that_a_service_raises_itself_has_a_row_and_no_second_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(self: AdminService, request: Any, call: Call) -> Any:
+        if request.topic == "by itself":
+            raise refusal(call.principal, Operation.DELETE, ResourceType.TOPIC, request.topic)
+        with contextlib.suppress(AuthorizationError):
+            call.require(Operation.READ, ResourceType.TOPIC, "one of several")
+        raise call.refused(Operation.DELETE, ResourceType.TOPIC, request.topic)
+
+    monkeypatch.setattr(AdminService, "DeleteTopic", refuse)
+
+    async def test() -> None:
+        async with running(tmp_path, **ON) as (gateway, client):
+            acls(gateway, everybody(Operation.DELETE, ResourceType.TOPIC, "*"))
+            for name in ("by itself", "as others do"):
+                async with refused(grpc.StatusCode.PERMISSION_DENIED, "TOPIC_AUTHORIZATION_FAILED"):
+                    await client.delete(name)
+
+    run(test())
+    rows = audit(tmp_path)
+    assert [(row["kind"], row["operation"], row["resources"], row["count"]) for row in rows] == [
+        ("refusal", "DELETE", ["by itself"], 1),
+        ("refusal", "READ", ["one of several"], 1),
+        ("refusal", "DELETE", ["as others do"], 1),
+    ]
+
+
 def test_a_flood_of_one_refusal_is_one_row_each_time_that_rows_are_written(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path, **ON) as (gateway, client):
@@ -356,6 +392,7 @@ def test_a_store_that_fails_holds_nobody_up_and_its_rows_come_later(
     assert capfd.readouterr().out.count("the audit cannot be written") == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_hangs_holds_up_neither_calls_nor_the_end_of_the_gateway(
     tmp_path: Path,
 ) -> None:

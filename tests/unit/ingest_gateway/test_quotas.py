@@ -15,8 +15,14 @@ from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.ingest_gateway.harness import WAIT_S, Client, refused, run, running, soon, until
 from tests.unit.ingest_gateway.payloads import values_request
 
-from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
-from mainstem.client.admin import ClientQuota, ClientQuotaAlteration
+from mainstem.client import (
+    AdminClient,
+    ClientQuota,
+    ClientQuotaAlteration,
+    Consumer,
+    Producer,
+    TopicPartition,
+)
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.topics import SYSTEM
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
@@ -143,6 +149,27 @@ def test_a_quota_is_in_force_at_the_other_gateways_a_moment_later(
                 *(alter(second, alteration(f"User:y{n}", request_rate=1)) for n in range(3)),
             )
             await until(lambda: len(one._quotas.rows) == len(two._quotas.rows) == 7)
+
+    run(test())
+
+
+def test_more_entities_than_may_be_have_no_quotas_and_those_that_have_can_be_altered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "QUOTAS_MAX", 3)
+
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await alter(client, *(alteration(f"User:{n}", request_rate=1) for n in range(3)))
+            async with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"):
+                await alter(client, alteration("User:3", request_rate=1))
+            await alter(client, alteration("User:2", request_rate=2))
+            await alter(
+                client,
+                alteration("User:2", remove=("request_rate",)),
+                alteration("User:3", request_rate=1),
+            )
+            assert {user for user, _ in await described(client)} == {"User:0", "User:1", "User:3"}
 
     run(test())
 

@@ -23,7 +23,7 @@ from mainstem.errors import MainstemError, OutcomeUnknownError, StoreUnavailable
 from mainstem.ingest_gateway.audit.queue import AuditQueue
 from mainstem.ingest_gateway.audit.row import AuditKind, AuditRow
 from mainstem.ingest_gateway.connections import Connection
-from mainstem.security import Operation, Principal, ResourceType
+from mainstem.security import Principal
 
 log = structlog.get_logger()
 
@@ -168,8 +168,8 @@ class AuditLog:
         connection: Connection,
         principal: Principal,
         call: str,
-        operation: Operation,
-        resource_type: ResourceType,
+        operation: str,
+        resource_type: str,
         name: str,
         error: str,
     ) -> None:

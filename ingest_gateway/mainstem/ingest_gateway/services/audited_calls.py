@@ -142,20 +142,27 @@ class MethodAudit:
         request: Any,
         failure: BaseException | None = None,
     ) -> None:
-        """A request was served, or failed."""
+        """A request was served, or failed: not as the caller may not make it."""
         if self._audited.kind is CallKind.ACT:
-            # A refusal has its row already.
-            if isinstance(failure, AuthorizationError) or not self._audited.is_act(request):
-                return
-            self._write(AuditKind.ACT, connection, principal, request, _code(failure))
+            if self._audited.is_act(request):
+                self._write(AuditKind.ACT, connection, principal, request, _code(failure))
         elif self._audited.kind is CallKind.DATA and failure is None and self._audit.wants_sample:
             self._write(AuditKind.SAMPLE, connection, principal, request, "")
 
     def refused(
-        self, connection: Connection, principal: Principal, need: Need, error: AuthorizationError
+        self, connection: Connection, principal: Principal, error: AuthorizationError
     ) -> None:
-        """The caller may not do this."""
-        self._audit.refused(connection, principal, self._name, *need, error.code)
+        """The caller may not do what the error says."""
+        facts = error.facts
+        self._audit.refused(
+            connection,
+            principal,
+            self._name,
+            facts.get("operation", ""),
+            facts.get("resource_type", ""),
+            facts.get("name", ""),
+            error.code,
+        )
 
     def _write(
         self,

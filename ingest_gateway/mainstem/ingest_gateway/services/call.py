@@ -30,7 +30,15 @@ class Call:
         identity: Who makes it.
     """
 
-    __slots__ = ("_access", "_audit", "_quotas", "connection", "context", "identity")
+    __slots__ = (
+        "_access",
+        "_audit",
+        "_quotas",
+        "_refusal",
+        "connection",
+        "context",
+        "identity",
+    )
 
     def __init__(
         self,
@@ -47,6 +55,8 @@ class Call:
         self._access = access
         self._audit = audit
         self._quotas = quotas
+        #: The last that the audit has.
+        self._refusal: BaseException | None = None
 
     @property
     def peer(self) -> str:
@@ -94,8 +104,8 @@ class Call:
         tells it of one thing among several."""
         error = refusal(self.principal, operation, resource_type, name)
         if self._audit is not None:
-            need = Need(operation, resource_type, name)
-            self._audit.refused(self.connection, self.principal, need, error)
+            self._refusal = error
+            self._audit.refused(self.connection, self.principal, error)
         return error
 
     def require_all(self, needs: Callable[[Any], Iterable[Need]], request: Any) -> None:
@@ -107,7 +117,12 @@ class Call:
 
     def served(self, request: Any, failure: BaseException | None = None) -> None:
         """A request of the call was served, or failed: for the audit."""
-        if self._audit is not None:
+        if self._audit is None:
+            return
+        if isinstance(failure, AuthorizationError):
+            if failure is not self._refusal:
+                self._audit.refused(self.connection, self.principal, failure)
+        else:
             self._audit.served(self.connection, self.principal, request, failure)
 
     @property
