@@ -25,6 +25,7 @@ from mainstem.client import (
 )
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.topics import SYSTEM
+from mainstem.delta_log.verify import verify_system_table
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
 from mainstem.ingest_gateway.caller import Identity
 from mainstem.ingest_gateway.quotas import rows as rows_module
@@ -99,6 +100,10 @@ def test_quotas_are_set_changed_taken_back_and_kept(tmp_path: Path) -> None:
             assert list(await described(client)) == [("User:a", "")]
 
     run(test())
+    store = LocalStore(tmp_path)
+    report = verify_system_table(store, "quotas")
+    store.close()
+    assert report.ok, report.findings
 
 
 @pytest.mark.parametrize(

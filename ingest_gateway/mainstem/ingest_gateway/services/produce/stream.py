@@ -200,8 +200,8 @@ class ProduceStream:
     async def _take_all(self) -> None:
         """Takes requests until the caller has no more of them."""
         while True:
-            await self._may_read.wait()
             await self._call.until_within_quota(Charge.PRODUCE)
+            await self._may_read.wait()
             data = await self._context.read()
             if data is grpc.aio.EOF:
                 return
