@@ -35,14 +35,17 @@ class QuotaName(StrEnum):
     REQUEST_RATE = "request_rate"
     #: Connections that have a call under way.
     CONNECTIONS = "connections"
+    #: Transactions that were begun and are not over.
+    OPEN_TRANSACTIONS = "open_transactions"
+
+
+_COUNTS: Final = (QuotaName.CONNECTIONS, QuotaName.OPEN_TRANSACTIONS)
 
 
 #: Names that one may ask for, and why they are no quotas here.
 _REFUSED: Final = {
     "topics": "a topic does not say who made it; use access control lists of CREATE with a prefix",
     "groups": "a group does not say whose it is; use access control lists with a prefix",
-    "open_transactions": "a transaction does not say whose it is; see "
-    "transactional.id.max.count of the gateway",
     "request_percentage": "use request_rate, requests a second",
     "controller_mutation_rate": "use request_rate, requests a second",
     "connection_creation_rate": "use connections, a count",
@@ -120,7 +123,7 @@ def quota_value(name: QuotaName, value: float) -> float:
             name=name,
             value=value,
         )
-    if name is QuotaName.CONNECTIONS and value != int(value):
+    if name in _COUNTS and value != int(value):
         raise InvalidConfigError(
             f"{name} is {value}; it must be a whole number", name=name, value=value
         )

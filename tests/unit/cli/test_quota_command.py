@@ -54,6 +54,7 @@ def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
                 "consumer_byte_rate": None,
                 "request_rate": 2.5,
                 "connections": None,
+                "open_transactions": None,
             }
             gone = await quota("remove", "--user", "alice", "--quota", "request-rate")
             assert gone.exit_code == 0

@@ -231,6 +231,28 @@ def test_a_connection_more_than_may_be_busy_is_refused_until_one_is_idle() -> No
     assert found.open_calls == {}
 
 
+def test_transactions_that_are_over_make_room_and_one_that_begins_is_counted() -> None:
+    found = quotas(Clock(), {QuotaEntity(DEFAULT): {QuotaName.OPEN_TRANSACTIONS: 2.0}})
+    throttle = found.throttle(ALICE, "")
+    assert throttle is not None
+    is_open: set[str] = set()
+
+    def begin(name: str) -> None:
+        with throttle.beginning(name, is_open.__contains__):
+            is_open.add(name)
+
+    begin("a")
+    begin("a")
+    with throttle.beginning("b", is_open.__contains__), pytest.raises(QuotaExceededError):
+        begin("c")
+    begin("c")  # nothing came of b
+    with pytest.raises(QuotaExceededError):
+        begin("b")
+    is_open.discard("a")
+    begin("b")
+    assert is_open == {"b", "c"}
+
+
 def test_nobody_without_a_quota_is_looked_at_and_no_gateway_is_held_back() -> None:
     found = quotas(Clock(), {})
     assert found.throttle(ALICE, "") is None

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.ingest_gateway.harness import WAIT_S, Client, refused, run, running, soon, until
 from tests.unit.ingest_gateway.payloads import values_request
+from tests.unit.ingest_gateway.transacting import Transacting
 
 from mainstem.client import (
     AdminClient,
@@ -270,6 +271,23 @@ def test_one_connection_more_than_may_be_busy_is_refused_while_the_others_are(
                 await client.describe("t")
                 await stream.end()
                 await other.describe("t")
+
+    run(test())
+
+
+def test_a_transaction_more_than_may_be_open_waits_for_one_to_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t")
+            await alter(client, alteration(ANYBODY, open_transactions=1))
+            one, two = [await Transacting(client, name).init() for name in ("one", "two")]
+            await one.begin()
+            async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLING_QUOTA_EXCEEDED"):
+                await two.begin()
+            await one.end(commit=False)
+            await two.begin()
+            async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLING_QUOTA_EXCEEDED"):
+                await one.begin()
 
     run(test())
 

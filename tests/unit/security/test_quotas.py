@@ -118,7 +118,6 @@ def test_a_count_is_a_whole_number() -> None:
     [
         ("topics", "who made it"),
         ("groups", "whose it is"),
-        ("open_transactions", "whose it is"),
         ("request_percentage", "use request_rate"),
         ("nonsense", "there are producer_byte_rate"),
         ("", "there are producer_byte_rate"),

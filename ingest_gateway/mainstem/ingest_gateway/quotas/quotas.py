@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter
+import prometheus_client
+from prometheus_client import CollectorRegistry
 
 from mainstem.delta_log.store import time_elapsed_s
 from mainstem.errors import QuotaExceededError
@@ -123,6 +124,34 @@ class Throttle:
             if not open_calls:
                 self._quotas.open_calls.pop(limit.who, None)
 
+    @contextmanager
+    def beginning(self, transactional_id: str, is_open: Callable[[str], bool]) -> Iterator[None]:
+        """Counts a transaction that begins in the block.
+
+        Args:
+            is_open: Whether a transaction of that transactional id is not over.
+
+        Raises:
+            QuotaExceededError: As many others as may be are not over.
+        """
+        limit = self._limits.get(QuotaName.OPEN_TRANSACTIONS)
+        if limit is None:
+            yield
+            return
+        begun = self._quotas.begun.setdefault(limit.who, Counter())
+        if transactional_id not in begun and len(begun) >= min(limit.value, _REMEMBERED_MAX):
+            for name in [name for name, now in begun.items() if not now and not is_open(name)]:
+                del begun[name]
+            if len(begun) >= limit.value:
+                self._quotas.throttled(QuotaName.OPEN_TRANSACTIONS, limit)
+                raise _exceeded(QuotaName.OPEN_TRANSACTIONS, limit, WAIT_S_MAX)
+        begun[transactional_id] += 1
+        self._quotas.keep_begun()
+        try:
+            yield
+        finally:
+            begun[transactional_id] -= 1
+
     def _wait(self, charge: Charge) -> tuple[QuotaName | None, float]:
         """The rate that has to be waited for longest; None: there is none."""
         found: tuple[QuotaName | None, float] = (None, 0.0)
@@ -151,6 +180,8 @@ class Quotas:
 
     Attributes:
         open_calls: How many calls each connection has under way, by those that share a limit.
+        begun: The transactional ids of which transactions were begun that may not be over, and how
+            many calls are beginning one, likewise.
     """
 
     def __init__(
@@ -170,7 +201,8 @@ class Quotas:
         self._buckets: OrderedDict[tuple[QuotaName, _Who], Bucket] = OrderedDict()
         self._labels: set[tuple[str, str]] = set()
         self.open_calls: dict[_Who, dict[str, int]] = {}
-        self._throttled = Counter(
+        self.begun: OrderedDict[_Who, Counter[str]] = OrderedDict()
+        self._throttled = prometheus_client.Counter(
             "mainstem_quota_throttled",
             "Calls that waited for a quota, or were refused.",
             ["principal", "kind"],
@@ -230,6 +262,11 @@ class Quotas:
             await self._sleep(wait_s)
         finally:
             self._waiting -= 1
+
+    def keep_begun(self) -> None:
+        """Forgets the transactions of those who began one first, where too many did."""
+        if len(self.begun) > _REMEMBERED_MAX:
+            self.begun.popitem(last=False)
 
     def bucket(self, name: QuotaName, limit: Limit) -> Bucket:
         """That of those that share the limit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import grpc.aio
@@ -142,6 +143,13 @@ class Call:
         throttle = self.throttle
         if throttle is not None:
             throttle.use(charge, size_bytes)
+
+    def beginning(
+        self, transactional_id: str, is_open: Callable[[str], bool]
+    ) -> AbstractContextManager[None]:
+        """Counts a transaction that begins in the block; see `Throttle.beginning`."""
+        throttle = self.throttle
+        return nullcontext() if throttle is None else throttle.beginning(transactional_id, is_open)
 
     def add_done_callback(self, callback: Any) -> None:
         """Has gRPC call it when the call is over."""

@@ -67,7 +67,8 @@ class TransactionService:
     ) -> transactions_pb2.BeginTransactionResponse:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
-        await term.begin(ref, call.client_id)
+        with call.beginning(ref.transactional_id, term.is_open):
+            await term.begin(ref, call.client_id)
         return transactions_pb2.BeginTransactionResponse()
 
     async def AddOffsets(

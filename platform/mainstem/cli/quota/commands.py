@@ -23,7 +23,13 @@ from mainstem.config import parse_amount
 #: As the gateway has it: each that has no quota of its own.
 _DEFAULT = "<default>"
 
-_NAMES = ("producer_byte_rate", "consumer_byte_rate", "request_rate", "connections")
+_NAMES = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_rate",
+    "connections",
+    "open_transactions",
+)
 
 
 class _Bytes(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
@@ -45,7 +51,7 @@ class _Bytes(click.ParamType):  # type: ignore[type-arg]  # generic from click 8
 
 @click.group(cls=ExampleGroup)
 def quota() -> None:
-    """How much of a gateway somebody may use: bytes and requests a second, connections.
+    """How much of a gateway somebody may use: bytes and requests a second, and more.
 
     Each gateway counts for itself. Who uses more is slowed down, and refused only what would have
     to wait for more than a second; clients try that again by themselves.
@@ -105,6 +111,9 @@ def _entity(
 @click.option(
     "--connections", type=float, metavar="N", help="Connections that have a call under way."
 )
+@click.option(
+    "--open-transactions", type=float, metavar="N", help="Transactions that are not over."
+)
 @bootstrap_servers
 @pass_settings
 @reports_errors
@@ -119,6 +128,7 @@ def set_(
     consumer_byte_rate: float | None,
     request_rate: float | None,
     connections: float | None,
+    open_transactions: float | None,
 ) -> None:
     """Set quotas of a user, a client.id, or a user's client.id. Others stay as they are.
 
@@ -131,7 +141,13 @@ def set_(
     from mainstem.client.admin import ClientQuotaAlteration
 
     principal, client = _entity(user, default_user, client_id, default_client)
-    values = (producer_byte_rate, consumer_byte_rate, request_rate, connections)
+    values = (
+        producer_byte_rate,
+        consumer_byte_rate,
+        request_rate,
+        connections,
+        open_transactions,
+    )
     given = {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
     if not given:
         raise click.UsageError("say what to set, for example --producer-byte-rate 1MiB")
