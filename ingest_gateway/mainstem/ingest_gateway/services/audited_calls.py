@@ -172,7 +172,10 @@ class MethodAudit:
         request: Any,
         error: str,
     ) -> None:
-        operation, resource_type, names = _about(self._needs(request))
+        try:
+            operation, resource_type, names = _about(self._needs(request))
+        except MainstemError:  # as of a token that is none: the call has failed with it
+            operation, resource_type, names = "", "", ()
         self._audit.served(
             kind,
             connection,
