@@ -19,6 +19,7 @@ from mainstem.config import GatewayConfig
 from mainstem.delta_log.store import StoreFull, Warehouse, open_warehouse, parse_warehouse
 from mainstem.delta_log.system import GatewayBeat
 from mainstem.errors import InvalidConfigError, StoreUnavailableError
+from mainstem.ingest_gateway.audit import AuditLog
 from mainstem.ingest_gateway.balancing import Balancing
 from mainstem.ingest_gateway.cluster import Cluster, Load
 from mainstem.ingest_gateway.condition import GatewayCondition
@@ -44,6 +45,7 @@ from mainstem.ingest_gateway.listeners import (
 )
 from mainstem.ingest_gateway.metrics import GatewayMetrics
 from mainstem.ingest_gateway.producer_id_source import ProducerIdSource
+from mainstem.ingest_gateway.quotas import FollowedQuotas, Quotas
 from mainstem.ingest_gateway.reader_threads import ReaderThreads
 from mainstem.ingest_gateway.request_metrics import RequestMetrics
 from mainstem.ingest_gateway.requests import RequestDoor
@@ -109,6 +111,10 @@ _LINGER_S = 0.25
 _METADATA_BYTES_MAX = 16 * 1024
 
 
+#: Of `max.calls`, one in so many may wait for a quota.
+_CALLS_PER_WAITING = 4
+
+
 class Gateway:
     """One gateway on the running event loop: `start`, then `drain`.
 
@@ -141,8 +147,18 @@ class Gateway:
         self._door = RequestDoor(config)
         self._connections = Connections(config.number("max.connections"))
         self._security = GatewaySecurity(config, self._store, self._pool, self._metrics, proofs)
+        self._audit = AuditLog.of(config, self._metrics.registry)
+        self._quotas = Quotas(
+            self._metrics.registry,
+            waiting_max=max(1, config.number("max.calls") // _CALLS_PER_WAITING),
+        )
         self._rpc = Rpc(
-            self._door, self._connections, self._security.sign_in, self._security.access
+            self._door,
+            self._connections,
+            self._security.sign_in,
+            self._security.access,
+            self._audit,
+            self._quotas,
         )
         self._condition = GatewayCondition(self._store)
         self._health = health.aio.HealthServicer()
@@ -261,6 +277,12 @@ class Gateway:
         config, metrics, wal = self._config, self._metrics, identity.wal
         maintainer = Maintainer(config.number("checkpoint.interval.commits"), metrics)
         self._maintainer = maintainer
+        if self._audit is not None:
+            self._audit.begin(self._store, identity.gateway_id, maintainer.committed_own)
+            self._closing.push_async_callback(self._audit.close)
+            self._in_background("audit", self._audit.run)
+        quotas = FollowedQuotas(self._store, self._pool, self._quotas)
+        self._in_background("quotas", quotas.run)
         id_source = ProducerIdSource(self._store, self._pool, maintainer.committed_own)
         self._closing.push_async_callback(id_source.close)
         producer_ids = await id_source.start()
@@ -368,7 +390,7 @@ class Gateway:
             security_pb2,
             UserService(self._security.users),
             AclService(self._security.acls),
-            QuotaService(),
+            QuotaService(self._quotas, quotas),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(

@@ -95,7 +95,7 @@ class Compaction(Job[Merge, Merged]):
     """
 
     name: ClassVar[str] = "compaction"
-    system_tables: ClassVar[tuple[str, ...]] = ("job_history",)
+    system_tables: ClassVar[tuple[str, ...]] = ("audit", "job_history")
     tasks_stand_alone: ClassVar[bool] = True
     OPTIONS: ClassVar[tuple[ConfigKey, ...]] = (TOPIC_KEYS[_TARGET], TOPIC_KEYS[_MIN_AGE])
 

@@ -186,11 +186,13 @@ NOTHING: Final = JobOutcome(OutcomeKind.NOTHING)
 #: Every table of the platform itself: jobs that look after files and logs are for all of them.
 SYSTEM_TABLES: Final = (
     "acls",
+    "audit",
     "cluster",
     OFFSETS_TABLE,
     "job_history",
     "job_scheduler",
     "producer_ids",
+    "quotas",
     TRANSACTIONS_TABLE,
 )
 

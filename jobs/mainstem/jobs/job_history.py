@@ -7,25 +7,18 @@ job. A row's `key` is the job's name; its `value` is JSON, see `JobRun`.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from mainstem.delta_log.files import CREATE_TIME, encode_data_file, read_data_file
-from mainstem.delta_log.format import Batch, Register, registers
 from mainstem.delta_log.store import ObjectStore
-from mainstem.delta_log.table import TableCommit, TableState, commit_beside_leader
-from mainstem.delta_log.topics import SYSTEM, Topics
-from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
+from mainstem.delta_log.system import AppendedRow, AppendedTable, Appending
 from mainstem.jobs.job import Counts, JobOutcome, OutcomeKind
-from mainstem.records import records_to_wire_batch
 
 NAME: Final = "job_history"
 
 #: A month of runs.
-_SETTINGS: Final = {"retention.ms": 30 * 86_400_000}
+_RETENTION_MS: Final = 30 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +87,7 @@ class JobHistory:
     """The table, open; made if it is not there. Calls block; one caller at a time."""
 
     def __init__(self, store: ObjectStore) -> None:
-        tables = Topics(store, folder=SYSTEM)
-        try:
-            self._opened = tables.open(NAME)
-        except UnknownTopicError:
-            with contextlib.suppress(TopicExistsError):
-                tables.create(NAME, 1, _SETTINGS)
-            self._opened = tables.open(NAME)
+        self._table = AppendedTable(store, NAME, retention_ms=_RETENTION_MS)
 
     def append(self, runs: Sequence[JobRun]) -> None:
         """Adds rows, all in one table commit.
@@ -108,53 +95,13 @@ class JobHistory:
         Raises:
             StoreUnavailableError, OutcomeUnknownError: As `commit_beside_leader`.
         """
-        assert runs
-        store = self._opened.store
-        batch = records_to_wire_batch(
-            [run.job.encode() for run in runs],
-            [json.dumps(run.to_json(), separators=(",", ":")).encode() for run in runs],
-            None,
-            [run.ended_ms for run in runs],
-        )
-        written: list[str] = []
-
-        def build(state: TableState) -> TableCommit:
-            # The offsets are in the file: a runner that was first moves them.
-            base_offset = state.log_end_offset(0)
-            file, data = encode_data_file(
-                0,
-                base_offset,
-                [batch],
-                timestamp_type=CREATE_TIME,
-                compression_type="zstd",
-                now_ms=runs[-1].ended_ms,
-            )
-            store.put(file.path, data)
-            written.append(file.path)
-            return TableCommit.of(
-                "APPEND",
-                [file, Register(registers.leo(0), file.last_offset + 1)],
-                timestamp_ms=runs[-1].ended_ms,
-                batches=[Batch(0, base_offset, len(runs))],
-            )
-
-        landed = commit_beside_leader(self._opened, build)
-        assert landed is not None
-        for path in written[:-1]:
-            with contextlib.suppress(MainstemError):
-                store.delete(path)
+        rows = [AppendedRow(run.job, run.to_json(), run.ended_ms) for run in runs]
+        self._table.append(Appending(rows))
 
     def newest_first(self) -> Iterator[JobRun]:
         """All rows."""
-        for file in reversed(self._opened.state.files(0).sorted()):
-            batches = list(
-                read_data_file(
-                    self._opened.store, file, file.base_offset, file.last_offset + 1, ["value"]
-                )
-            )
-            for batch in reversed(batches):
-                for value in reversed(batch.column("value").to_pylist()):
-                    yield JobRun.from_json(json.loads(value))
+        for row in self._table.newest_first():
+            yield JobRun.from_json(dict(row.value))
 
 
 def read_history(
@@ -168,7 +115,7 @@ def read_history(
         limit: At most so many; 0: all.
     """
     found: list[JobRun] = []
-    if not Topics(store, folder=SYSTEM).exists(NAME):
+    if not AppendedTable.exists(store, NAME):
         return found
     for run in JobHistory(store).newest_first():
         if job in (None, run.job) and topic in (None, run.topic):

@@ -139,7 +139,7 @@ class Retention(Job[Task, TaskResult]):
     """The job. It has no tasks: what goes is decided by the log alone."""
 
     name: ClassVar[str] = "retention"
-    system_tables: ClassVar[tuple[str, ...]] = ("job_history",)
+    system_tables: ClassVar[tuple[str, ...]] = ("audit", "job_history")
     OPTIONS: ClassVar[tuple[ConfigKey, ...]] = ()
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainstem.cli.audit import audit
 from mainstem.cli.context import (
     Settings,
     admin_client,
@@ -40,11 +41,13 @@ def cluster() -> None:
       mainstem cluster health -b 10.0.0.1:9490
       mainstem cluster rebalance --dry-run
       mainstem cluster transactions list
+      mainstem cluster audit --since 1h
       mainstem cluster verify --warehouse ./warehouse
     """
 
 
 cluster.add_command(transactions)
+cluster.add_command(audit)
 
 
 @cluster.command()

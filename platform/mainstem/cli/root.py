@@ -30,6 +30,7 @@ _NOUNS: dict[str, tuple[str, str]] = {
     "job": ("mainstem.cli.job.commands", "job"),
     "pipeline": ("mainstem.cli.pipeline.commands", "pipeline"),
     "profile": ("mainstem.cli.profile.commands", "profile"),
+    "quota": ("mainstem.cli.quota.commands", "quota"),
     "sql": ("mainstem.cli.sql.commands", "sql"),
     "store": ("mainstem.cli.store", "store"),
     "topic": ("mainstem.cli.topic.commands", "topic"),

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from mainstem.client.backoff import again_when_throttled
 from mainstem.client.gateways import Gateways
 from mainstem.client.positions import LogIdentity, TopicPartition
 from mainstem.errors import (
@@ -77,6 +78,7 @@ class CoordinatorCalls:
             whose repetition does no harm.
         stub: Of the service that is called.
         missing: What a gateway has not that does not know the service, being older.
+        waits: A call that is refused for a quota is made again. Otherwise its caller does so.
     """
 
     def __init__(
@@ -86,10 +88,12 @@ class CoordinatorCalls:
         repeats: bool,
         stub: Callable[[grpc.Channel], Any] = groups_pb2_grpc.GroupsStub,
         missing: str = "groups",
+        waits: bool = False,
     ) -> None:
         self._gateways = gateways
         self._stub = stub
         self._missing = missing
+        self._waits = waits
         self._elsewhere = (
             (GatewayUnavailableError, OutcomeUnknownError) if repeats else GatewayUnavailableError
         )
@@ -133,6 +137,16 @@ class CoordinatorCalls:
             InvalidConfigError: The gateway does not know the service.
             MainstemError: What the coordinator says.
         """
+        if not self._waits:
+            return self._call(method, request, timeout_s, total_s, only)
+        return again_when_throttled(
+            lambda left_s: self._call(method, request, min(timeout_s, left_s), total_s, only),
+            timeout_s if total_s is None else total_s,
+        )
+
+    def _call(
+        self, method: str, request: Any, timeout_s: float, total_s: float | None, only: str
+    ) -> Any:
         gateways = self._gateways
         known = gateways.order()
         address = only or self._coordinator or known[0]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import grpc
 
-from mainstem.client.backoff import backoff_s
+from mainstem.client.backoff import again_when_throttled, backoff_s
 from mainstem.client.channels import Channels
 from mainstem.errors import (
     GatewayUnavailableError,
@@ -229,12 +229,18 @@ class Gateways:
         )
 
     def ask_again(self, method: Method, request: object, timeout_s: float) -> Any:
-        """As `ask`, again and again where somebody between here and the gateways refuses the call.
+        """As `ask`, again and again where somebody between here and the gateways refuses the call,
+        or a gateway does for a quota.
 
         Raises:
             GatewayUnavailableError: No gateway is reached.
             MainstemError: One answered with an error.
         """
+        return again_when_throttled(
+            lambda left_s: self._ask_again(method, request, left_s), timeout_s
+        )
+
+    def _ask_again(self, method: Method, request: object, timeout_s: float) -> Any:
         ends_at = self._clock() + timeout_s
         failures = 0
         while True:

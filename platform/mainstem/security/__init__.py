@@ -1,4 +1,4 @@
-"""Who may do what: principals, their passwords' keys, access control lists and what they decide.
+"""Who may do what, and how much: principals, their passwords' keys, access control lists, quotas.
 Pure."""
 
 from mainstem.security._acls import (
@@ -30,6 +30,16 @@ from mainstem.security._principals import (
     check_principal,
     parse_super_users,
 )
+from mainstem.security._quotas import (
+    DEFAULT,
+    Limit,
+    QuotaEntity,
+    QuotaName,
+    QuotaRows,
+    limits_of,
+    quota_name,
+    quota_value,
+)
 from mainstem.security._scram import (
     ITERATIONS_DEFAULT,
     ITERATIONS_MAX,
@@ -49,6 +59,7 @@ __all__ = [
     "ANY",
     "ANYBODY",
     "CLUSTER_NAME",
+    "DEFAULT",
     "GATEWAY",
     "IMPLIED_BY",
     "ITERATIONS_DEFAULT",
@@ -62,11 +73,15 @@ __all__ = [
     "AclBinding",
     "AclBindingFilter",
     "Acls",
+    "Limit",
     "Operation",
     "PatternType",
     "Permission",
     "Principal",
     "Question",
+    "QuotaEntity",
+    "QuotaName",
+    "QuotaRows",
     "ResourceType",
     "ScramCredential",
     "acl_binding_of",
@@ -75,9 +90,12 @@ __all__ = [
     "check_mechanism",
     "check_principal",
     "check_user_name",
+    "limits_of",
     "member_of",
     "new_credential",
     "parse_super_users",
     "prepared_name",
+    "quota_name",
+    "quota_value",
     "words_of",
 ]

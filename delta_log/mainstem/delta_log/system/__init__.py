@@ -1,6 +1,7 @@
 """The platform's own small tables and objects below `system/`."""
 
 from mainstem.delta_log.system.acls_table import AclsChange, AclsTable, all_rules
+from mainstem.delta_log.system.appended_table import AppendedRow, AppendedTable, Appending
 from mainstem.delta_log.system.gateway_beats import (
     DIRECTORY,
     BeatName,
@@ -11,6 +12,12 @@ from mainstem.delta_log.system.gateway_beats import (
     read_beat,
 )
 from mainstem.delta_log.system.producer_ids_table import ProducerIdsTable
+from mainstem.delta_log.system.quotas_table import (
+    QuotaRow,
+    QuotasTable,
+    quota_entity,
+    quota_key,
+)
 from mainstem.delta_log.system.row_table import RowTable
 from mainstem.delta_log.system.users_table import (
     USERS_TABLE,
@@ -42,10 +49,15 @@ __all__ = [
     "WAREHOUSE_FILE",
     "AclsChange",
     "AclsTable",
+    "AppendedRow",
+    "AppendedTable",
+    "Appending",
     "BeatName",
     "Deletion",
     "GatewayBeat",
     "ProducerIdsTable",
+    "QuotaRow",
+    "QuotasTable",
     "RowTable",
     "User",
     "all_rules",
@@ -57,6 +69,8 @@ __all__ = [
     "new_incarnation",
     "open_users",
     "published_versions",
+    "quota_entity",
+    "quota_key",
     "read_beat",
     "read_warehouse_id",
     "whole_versions",

@@ -16,6 +16,7 @@ from mainstem.ingest_gateway.security.sessions import (
 )
 from mainstem.ingest_gateway.security.sign_in import AUTHORIZATION, Proof, SignIn
 from mainstem.ingest_gateway.security.users import Users
+from mainstem.ingest_gateway.security.watched_rows import WatchedRows
 
 __all__ = [
     "AUTHORIZATION",
@@ -30,6 +31,7 @@ __all__ = [
     "Sessions",
     "SignIn",
     "Users",
+    "WatchedRows",
     "bearer_proof",
     "certificate_proof",
     "refusal",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import grpc.aio
@@ -11,7 +12,9 @@ import grpc.aio
 from mainstem.errors import AuthorizationError
 from mainstem.ingest_gateway.caller import NOBODY, Identity
 from mainstem.ingest_gateway.connections import Connection
+from mainstem.ingest_gateway.quotas import Charge, Quotas, Throttle
 from mainstem.ingest_gateway.security import Access, refusal
+from mainstem.ingest_gateway.services.audited_calls import MethodAudit
 from mainstem.ingest_gateway.services.requirements import Need
 from mainstem.security import CLUSTER_NAME, Operation, Principal, ResourceType
 
@@ -32,15 +35,33 @@ class Call:
         identity: Who makes it.
     """
 
-    __slots__ = ("_access", "connection", "context", "identity")
+    __slots__ = (
+        "_access",
+        "_audit",
+        "_quotas",
+        "_refusal",
+        "connection",
+        "context",
+        "identity",
+    )
 
     def __init__(
-        self, context: Context, connection: Connection, identity: Identity, access: Access
+        self,
+        context: Context,
+        connection: Connection,
+        identity: Identity,
+        access: Access,
+        audit: MethodAudit | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         self.context = context
         self.connection = connection
         self.identity = identity
         self._access = access
+        self._audit = audit
+        self._quotas = quotas
+        #: The last that the audit has.
+        self._refusal: BaseException | None = None
 
     @property
     def peer(self) -> str:
@@ -133,7 +154,18 @@ class Call:
     def require(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Raises AuthorizationError, of the type of the resource, unless the caller may do this."""
         if not self.may(operation, resource_type, name):
-            raise refusal(self.principal, operation, resource_type, name)
+            raise self.refused(operation, resource_type, name)
+
+    def refused(
+        self, operation: Operation, resource_type: ResourceType, name: str
+    ) -> AuthorizationError:
+        """What the caller is told who may not do this; written to the audit. For a service that
+        tells it of one thing among several."""
+        error = refusal(self.principal, operation, resource_type, name)
+        if self._audit is not None:
+            self._refusal = error
+            self._audit.refused(self.connection, self.principal, error)
+        return error
 
     def require_all(self, needs: Callable[[Any], Iterable[Need]], request: Any) -> None:
         """The same for everything that a request needs."""
@@ -148,6 +180,41 @@ class Call:
                 or access.may(principal, host, operation, resource_type, name)
             ):
                 raise refusal(principal, operation, resource_type, name)
+
+    def served(self, request: Any, failure: BaseException | None = None) -> None:
+        """A request of the call was served, or failed: for the audit."""
+        if self._audit is None:
+            return
+        if isinstance(failure, AuthorizationError):
+            if failure is not self._refusal:
+                self._audit.refused(self.connection, self.principal, failure)
+        else:
+            self._audit.served(self.connection, self.principal, request, failure)
+
+    @property
+    def throttle(self) -> Throttle | None:
+        """What holds the caller back; None: nothing does."""
+        if self._quotas is None:
+            return None
+        return self._quotas.throttle(self.principal, self.client_id)
+
+    async def until_within_quota(self, charge: Charge) -> None:
+        """Waits while the caller has used too much: for a stream, before it reads on."""
+        if self.throttle is not None and self._quotas is not None:
+            await self._quotas.pause(self.principal, self.client_id, charge)
+
+    def used(self, charge: Charge, size_bytes: int) -> None:
+        """Counts a request of a stream."""
+        throttle = self.throttle
+        if throttle is not None:
+            throttle.use(charge, size_bytes)
+
+    def beginning(
+        self, transactional_id: str, is_open: Callable[[str], bool]
+    ) -> AbstractContextManager[None]:
+        """Counts a transaction that begins in the block; see `Throttle.beginning`."""
+        throttle = self.throttle
+        return nullcontext() if throttle is None else throttle.beginning(transactional_id, is_open)
 
     def add_done_callback(self, callback: Any) -> None:
         """Has gRPC call it when the call is over."""

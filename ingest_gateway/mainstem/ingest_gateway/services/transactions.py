@@ -73,7 +73,8 @@ class TransactionService:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
         check_owner(term, ref.transactional_id, call)
-        await term.begin(ref, call.client_id)
+        with call.beginning(ref.transactional_id, term.is_open):
+            await term.begin(ref, call.client_id)
         return transactions_pb2.BeginTransactionResponse()
 
     async def AddOffsets(

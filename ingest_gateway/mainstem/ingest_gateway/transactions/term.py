@@ -202,6 +202,11 @@ class Term:
         """What is known of a transactional id, if anything is."""
         return self._entries.get(name)
 
+    def is_open(self, name: str) -> bool:
+        """Whether a transaction of the transactional id is open, prepared or on its way."""
+        entry = self._entries.get(name)
+        return entry is not None and entry.state != EMPTY
+
     def known(self, name: str) -> Entry:
         """What is known of a transactional id.
 

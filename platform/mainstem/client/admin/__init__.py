@@ -1,4 +1,4 @@
-"""Administration: topics, the cluster, and groups seen from outside."""
+"""Administration: topics, the cluster, quotas, and groups seen from outside."""
 
 from mainstem.client.admin.acls import AclDecision, CreatedAcls, DeletedAcls
 from mainstem.client.admin.admin import (
@@ -20,6 +20,7 @@ from mainstem.client.admin.groups import (
     GroupMember,
     GroupOffset,
 )
+from mainstem.client.admin.quotas import ClientQuota, ClientQuotaAlteration
 from mainstem.client.admin.seek_plan import OffsetMove, plan_seek
 from mainstem.client.admin.transactions import CompletedEpoch
 from mainstem.client.admin.users import (
@@ -33,6 +34,8 @@ __all__ = [
     "ADMIN_KEYS",
     "AclDecision",
     "AdminClient",
+    "ClientQuota",
+    "ClientQuotaAlteration",
     "ClusterDescription",
     "CompletedEpoch",
     "ConsumerGroupDescription",

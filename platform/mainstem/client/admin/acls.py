@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 
-from mainstem.client.admin.changes import call_once
+from mainstem.client.admin.changes import change
 from mainstem.client.gateways import Gateways
 from mainstem.protocol import AUTHORIZER_KEY
 from mainstem.protocol.v1 import security_pb2, security_pb2_grpc
@@ -149,7 +149,7 @@ class AclAdmin:
         def with_call(channel: grpc.Channel) -> Any:
             return method(security_pb2_grpc.SecurityStub(channel)).with_call
 
-        answer, call = call_once(self._acl_gateways, with_call, request, timeout_s)
+        answer, call = change(self._acl_gateways, with_call, request, timeout_s)
         said = dict(call.trailing_metadata() or ())
         return answer, said.get(AUTHORIZER_KEY) == "acl"
 

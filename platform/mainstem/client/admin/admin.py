@@ -11,8 +11,9 @@ from typing import Any, Final, Self
 import grpc
 
 from mainstem.client.admin.acls import AclAdmin
-from mainstem.client.admin.changes import call_once
+from mainstem.client.admin.changes import change
 from mainstem.client.admin.groups import TIMEOUT_S, GroupAdmin
+from mainstem.client.admin.quotas import QuotaAdmin
 from mainstem.client.admin.transactions import TransactionAdmin
 from mainstem.client.admin.users import UserAdmin
 from mainstem.client.arguments import check_mapping, check_seconds, names_of
@@ -183,9 +184,9 @@ class ClusterDescription:
     gateways: tuple[GatewayDescription, ...]
 
 
-class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin):
-    """Administration of topics, groups, transactions, users and access control lists. Thread-safe.
-    Calls wait for their answers.
+class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
+    """Administration of topics, groups, transactions, users, access control lists and quotas.
+    Thread-safe. Calls wait for their answers.
 
     confluent-kafka's AdminClient takes lists and returns futures; here a call returns its result,
     and one with several targets a result or an error for each. A call goes to the first gateway
@@ -219,6 +220,7 @@ class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin):
         TransactionAdmin.__init__(self, gateways)
         UserAdmin.__init__(self, gateways)
         AclAdmin.__init__(self, gateways)
+        QuotaAdmin.__init__(self, gateways)
 
     def create_topic(
         self,
@@ -456,7 +458,7 @@ class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin):
         timeout_s: float,
     ) -> Any:
         """Makes a change, at the first gateway that is reached."""
-        return call_once(
+        return change(
             self._gateways,
             lambda channel: method(admin_pb2_grpc.AdminStub(channel)),
             request,

@@ -1,14 +1,16 @@
-"""Calls that change something: made once, at the first gateway that is reached."""
+"""Calls that change something: to the first gateway that is reached, and never made twice."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
 from mainstem.client.arguments import check_seconds
-from mainstem.client.gateways import Gateways, Method
+from mainstem.client.backoff import again_when_throttled
+from mainstem.client.gateways import Gateways
 from mainstem.errors import (
     GatewayUnavailableError,
     MainstemError,
@@ -18,15 +20,31 @@ from mainstem.errors import (
 from mainstem.protocol import never_left
 
 
-def call_once(gateways: Gateways, method: Method, request: object, timeout_s: float) -> Any:
-    """The answer; the call is never repeated once a gateway may have seen it.
+def change(
+    gateways: Gateways,
+    method: Callable[[grpc.Channel], Callable[..., Any]],
+    request: object,
+    timeout_s: float,
+) -> Any:
+    """Makes a change. One that is refused for a quota is made again, within the time.
 
     Raises:
         GatewayUnavailableError: No gateway was reached.
-        OutcomeUnknownError: It may have taken effect.
-        MainstemError: What the gateway says.
+        OutcomeUnknownError: One was, and nobody knows whether it has made the change.
+        MainstemError: What it says.
     """
     check_seconds(timeout_s)
+    return again_when_throttled(
+        lambda left_s: _change(gateways, method, request, left_s), timeout_s
+    )
+
+
+def _change(
+    gateways: Gateways,
+    method: Callable[[grpc.Channel], Callable[..., Any]],
+    request: object,
+    timeout_s: float,
+) -> Any:
     failure: MainstemError | None = None
     again = True
     servers = deque(gateways.order())

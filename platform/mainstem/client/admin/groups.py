@@ -99,9 +99,9 @@ class GroupAdmin:
 
     def __init__(self, gateways: Gateways) -> None:
         self._gateways = gateways
-        self._groups = CoordinatorCalls(gateways, repeats=False)
+        self._groups = CoordinatorCalls(gateways, repeats=False, waits=True)
         # Of calls that change nothing.
-        self._group_facts = CoordinatorCalls(gateways, repeats=True)
+        self._group_facts = CoordinatorCalls(gateways, repeats=True, waits=True)
 
     def list_consumer_groups(self, timeout: float = TIMEOUT_S) -> tuple[ConsumerGroupListing, ...]:
         """Every group with members or offsets, by name."""

@@ -35,7 +35,7 @@ class TransactionAdmin:
     """The part of `AdminClient` that is about transactions."""
 
     def __init__(self, gateways: Gateways) -> None:
-        self._transactions = coordinator_calls(gateways)
+        self._transactions = coordinator_calls(gateways, waits=True)
 
     def complete_transaction(
         self, token: str, commit: bool = True, timeout: float = _TIMEOUT_S

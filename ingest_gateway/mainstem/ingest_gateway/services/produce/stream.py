@@ -25,6 +25,7 @@ from mainstem.errors import (
     ShuttingDownError,
 )
 from mainstem.ingest_gateway.caller import session_end
+from mainstem.ingest_gateway.quotas import Charge
 from mainstem.ingest_gateway.requests import RequestDoor
 from mainstem.ingest_gateway.services.call import Call
 from mainstem.ingest_gateway.services.produce.acceptance import Acceptance, Accepted, Placed
@@ -209,6 +210,7 @@ class ProduceStream:
         """Takes requests until the caller has no more of them, or may not send any more: whether
         it is the first."""
         while True:
+            await self._call.until_within_quota(Charge.PRODUCE)
             await self._may_read.wait()
             data = await self._context.read()
             if data is grpc.aio.EOF:
@@ -216,6 +218,7 @@ class ProduceStream:
             if self._call.identity.is_over:
                 return False  # what was read is not answered: the caller sends it again
             self._connection.received(len(data))
+            self._call.used(Charge.PRODUCE, len(data))
             parsed = await self._parsed(data)
             data = None  # what was parsed has copies; until the next read it may be a while
             await self._take(*parsed)
@@ -254,6 +257,8 @@ class ProduceStream:
                 self._call.require_all(produce_needs, request)
             except AuthorizationError as refused:
                 error = refused
+            else:
+                self._call.served(request)
         entry = _Open(request.correlation_id, request.resends_rest, request.takes_notices)
         lane.open.append(entry)
         if self._notices is None:

@@ -122,13 +122,18 @@ class TransactionCalls:
         return self._calls.address
 
 
-def coordinator_calls(gateways: Gateways) -> CoordinatorCalls:
-    """Calls of the Transactions service. Each of them may be made twice."""
+def coordinator_calls(gateways: Gateways, *, waits: bool = False) -> CoordinatorCalls:
+    """Calls of the Transactions service. Each of them may be made twice.
+
+    Args:
+        waits: See `CoordinatorCalls`.
+    """
     return CoordinatorCalls(
         gateways,
         repeats=True,
         stub=transactions_pb2_grpc.TransactionsStub,
         missing="transactions",
+        waits=waits,
     )
 
 

@@ -1,0 +1,1 @@
+"""`mainstem quota`: how much of the gateways somebody may use."""
