@@ -305,7 +305,7 @@ def test_users_change_all_or_none(tmp_path: Path, certificates: Path) -> None:
             metadata = [("authorization", await place.sign_in())]
             one = credential()
 
-            def upsertion(name: str, **changes: object) -> security_pb2.ScramCredentialUpsertion:
+            def upsertion(name: str, **changes: Any) -> security_pb2.ScramCredentialUpsertion:
                 fields: dict[str, Any] = {
                     "user": name,
                     "mechanism": MECHANISM,

@@ -418,14 +418,17 @@ class AdminClient(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin)
         """
         request = admin_pb2.RebalanceRequest(validate_only=validate_only)
         channel = self._gateways.channels.get(address)
-        for again in (True, False):
+        call = admin_pb2_grpc.AdminStub(channel).Rebalance
+        try:
             try:
-                answer = admin_pb2_grpc.AdminStub(channel).Rebalance(request, timeout=timeout)
-                break
+                answer = call(request, timeout=timeout)
             except grpc.RpcError as error:
                 failure = self._gateways.failed(error, address, channel)
-                if not (again and isinstance(failure, SessionExpiredError)):
+                if not isinstance(failure, SessionExpiredError):
                     raise failure from None
+                answer = call(request, timeout=timeout)  # signs in again
+        except grpc.RpcError as error:
+            raise self._gateways.failed(error, address, channel) from None
         return [
             TopicMove(one.topic, answer.gateway_id, one.gateway_id, one.address, one.done)
             for one in answer.moves
