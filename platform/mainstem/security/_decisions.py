@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from mainstem.security._acls import ANY, AclBinding, Operation, Permission, ResourceType
+from mainstem.security._acls import (
+    ANY,
+    NAME_CHARACTERS_MAX,
+    AclBinding,
+    Operation,
+    Permission,
+    ResourceType,
+)
 from mainstem.security._principals import Principal
 
 #: Decisions that are remembered: of some principals on some thousands of topics. With more they are
@@ -121,6 +128,9 @@ class Acls:
         return answer
 
     def _remember(self, question: Question, answer: bool) -> bool:
+        name = question[-1]
+        if name is not None and len(name) > NAME_CHARACTERS_MAX:
+            return answer  # whoever invents names of megabytes is not to fill the memory with them
         if len(self._remembered) >= _REMEMBERED_MAX:
             self._remembered.clear()
         self._remembered[question] = answer

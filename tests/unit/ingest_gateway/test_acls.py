@@ -589,3 +589,23 @@ def test_the_id_of_a_topic_with_the_name_of_another_opens_no_door(tmp_path: Path
             assert [one.offset for one in described.offsets] == [7]
 
     run(test())
+
+
+@pytest.mark.parametrize("name", ["", "ünïcödé", "a:b,c", "line\nbreak", "x" * 249, "x" * 100_000])
+def test_a_name_that_no_topic_has_is_refused_like_any_other(tmp_path: Path, name: str) -> None:
+    async def test() -> None:
+        async with guarded(tmp_path) as (_, client, _):
+            alice = signed_in(client, "alice")
+            assert await fetched(alice, name) == [TOPIC_REFUSED]
+            asked = log_pb2.MetadataRequest(topics=[name])
+            (found,) = (await alice.log.Metadata(asked, timeout=WAIT_S)).topics
+            assert found.error.code == TOPIC_REFUSED
+            assert len(found.error.message) < 700
+            async with refused(DENIED, TOPIC_REFUSED):
+                await alice.produce(values_request(b"x", topic=name))
+            async with refused(DENIED, "GROUP_AUTHORIZATION_FAILED"):
+                await alice.groups.DescribeGroup(
+                    groups_pb2.DescribeGroupRequest(group=name), timeout=WAIT_S
+                )
+
+    run(test())

@@ -212,3 +212,17 @@ def test_the_index_decides_as_a_look_at_every_rule_does(rng: random.Random) -> N
                 }
                 expected = found == {Permission.ALLOW}
                 assert allows(rules, operation, name) is expected, (rules, name, operation)
+
+
+def test_no_more_is_remembered_than_has_room_and_nothing_of_names_that_no_thing_has() -> None:
+    acls = Acls()
+    acls.replace([rule("t", prefixed=True)])
+    for name in ("t" * 249, "t" * 250, "x" * 1_000_000):
+        allowed = acls.allows(ALICE, HOST, Operation.READ, ResourceType.TOPIC, name)
+        assert allowed is name.startswith("t")
+    assert {question[-1] for question in acls.remembered} == {"t" * 249}
+    for number in range(50_100):
+        acls.allows(BOB, HOST, Operation.READ, ResourceType.TOPIC, f"t-{number}")
+    assert 0 < len(acls.remembered) <= 50_000
+    acls.replace([])
+    assert not acls.remembered

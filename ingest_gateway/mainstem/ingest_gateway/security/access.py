@@ -14,6 +14,9 @@ from mainstem.errors import (
 )
 from mainstem.security import GATEWAY, Acls, Operation, Principal, Question, ResourceType
 
+#: Characters of a name in a refusal: no thing has a longer one.
+_NAME_TOLD_MAX: Final = 300
+
 #: Of members of groups with patterns, mostly.
 _DECIDERS_MAX: Final = 10_000
 
@@ -99,6 +102,8 @@ def refusal(
     principal: Principal, operation: Operation, resource_type: ResourceType, name: str
 ) -> AuthorizationError:
     """The same whether the resource exists or not."""
+    if len(name) > _NAME_TOLD_MAX:
+        name = f"{name[:_NAME_TOLD_MAX]}..."
     what = f"{resource_type.lower().replace('_', ' ')} {name!r}"
     if resource_type is ResourceType.CLUSTER:
         what = "the cluster"

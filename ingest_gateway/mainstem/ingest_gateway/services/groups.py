@@ -52,9 +52,8 @@ class GroupService:
         self._door = door
 
     async def Heartbeat(self, request: groups_pb2.HeartbeatRequest, call: Call) -> bytes:
-        hidden = call.refusals(Operation.DESCRIBE, ResourceType.TOPIC, request.topics)
-        for refused in hidden.values():
-            raise refused
+        for name in request.topics:
+            call.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
         beat = Heartbeat(
             request.group,
             request.member_id,
@@ -122,8 +121,8 @@ class GroupService:
         await running.table.flushed(request.group, offsets_only=True)
         response = groups_pb2.FetchOffsetsResponse()
         if not request.partitions:
-            found_all = await self._current(running, request.group)
-            response.offsets.extend(await _visible(found_all, call))
+            every = await self._current(running, request.group)
+            response.offsets.extend(await _visible(every, call))
             return response
         refused = call.refusals(
             Operation.DESCRIBE, ResourceType.TOPIC, (one.topic for one in request.partitions)

@@ -95,6 +95,7 @@ class Acceptance:
             return accepted
         if request.transactional_id:
             term = await self._transactions.started()
+            check_owner(term, request.transactional_id, call)
             term.check_open(_transaction(request))  # or a topic would be created for nobody
             found = await self._found(request.topic, call)
             return await self._stage(term, request, found, call)
