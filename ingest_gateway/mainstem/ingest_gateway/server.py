@@ -388,7 +388,7 @@ class Gateway:
         )
         self._register(
             security_pb2,
-            UserService(self._security.users),
+            UserService(self._security.users, self._audit),
             AclService(self._security.acls),
             QuotaService(self._quotas, quotas),
         )

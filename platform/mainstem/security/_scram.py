@@ -12,6 +12,7 @@ from typing import Final
 import scramp
 
 from mainstem.errors import InvalidConfigError
+from mainstem.security._principals import ANONYMOUS
 
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -146,6 +147,10 @@ def check_user_name(name: str) -> None:
         raise InvalidConfigError(
             f"the user's name {shown} has a character that cannot be seen, or begins or ends with "
             "a space"
+        )
+    if name == ANONYMOUS.name:
+        raise InvalidConfigError(
+            f"{shown} is what whoever is not asked is called, and cannot be a user's name"
         )
     prepared = prepared_name(name)
     if not prepared:

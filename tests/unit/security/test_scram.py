@@ -84,7 +84,20 @@ def test_a_name_that_can_be_is_what_signing_in_makes_of_it(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "x" * 250, "a\nb", "a\0b", " a", "a ", "\u200b", "ª", "a\u0301", "a\ud800", "\u0627a"],
+    [
+        "",
+        "ANONYMOUS",
+        "x" * 250,
+        "a\nb",
+        "a\0b",
+        " a",
+        "a ",
+        "\u200b",
+        "ª",
+        "a\u0301",
+        "a\ud800",
+        "\u0627a",
+    ],
 )
 def test_a_name_that_cannot_be_or_is_another_spelling_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfigError):

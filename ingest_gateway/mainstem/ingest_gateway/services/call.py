@@ -133,7 +133,7 @@ class Call:
         if self._access.is_open:
             return {}
         return {
-            name: refusal(self.principal, operation, resource_type, name)
+            name: self.refused(operation, resource_type, name)
             for name in dict.fromkeys(names)
             if not self.may(operation, resource_type, name)
         }
@@ -179,7 +179,7 @@ class Call:
                 remembered.get((principal, host, operation, resource_type, name))
                 or access.may(principal, host, operation, resource_type, name)
             ):
-                raise refusal(principal, operation, resource_type, name)
+                raise self.refused(operation, resource_type, name)
 
     def served(self, request: Any, failure: BaseException | None = None) -> None:
         """A request of the call was served, or failed: for the audit."""

@@ -19,6 +19,7 @@ from mainstem.errors import (
     MainstemError,
     SessionExpiredError,
 )
+from mainstem.ingest_gateway.audit import AuditLog
 from mainstem.ingest_gateway.security import Users
 from mainstem.ingest_gateway.services.call import Call
 from mainstem.protocol.v1 import security_pb2
@@ -49,10 +50,12 @@ class UserService:
 
     Args:
         users: None: nobody signs in with a password.
+        audit: Is told of those who fail to.
     """
 
-    def __init__(self, users: Users | None = None) -> None:
+    def __init__(self, users: Users | None = None, audit: AuditLog | None = None) -> None:
         self._users = users
+        self._audit = audit
         self._under_way = 0
         self._lines = _Lines()
 
@@ -95,6 +98,8 @@ class UserService:
             if exchange.name and await users.changed_since(exchange, began_at):
                 raise SessionExpiredError("the user has changed just now; sign in again") from None
             self._lines.failed(call, exchange.name, mechanism, error)
+            if self._audit is not None:
+                self._audit.sign_in_failed(call.connection, exchange.name, mechanism, error)
             raise
         token, lifetime_ms = users.session(exchange.name, mechanism)
         await _say(
