@@ -27,7 +27,7 @@ from tests.unit.ingest_gateway.harness import (
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.delta_log import LocalStore
-from mainstem.delta_log.system import AppendedTable
+from mainstem.delta_log.system import AclsChange, AppendedTable
 from mainstem.delta_log.topics import SYSTEM, Topics
 from mainstem.errors import (
     AuthenticationError,
@@ -52,7 +52,6 @@ from mainstem.protocol.v1 import (
 )
 from mainstem.security import (
     AclBinding,
-    Acls,
     Operation,
     PatternType,
     Permission,
@@ -82,11 +81,9 @@ def audit(warehouse: Path) -> list[dict[str, Any]]:
         store.close()
 
 
-def acls(gateway: Gateway, *bindings: AclBinding) -> None:
+async def acls(gateway: Gateway, *bindings: AclBinding) -> None:
     """From now on these decide."""
-    rules = Acls()
-    rules.replace(bindings)
-    gateway._security.access._acls = rules  # there is no other way before the tables of ACLs
+    await gateway._security.acls.change(AclsChange(bindings))
 
 
 def everybody(operation: Operation, kind: ResourceType, name: str) -> AclBinding:
@@ -200,8 +197,8 @@ def test_offsets_that_are_moved_from_outside_a_group_have_a_row_and_those_of_mem
 @pytest.mark.parametrize("call", ["Produce", "ProduceStream", "DeleteTopic", "CreateAcls"])
 def test_what_is_refused_has_a_row_whatever_the_call(tmp_path: Path, call: str) -> None:
     async def test() -> None:
-        async with running(tmp_path, **ON) as (gateway, client):
-            acls(gateway, everybody(Operation.READ, ResourceType.TOPIC, "other"))
+        async with running(tmp_path, authorizer="acl", **ON) as (gateway, client):
+            await acls(gateway, everybody(Operation.READ, ResourceType.TOPIC, "other"))
             if call == "ProduceStream":
                 stream = client.stream()
                 await stream.send(values_request(b"a"))
@@ -238,8 +235,8 @@ def test_a_refusal_that_a_service_raises_itself_has_a_row_and_no_second_one(
     monkeypatch.setattr(AdminService, "DeleteTopic", refuse)
 
     async def test() -> None:
-        async with running(tmp_path, **ON) as (gateway, client):
-            acls(gateway, everybody(Operation.DELETE, ResourceType.TOPIC, "*"))
+        async with running(tmp_path, authorizer="acl", **ON) as (gateway, client):
+            await acls(gateway, everybody(Operation.DELETE, ResourceType.TOPIC, "*"))
             for name in ("by itself", "as others do"):
                 async with refused(grpc.StatusCode.PERMISSION_DENIED, "TOPIC_AUTHORIZATION_FAILED"):
                     await client.delete(name)
@@ -255,8 +252,8 @@ def test_a_refusal_that_a_service_raises_itself_has_a_row_and_no_second_one(
 
 def test_a_flood_of_one_refusal_is_one_row_each_time_that_rows_are_written(tmp_path: Path) -> None:
     async def test() -> None:
-        async with running(tmp_path, **ON) as (gateway, client):
-            acls(gateway)
+        async with running(tmp_path, authorizer="acl", **ON) as (gateway, client):
+            await acls(gateway)
             stream = client.stream()
             for _ in range(300):
                 await stream.send(values_request(b"a"))
