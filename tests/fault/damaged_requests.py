@@ -9,13 +9,19 @@ from typing import Any
 from google.protobuf.message import Message
 from tests.unit.ingest_gateway.payloads import arrow_request, batch_of, records_request
 
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb2
+from mainstem.protocol.v1 import (
+    admin_pb2,
+    groups_pb2,
+    log_pb2,
+    security_pb2,
+    transactions_pb2,
+)
 
 #: So far from the topic that is there that damage seldom makes the one of the other.
 OTHER = "uuuuuuuu"
 
-LOG, GROUPS, ADMIN, TRANSACTIONS = (
-    f"/mainstem.v1.{name}/" for name in ("Log", "Groups", "Admin", "Transactions")
+LOG, GROUPS, ADMIN, TRANSACTIONS, SECURITY = (
+    f"/mainstem.v1.{name}/" for name in ("Log", "Groups", "Admin", "Transactions", "Security")
 )
 
 
@@ -104,6 +110,7 @@ def examples() -> dict[str, list[Message]]:
         ADMIN + "ListConnections": [admin_pb2.ListConnectionsRequest()],
         ADMIN + "Rebalance": [admin_pb2.RebalanceRequest(validate_only=True)],
         **_of_transactions(),
+        **_of_security(),
     }
 
 
@@ -146,6 +153,78 @@ def _of_transactions() -> dict[str, list[Message]]:
         "SettleTransaction": [transactions_pb2.SettleTransactionRequest(**place)],
     }
     return {TRANSACTIONS + name: requests for name, requests in found.items()}
+
+
+def _of_security() -> dict[str, list[Message]]:
+    return {
+        SECURITY + "Authenticate": [
+            security_pb2.AuthenticateRequest(
+                mechanism="SCRAM-SHA-256", auth_bytes=b"n,,n=alice,r=fyko+d2lbbFgONRv9qkxdawL"
+            ),
+            security_pb2.AuthenticateRequest(auth_bytes=b"c=biws,r=fyko,p=" + b"v" * 44),
+        ],
+        SECURITY + "AlterUserScramCredentials": [
+            security_pb2.AlterUserScramCredentialsRequest(
+                upsertions=[
+                    security_pb2.ScramCredentialUpsertion(
+                        user="alice",
+                        mechanism="SCRAM-SHA-256",
+                        iterations=4096,
+                        salt=b"s" * 16,
+                        stored_key=b"k" * 32,
+                        server_key=b"k" * 32,
+                    )
+                ],
+                deletions=[security_pb2.ScramCredentialDeletion(user="bob")],
+            )
+        ],
+        SECURITY + "DescribeUserScramCredentials": [
+            security_pb2.DescribeUserScramCredentialsRequest(users=["alice"])
+        ],
+        SECURITY + "CreateAcls": [security_pb2.CreateAclsRequest(rules=[_rule()])],
+        SECURITY + "DescribeAcls": [
+            security_pb2.DescribeAclsRequest(filter=security_pb2.AclFilter(name="t"))
+        ],
+        SECURITY + "DeleteAcls": [
+            security_pb2.DeleteAclsRequest(
+                filters=[security_pb2.AclFilter(name="t", pattern_type="MATCH")]
+            )
+        ],
+        SECURITY + "CheckAcl": [
+            security_pb2.CheckAclRequest(
+                principal="User:alice",
+                groups=["readers"],
+                host="192.0.2.1",
+                operation="READ",
+                resource_type="TOPIC",
+                name="t",
+            )
+        ],
+        SECURITY + "AlterClientQuotas": [
+            security_pb2.AlterClientQuotasRequest(
+                alterations=[
+                    security_pb2.ClientQuotaAlteration(
+                        entity=security_pb2.QuotaEntity(principal="User:alice", client_id="c"),
+                        set=[security_pb2.QuotaValue(name="request_rate", value=1e9)],
+                        remove=["producer_byte_rate"],
+                    )
+                ]
+            )
+        ],
+        SECURITY + "DescribeClientQuotas": [security_pb2.DescribeClientQuotasRequest()],
+    }
+
+
+def _rule() -> security_pb2.AclRule:
+    return security_pb2.AclRule(
+        resource_type="TOPIC",
+        name="t",
+        pattern_type="LITERAL",
+        principal="User:alice",
+        host="192.0.2.0/24",
+        operation="READ",
+        permission="ALLOW",
+    )
 
 
 def serialised(requests: list[Message]) -> list[bytes]:

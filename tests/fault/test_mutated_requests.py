@@ -21,12 +21,20 @@ import grpc.aio
 import pytest
 import uvloop
 from google.protobuf.message import Message
-from tests.fault.damaged_requests import ADMIN, GROUPS, LOG, damaged, examples, serialised
+from tests.fault.damaged_requests import (
+    ADMIN,
+    GROUPS,
+    LOG,
+    SECURITY,
+    damaged,
+    examples,
+    serialised,
+)
 from tests.fault.watched_gateway import WatchedGateway, watched_gateway
 from tests.length import FULL
 from tests.unit.ingest_gateway.payloads import values_request
 
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb2
+from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, security_pb2, transactions_pb2
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -64,6 +72,7 @@ SETTINGS = {
 STALL_MS_MAX = 200.0
 
 STREAM = LOG + "ProduceStream"
+STREAMS = (STREAM, SECURITY + "Authenticate")
 
 #: What gRPC here says of a call that the gateway ended while we wrote.
 OWN_FAILURE = "Internal error from Core"
@@ -84,7 +93,7 @@ class Fuzz:
 
     async def send(self, channels: list[grpc.aio.Channel], count: int) -> None:
         """Sends so many requests."""
-        one = self._stream if self._name == STREAM else self._unary
+        one = self._stream if self._name in STREAMS else self._unary
         left = count
 
         async def work(channel: grpc.aio.Channel) -> None:
@@ -119,7 +128,7 @@ class Fuzz:
         ]
         end = rng.choice(("read", "closed at once", "cancelled", "unread", "too late"))
         timeout_s = rng.random() * 0.1 if end == "too late" else DEADLINE_S
-        call: Any = channel.stream_stream(STREAM)(timeout=timeout_s)
+        call: Any = channel.stream_stream(self._name)(timeout=timeout_s)
         # What a call raises that has ended meanwhile says less than its status.
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             for message in messages:
@@ -172,6 +181,7 @@ class Tidying:
         self._channel = channel
 
     async def all(self) -> None:
+        await self._quotas_and_rules()
         topics = await self._ask(
             ADMIN + "ListTopics", admin_pb2.ListTopicsRequest(), admin_pb2.ListTopicsResponse
         )
@@ -186,6 +196,31 @@ class Tidying:
             GROUPS + "ListGroups", groups_pb2.ListGroupsRequest(), groups_pb2.ListGroupsResponse
         )
         await self._each(self._delete_group, [group.group for group in groups.groups])
+
+    async def _quotas_and_rules(self) -> None:
+        """First of all: a quota that damage has made may be one for everybody."""
+        described = await self._ask(
+            SECURITY + "DescribeClientQuotas",
+            security_pb2.DescribeClientQuotasRequest(),
+            security_pb2.DescribeClientQuotasResponse,
+        )
+        gone = [
+            security_pb2.ClientQuotaAlteration(
+                entity=one.entity, remove=[value.name for value in one.values]
+            )
+            for one in described.quotas
+        ]
+        for start in range(0, len(gone), 500):
+            await self._ask(
+                SECURITY + "AlterClientQuotas",
+                security_pb2.AlterClientQuotasRequest(alterations=gone[start : start + 500]),
+                security_pb2.AlterClientQuotasResponse,
+            )
+        await self._ask(
+            SECURITY + "DeleteAcls",
+            security_pb2.DeleteAclsRequest(filters=[security_pb2.AclFilter()]),
+            security_pb2.DeleteAclsResponse,
+        )
 
     async def _delete_topic(self, topic: str) -> None:
         request = admin_pb2.DeleteTopicRequest(topic=topic)
@@ -273,7 +308,7 @@ async def fuzz(
 def test_there_are_requests_of_every_call() -> None:
     calls = {
         f"/{service.full_name}/{method.name}"
-        for module in (log_pb2, groups_pb2, admin_pb2, transactions_pb2)
+        for module in (log_pb2, groups_pb2, admin_pb2, transactions_pb2, security_pb2)
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }
