@@ -38,7 +38,13 @@ from mainstem.delta_log import Topics
 from mainstem.delta_log.store import open_warehouse
 from mainstem.ingest_gateway import Gateway
 from mainstem.limits import GROUP_PARTITIONS_MAX, OFFSETS_PER_COMMIT_MAX, REQUEST_RANGES_MAX
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb2
+from mainstem.protocol.v1 import (
+    admin_pb2,
+    groups_pb2,
+    log_pb2,
+    security_pb2,
+    transactions_pb2,
+)
 
 # One gateway with a hundred thousand partitions is enough.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("worst requests")]
@@ -160,7 +166,7 @@ def test_the_largest_request_does_not_hold_the_event_loop_up(
 def test_every_call_has_a_largest_request() -> None:
     calls = {
         f"/{service.full_name}/{method.name}"
-        for messages in (log_pb2, groups_pb2, admin_pb2, transactions_pb2)
+        for messages in (log_pb2, groups_pb2, admin_pb2, transactions_pb2, security_pb2)
         for service in messages.DESCRIPTOR.services_by_name.values()
         for method in service.methods
         if not method.client_streaming  # it takes the requests of the unary call

@@ -14,6 +14,7 @@ import pyarrow as pa
 from google.protobuf.message import Message
 
 from mainstem.limits import (
+    ACLS_MAX,
     FETCH_PARTITIONS_MAX,
     GROUP_PARTITIONS_MAX,
     GROUP_TEXT_BYTES_MAX,
@@ -24,20 +25,29 @@ from mainstem.limits import (
     REQUEST_PLACED_RECORDS_MAX,
     REQUEST_RANGES_MAX,
     REQUEST_RECORDS_MAX,
+    SECURITY_CHANGES_MAX,
     SUBSCRIBED_TOPICS_MAX,
     TOPIC_SETTINGS_MAX,
     TRANSACTION_OBJECTS_MAX,
     TRANSACTION_TOKENS_MAX,
     TRANSACTIONAL_ID_BYTES_MAX,
 )
-from mainstem.protocol.v1 import admin_pb2, groups_pb2, log_pb2, transactions_pb2
+from mainstem.protocol.v1 import (
+    admin_pb2,
+    groups_pb2,
+    log_pb2,
+    security_pb2,
+    transactions_pb2,
+)
 
 LOG: Final = "/mainstem.v1.Log/"
 GROUPS: Final = "/mainstem.v1.Groups/"
 ADMIN: Final = "/mainstem.v1.Admin/"
 TRANSACTIONS: Final = "/mainstem.v1.Transactions/"
+SECURITY: Final = "/mainstem.v1.Security/"
 
 INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
+FAILED: Final = grpc.StatusCode.FAILED_PRECONDITION
 
 #: As many topics of the most partitions as one member may own partitions of.
 WIDE: Final = tuple(f"wide-{n}" for n in range(GROUP_PARTITIONS_MAX // PARTITION_COUNT_MAX))
@@ -85,6 +95,7 @@ def worst_requests() -> Iterator[Worst]:
     yield from _groups()
     yield from _admin()
     yield from _transactions()
+    yield from _security()
     fields = partial(bytes.__mul__, b"\xf8\x07\x01", 1_000_000)
     yield Worst("a million fields", GROUPS + "DescribeGroup", fields, INVALID)
 
@@ -313,6 +324,92 @@ def _transactions() -> Iterator[Worst]:
     ]
     for call, request, refused in requests:
         yield Worst(call, TRANSACTIONS + call, request.SerializeToString, refused)
+
+
+def _security() -> Iterator[Worst]:
+    """In this order: at the end there are as many rules as there may be, and then none."""
+    for user in range(ACLS_MAX // SECURITY_CHANGES_MAX):
+        rules = partial(_rules, SECURITY_CHANGES_MAX, user)
+        yield Worst(f"create rules, {user}", SECURITY + "CreateAcls", rules)
+    more = partial(_rules, 1, -1)
+    yield Worst("create one rule more", SECURITY + "CreateAcls", more, FAILED)
+    too_many = partial(_rules, SECURITY_CHANGES_MAX + 1, 0)
+    yield Worst("create too many rules", SECURITY + "CreateAcls", too_many, INVALID)
+    yield Worst("describe rules", SECURITY + "DescribeAcls", security_pb2.DescribeAclsRequest)
+    yield Worst(
+        "check a rule",
+        SECURITY + "CheckAcl",
+        lambda: security_pb2.CheckAclRequest(
+            principal="User:0",
+            groups=[f"{n:0249d}" for n in range(SECURITY_CHANGES_MAX)],
+            host="192.0.2.1",
+            operation="READ",
+            resource_type="TOPIC",
+            name="x" * 249,
+        ),
+    )
+    yield Worst(
+        "delete rules one by one",
+        SECURITY + "DeleteAcls",
+        lambda: security_pb2.DeleteAclsRequest(
+            filters=[
+                security_pb2.AclFilter(name=f"{n:0249d}", pattern_type="MATCH")
+                for n in range(SECURITY_CHANGES_MAX)
+            ]
+        ),
+    )
+    yield Worst(
+        "set quotas",
+        SECURITY + "AlterClientQuotas",
+        lambda: security_pb2.AlterClientQuotasRequest(
+            alterations=[
+                security_pb2.ClientQuotaAlteration(
+                    entity=security_pb2.QuotaEntity(principal=f"User:{n:0240d}"),
+                    set=[security_pb2.QuotaValue(name="producer_byte_rate", value=1e9)],
+                )
+                for n in range(SECURITY_CHANGES_MAX)
+            ]
+        ),
+    )
+    describe = security_pb2.DescribeClientQuotasRequest
+    yield Worst("describe quotas", SECURITY + "DescribeClientQuotas", describe)
+    # Nobody signs in with a password at this gateway; `test_sign_in.py` has one where they do.
+    yield Worst(
+        "alter users",
+        SECURITY + "AlterUserScramCredentials",
+        lambda: security_pb2.AlterUserScramCredentialsRequest(
+            deletions=[
+                security_pb2.ScramCredentialDeletion(user=f"{n:0249d}")
+                for n in range(SECURITY_CHANGES_MAX)
+            ]
+        ),
+        INVALID,
+    )
+    yield Worst(
+        "describe users",
+        SECURITY + "DescribeUserScramCredentials",
+        lambda: security_pb2.DescribeUserScramCredentialsRequest(
+            users=[f"{n:0249d}" for n in range(SECURITY_CHANGES_MAX)]
+        ),
+        INVALID,
+    )
+
+
+def _rules(count: int, user: int) -> security_pb2.CreateAclsRequest:
+    return security_pb2.CreateAclsRequest(
+        rules=[
+            security_pb2.AclRule(
+                resource_type="TOPIC",
+                name=f"{n:0249d}",
+                pattern_type="PREFIXED",
+                principal=f"User:{user}",
+                host="2001:db8::/32",
+                operation="READ",
+                permission="ALLOW",
+            )
+            for n in range(count)
+        ]
+    )
 
 
 def commit(group: str, count: int) -> groups_pb2.CommitOffsetsRequest:

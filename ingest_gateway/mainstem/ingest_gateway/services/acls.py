@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -43,6 +44,9 @@ _WORDS: Final = (
     "permission",
 )
 
+#: Rules that are put into an answer in one step of the event loop.
+_AT_ONCE: Final = 500
+
 #: Rules in one line of the log.
 _LOGGED_MAX: Final = 20
 
@@ -69,9 +73,8 @@ class AclService:
         asked = acl_filter_of(**_words(request.filter))
         rules = await self._acls.rules()
         self._tell_authorizer(call)
-        return security_pb2.DescribeAclsResponse(
-            rules=[_message(one) for one in rules if asked.matches(one)]
-        )
+        matching = (one for one in rules if asked.matches(one))
+        return security_pb2.DescribeAclsResponse(rules=await _messages(matching))
 
     async def DeleteAcls(
         self, request: security_pb2.DeleteAclsRequest, call: Call
@@ -82,7 +85,7 @@ class AclService:
         removed = change.removed
         log.info("rules removed", count=len(removed), rules=_logged(removed), **call.facts())
         self._tell_authorizer(call)
-        return security_pb2.DeleteAclsResponse(rules=[_message(one) for one in removed])
+        return security_pb2.DeleteAclsResponse(rules=await _messages(removed))
 
     async def CheckAcl(
         self, request: security_pb2.CheckAclRequest, call: Call
@@ -119,6 +122,16 @@ class AclService:
         call.context.set_trailing_metadata(
             ((AUTHORIZER_KEY, "acl" if self._acls.in_force else "none"),)
         )
+
+
+async def _messages(rules: Iterable[AclBinding]) -> list[security_pb2.AclRule]:
+    """For an answer, in steps of the event loop."""
+    found = []
+    for number, rule in enumerate(rules, start=1):
+        found.append(_message(rule))
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return found
 
 
 def _each(what: str, messages: Iterable[T], read: Callable[[T], Any]) -> list[Any]:
