@@ -80,14 +80,15 @@ class Access:
             self._deciders.clear()
             self._deciders_of = self._acls.generation
         key = (principal, host, operation, resource_type)
-        found = self._deciders.get(key)
-        if found is None:
+        known = self._deciders.get(key)
+        if known is not None:
+            return known
 
-            def found(name: str) -> bool:
-                return self.may(principal, host, operation, resource_type, name)
+        def decide(name: str) -> bool:
+            return self.may(principal, host, operation, resource_type, name)
 
-            self._deciders[key] = found
-        return found
+        self._deciders[key] = decide
+        return decide
 
     def may_any(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
