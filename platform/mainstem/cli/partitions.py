@@ -42,7 +42,7 @@ def all_partitions(
     """The partitions of topics, or with `numbers` only these of each.
 
     Raises:
-        UnknownTopicError, UnknownPartitionError: As named.
+        UnknownTopicError, UnknownPartitionError, TopicAuthorizationError: As named.
     """
     from mainstem.client import TopicPartition
     from mainstem.errors import UnknownPartitionError, UnknownTopicError
@@ -52,6 +52,7 @@ def all_partitions(
     for topic in topics:
         count = counts.get(topic)
         if count is None:
+            admin.describe_topic(topic, timeout=timeout_s)  # says so where it may not be seen
             raise UnknownTopicError(f"topic {topic} does not exist", topic=topic)
         for number in numbers:
             if number >= count:

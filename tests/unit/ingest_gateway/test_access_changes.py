@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.ingest_gateway.harness import WAIT_S, run, running, values
 
-from mainstem.client import AdminClient, Consumer, Producer
+from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.system import AclsChange, AclsTable
 from mainstem.errors import MainstemError, TopicAuthorizationError
@@ -192,3 +192,60 @@ def test_a_consumer_stops_where_its_rule_goes_and_goes_on_there_when_it_is_back(
         assert read == list(range(len(read))), "nothing is missing, and nothing came twice"
 
     at_gateway(tmp_path, work)
+
+
+def test_a_consumer_that_may_not_even_see_its_topic_is_told_so_and_reads_once_it_may(
+    tmp_path: Path,
+) -> None:
+    def work(address: str) -> None:
+        rules = Rules(tmp_path)
+        for operation in ("WRITE", "CREATE"):
+            rules.allow(operation, "TOPIC", "t")
+        with AdminClient({"bootstrap.servers": address}) as admin:
+            wait_until(lambda: created(admin), FORCE_S)
+        sending = Sending(address, "t")
+        wait_until(lambda: len(sending.told) > 10)
+        sending.stop()
+        for operation in ("WRITE", "CREATE"):
+            rules.forbid(operation, "t")
+        config = {
+            "bootstrap.servers": address,
+            "topic.metadata.propagation.max.ms": 0,
+            "metadata.max.age.ms": 100,
+        }
+        told: list[str] = []
+
+        def poll(consumer: Consumer) -> bool:
+            try:
+                return consumer.poll(0.5) is not None
+            except MainstemError as error:
+                told.append(error.code)
+                return False
+
+        partition = TopicPartition("t", 0, 0)
+        try:
+            with Consumer(config) as consumer:
+                wait_until(lambda: hidden(consumer, partition), FORCE_S)
+                consumer.assign([partition])
+                for _ in range(2):  # with no rule, and after it is taken back
+                    wait_until(lambda: poll(consumer) is False and len(told) > 2)
+                    assert set(told) == {"TOPIC_AUTHORIZATION_FAILED"}
+                    told.clear()
+                    rules.allow("READ", "TOPIC", "t")
+                    wait_until(lambda: poll(consumer))
+                    rules.forbid("READ", "t")
+                    wait_until(lambda: hidden(consumer, partition), FORCE_S)
+                    consumer.seek(partition)
+                    told.clear()
+        finally:
+            rules.close()
+
+    at_gateway(tmp_path, work)
+
+
+def hidden(consumer: Consumer, partition: TopicPartition) -> bool:
+    try:
+        consumer.get_watermark_offsets(partition)
+    except TopicAuthorizationError:
+        return True
+    return False

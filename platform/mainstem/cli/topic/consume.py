@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -237,12 +238,16 @@ def _known(consumer: Consumer, topics: Sequence[str], timeout_s: float) -> dict[
 
     Raises:
         UnknownTopicError: One does not exist.
+        TopicAuthorizationError: One may not be seen.
     """
+    from mainstem.client import TopicPartition
     from mainstem.errors import UnknownTopicError
 
     known = consumer.list_topics(timeout_s)
     for topic in topics:
         if topic not in known:
+            with contextlib.suppress(UnknownTopicError):
+                consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout_s)
             raise UnknownTopicError(
                 f"there is no topic {topic!r}; see `mainstem topic list`", topic=topic
             )

@@ -23,6 +23,7 @@ from mainstem.client.positions import TopicPartition
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import (
     AuthenticationError,
+    AuthorizationError,
     GatewayUnavailableError,
     MainstemError,
     NotLeaderError,
@@ -68,6 +69,8 @@ class ConsumerWorker:
         self._subscribed = subscribed
         self.metadata = MetadataClient(gateways, time.monotonic, may_create=False)
         self.topics: dict[str, TopicMetadata] = {}
+        #: Why topics may not be seen.
+        self._refused: dict[str, AuthorizationError] = {}
         # With the lock of the partitions held.
         self._sources = Sources(settings.read_rack)
         # When it was last said that a gateway is not read from, by address.
@@ -114,7 +117,9 @@ class ConsumerWorker:
         self._learn({tp.topic for tp in queries if not self._has(tp)}, timeout_s)
         for tp in queries:
             topic = self.topics.get(tp.topic)
-            if topic is None:
+            if tp.topic in self._refused:
+                found[tp] = self._refused[tp.topic]
+            elif topic is None:
                 found[tp] = UnknownTopicError(f"topic {tp.topic} does not exist", topic=tp.topic)
             elif not 0 <= tp.partition < topic.partition_count:
                 self._stale.add(tp.topic)
@@ -144,7 +149,7 @@ class ConsumerWorker:
         return found
 
     def _has(self, tp: TopicPartition) -> bool:
-        topic = self.topics.get(tp.topic)
+        topic = None if tp.topic in self._refused else self.topics.get(tp.topic)
         return topic is not None and tp.partition < topic.partition_count
 
     # ---------------------------------------------------------------------------------- the thread
@@ -291,10 +296,15 @@ class ConsumerWorker:
             failures = 0 if isinstance(answer, TopicMetadata) else self._failed_asks.get(name, 0)
             self._ask_at[name] = now + self._settings.backoff_s(failures)
             self._failed_asks[name] = failures + 1
+            self._refused.pop(name, None)
             if isinstance(answer, TopicMetadata):
                 self.topics[name] = answer
                 self._stale.discard(name)
                 self._gone_at.pop(name, None)
+            elif isinstance(answer, AuthorizationError):
+                # Whether it is there is not told; what was known of it may still be so.
+                self._refused[name] = answer
+                self._stale.add(name)
             elif answer is None or not answer.retriable:
                 if self.topics.pop(name, None) is not None:
                     self._gone_at[name] = now
@@ -309,7 +319,10 @@ class ConsumerWorker:
                 if one.topic not in names or one.failed is not None:
                     continue
                 topic = self.topics.get(one.topic)
-                if topic is None:
+                if one.topic in self._refused:
+                    # It may be allowed later: it is asked for again, and told each time.
+                    self._partitions.tell_once(self._refused[one.topic])
+                elif topic is None:
                     if not self._subscribed() and not self._may_come_back(one.topic):
                         self._partitions.fail(
                             one,
