@@ -78,6 +78,34 @@ def is_loopback(address: str) -> bool:
         return host == "localhost"
 
 
+def exposure(address: str, *, encrypted: bool, asks: bool, has_rules: bool) -> str:
+    """What whoever reaches host:port may do that they perhaps should not; empty: nothing, or nobody
+    but this machine reaches it.
+
+    Args:
+        encrypted: There is TLS.
+        asks: Callers prove who they are.
+        has_rules: Access control lists say what they may do.
+    """
+    if is_loopback(address):
+        return ""
+    if not encrypted:
+        return (
+            "anybody who reaches this address can read, write and delete: nothing is encrypted, and "
+            "nobody is asked who they are; see ssl.certificate.location and sasl.enabled.mechanisms"
+        )
+    if not asks:
+        return (
+            "anybody who reaches this address can read, write and delete: nobody is asked who they "
+            "are; see sasl.enabled.mechanisms and ssl.client.auth"
+        )
+    if not has_rules:
+        return (
+            "whoever has proved who they are can read, write and delete everything; see authorizer"
+        )
+    return ""
+
+
 def _is_in_use(failure: OSError | None) -> bool:
     return failure is not None and failure.errno == errno.EADDRINUSE
 

@@ -40,7 +40,7 @@ from mainstem.ingest_gateway.listeners import (
     address_of,
     advertised_address,
     check_can_listen,
-    is_loopback,
+    exposure,
     reachable,
 )
 from mainstem.ingest_gateway.metrics import GatewayMetrics
@@ -261,15 +261,16 @@ class Gateway:
         return f"{host}:{port}"
 
     def _listen(self, address: str) -> int:
+        open_to_others = exposure(
+            address,
+            encrypted=self._tls is not None,
+            asks=self._security.sign_in.asks,
+            has_rules=not self._security.access.is_open,
+        )
+        if open_to_others:
+            log.warning(open_to_others, address=address)
         if self._tls is not None:
             return self._server.add_secure_port(address, self._tls.server_credentials())
-        if not is_loopback(address):
-            log.warning(
-                "anybody who reaches this address can read, write and delete: nothing is "
-                "encrypted, and nobody is asked who they are; see ssl.certificate.location and "
-                "ssl.client.auth",
-                address=address,
-            )
         return self._server.add_insecure_port(address)
 
     async def _make(self, identity: GatewayIdentity) -> Cluster:
