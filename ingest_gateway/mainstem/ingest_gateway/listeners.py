@@ -91,8 +91,9 @@ def exposure(address: str, *, encrypted: bool, asks: bool, has_rules: bool) -> s
         return ""
     if not encrypted:
         return (
-            "anybody who reaches this address can read, write and delete: nothing is encrypted, and "
-            "nobody is asked who they are; see ssl.certificate.location and sasl.enabled.mechanisms"
+            "anybody who reaches this address can read, write and delete: nothing is encrypted, "
+            "and nobody is asked who they are; see ssl.certificate.location and "
+            "sasl.enabled.mechanisms"
         )
     if not asks:
         return (
