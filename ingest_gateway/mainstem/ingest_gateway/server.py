@@ -107,6 +107,9 @@ _STORE_ANSWER_S_MAX = 2.0
 #: read yet.
 _LINGER_S = 0.25
 
+#: A client has so long to begin: to agree on TLS, and on HTTP/2.
+_HANDSHAKE_MS: Final = 10_000
+
 #: Of a call: twice of what its largest part has.
 _METADATA_BYTES_MAX = 16 * 1024
 
@@ -552,6 +555,8 @@ def _server_options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_allowed_incoming_connections", config.number("max.connections")),
         ("grpc.max_concurrent_streams", config.number("connection.max.calls")),
+        # Whoever connects and says nothing takes a connection from others: for 2 min by default.
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
         # With a token of 8 KiB a call has more metadata than gRPC lets through by default: it would
         # refuse some of these calls, by chance.
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
