@@ -160,7 +160,11 @@ def test_a_certificate_that_names_nobody_is_refused(
             find(pem(subject))
 
 
-@pytest.mark.parametrize("data", [b"", b"-----BEGIN CERTIFICATE-----", os.urandom(500), b"\0" * 9])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"-----BEGIN CERTIFICATE-----", os.urandom(500), b"\0" * 9],
+    ids=["nothing", "cut off", "random", "zeros"],
+)
 def test_what_is_no_certificate_is_refused(data: bytes) -> None:
     with pytest.raises(AuthenticationError, match="cannot be read"):
         Certificates("DEFAULT")(data)
