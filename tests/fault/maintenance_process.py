@@ -125,3 +125,6 @@ def _merged(store: ObjectStore, old: list[DataFile]) -> DataFile:
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    # Threads of native libraries that still run would abort the process while it ends, at times.
+    sys.stdout.flush()
+    os._exit(0)

@@ -29,6 +29,9 @@ KEYS = 40
 _HERE = Path(__file__).parent
 _EXAMPLE = _HERE.parents[1] / "examples" / "exactly_once_transform.py"
 
+#: So many records are there before the first kill.
+_RECORDS_MIN = 100
+
 #: The example leaves these to whoever starts it again.
 _MAY_END = (
     "mainstem.errors.GatewayUnavailableError",
@@ -98,6 +101,7 @@ def run_transform_loop(directory: Path, seed: int, size: TransformLoop) -> Trans
             )
             for n in range(size.transformer_count)
         ]
+        _wait_for_records(bootstrap, source, size.patience_s)
         turns = itertools.cycle(("gateway", "transformer", "source"))
         for turn in itertools.islice(turns, size.kill_count):
             time.sleep(dice.uniform(*size.pause_s))
@@ -120,6 +124,17 @@ def run_transform_loop(directory: Path, seed: int, size: TransformLoop) -> Trans
     _judge(warehouse, report)
     report.seconds = time.monotonic() - began
     return report
+
+
+def _wait_for_records(bootstrap: str, source: Program, patience_s: float) -> None:
+    """Processes take seconds to start where the machine is busy: kills are for those at work."""
+    ends_at = time.monotonic() + patience_s
+    places = [TopicPartition(SOURCE, n) for n in range(PARTITIONS)]
+    with Consumer({"bootstrap.servers": bootstrap}) as consumer:
+        while sum(consumer.get_watermark_offsets(one)[1] for one in places) <= _RECORDS_MIN:
+            source.check()
+            assert time.monotonic() < ends_at, f"nothing is produced\n{source.log[-3_000:]}"
+            time.sleep(0.1)
 
 
 def _wait_until_transformed(
