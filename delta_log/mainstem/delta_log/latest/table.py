@@ -8,7 +8,6 @@ group commit, roll-up of small files, retries, and a leader epoch that stops its
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -33,8 +32,6 @@ from mainstem.delta_log.topics import SYSTEM, Topics
 from mainstem.errors import (
     MainstemError,
     StoreUnavailableError,
-    TopicExistsError,
-    UnknownTopicError,
 )
 from mainstem.limits import MIB
 
@@ -229,13 +226,7 @@ class LatestTable(Generic[Row]):
 
 
 def _open(store: ObjectStore, name: str, settings: Mapping[str, str]) -> OpenTopic:
-    tables = Topics(store, folder=SYSTEM)
-    try:
-        return tables.open(name)
-    except UnknownTopicError:
-        with contextlib.suppress(TopicExistsError):
-            tables.create(name, 1, settings)
-        return tables.open(name)
+    return Topics(store, folder=SYSTEM).open_or_create(name, 1, settings)
 
 
 def _read(

@@ -27,7 +27,7 @@ from mainstem.delta_log.table import (
     trim_step,
 )
 from mainstem.delta_log.topics import SYSTEM, Topics, altered_config
-from mainstem.errors import MainstemError, TopicExistsError, UnknownTopicError
+from mainstem.errors import MainstemError
 from mainstem.records import records_to_wire_batch
 
 _RETENTION: Final = "retention.ms"
@@ -84,12 +84,7 @@ class AppendedTable:
         self._warehouse = store
         self._retention_ms = retention_ms
         tables = Topics(store, folder=SYSTEM)
-        try:
-            self._opened = tables.open(name)
-        except UnknownTopicError:
-            with contextlib.suppress(TopicExistsError):
-                tables.create(name, 1, {_RETENTION: retention_ms})
-            self._opened = tables.open(name)
+        self._opened = tables.open_or_create(name, 1, {_RETENTION: retention_ms})
 
     @staticmethod
     def exists(store: ObjectStore, name: str) -> bool:

@@ -31,7 +31,7 @@ from mainstem.delta_log.table import (
     replace_files,
 )
 from mainstem.delta_log.topics import SYSTEM, Topics
-from mainstem.errors import StoreUnavailableError, TopicExistsError, UnknownTopicError
+from mainstem.errors import StoreUnavailableError
 from mainstem.records import records_to_wire_batch
 
 R = TypeVar("R")
@@ -79,13 +79,7 @@ class RowTable(Generic[R]):
         self._encode = encode
         self._decode = decode
         self._elapsed_ms = elapsed_ms
-        tables = Topics(store, folder=SYSTEM)
-        try:
-            self._opened = tables.open(name)
-        except UnknownTopicError:
-            with contextlib.suppress(TopicExistsError):
-                tables.create(name, 1)
-            self._opened = tables.open(name)
+        self._opened = Topics(store, folder=SYSTEM).open_or_create(name, 1)
         #: By path: key, row and file.
         self._rows: dict[str, tuple[str, R, DataFile]] = {}
         #: Files that we replaced, and when.

@@ -271,6 +271,20 @@ class Topics:
             raise _exists(topic)
         return opened
 
+    def open_or_create(
+        self, topic: str, partition_count: int, config: Mapping[str, object] | None = None
+    ) -> OpenTopic:
+        """Opens a topic; makes it if it is not there, whoever else does so at the same moment.
+
+        Raises: As `create` and `open`.
+        """
+        try:
+            return self.open(topic)
+        except UnknownTopicError:
+            with contextlib.suppress(TopicExistsError):
+                self.create(topic, partition_count, config)
+            return self.open(topic)
+
     def open(self, topic: str) -> OpenTopic:
         """Opens a topic for reading or writing.
 
