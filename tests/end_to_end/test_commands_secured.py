@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from tests.certificates import write_certificates
 
-from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.cli.root import cli
 from mainstem.testing import GatewayProcess
 
@@ -89,10 +89,7 @@ class Secured:
         self._directory = directory
         self.password_file = directory / "password"
         self.password_file.write_text(PASSWORD + "\n")
-        authority = new_authority(days=1)
-        (directory / "ca.pem").write_bytes(authority.certificate_pem())
-        pair = new_certificate(authority, "gateway", ["127.0.0.1"], days=1)
-        write_pair(pair, directory / "gateway.pem", directory / "gateway.key")
+        write_certificates(directory)
         for user in (ADMIN, EVE):
             made = CliRunner().invoke(
                 cli,

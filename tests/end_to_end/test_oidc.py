@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import grpc
 import pytest
+from tests.certificates import write_certificates
 from tests.oidc import DISCOVERY, TOKENS, OidcServer, SigningKey, oidc_server
 
-from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.client import AdminClient, Consumer, Producer, TopicPartition
 from mainstem.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from mainstem.compat.aiokafka.abc import AbstractTokenProvider
@@ -79,10 +79,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    authority = new_authority(days=1)
-    (tmp_path / "ca.pem").write_bytes(authority.certificate_pem())
-    pair = new_certificate(authority, "gateway", ["127.0.0.1"], days=1)
-    write_pair(pair, tmp_path / "gateway.pem", tmp_path / "gateway.key")
+    write_certificates(tmp_path)
     with oidc_server() as issuer:
         yield Place(tmp_path, issuer)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.certificates import write_certificates
 
-from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.cli.root import cli
 from mainstem.client import (
     AdminClient,
@@ -94,10 +94,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    authority = new_authority(days=1)
-    (tmp_path / "ca.pem").write_bytes(authority.certificate_pem())
-    pair = new_certificate(authority, "gateway", ["127.0.0.1"], days=1)
-    write_pair(pair, tmp_path / "gateway.pem", tmp_path / "gateway.key")
+    write_certificates(tmp_path)
     found = Place(tmp_path)
     made = CliRunner().invoke(
         cli,

@@ -19,10 +19,10 @@ from typing import Any, Final
 import grpc
 import pytest
 from click.testing import CliRunner
+from tests.certificates import write_certificates
 from tests.fault.watched_gateway import WatchedGateway, watched_gateway
 from tests.length import FULL
 
-from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.cli.root import cli
 from mainstem.client import AdminClient, Producer
 from mainstem.errors import AuthenticationError, MainstemError
@@ -49,10 +49,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        authority = new_authority(days=1)
-        (folder / "ca.pem").write_bytes(authority.certificate_pem())
-        pair = new_certificate(authority, "gateway", ["127.0.0.1"], days=1)
-        write_pair(pair, folder / "gateway.pem", folder / "gateway.key")
+        write_certificates(folder)
         made = CliRunner().invoke(
             cli,
             ["user", "create", "alice", "--warehouse", str(folder / "warehouse")],

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from tests.certificates import write_certificates
 from tests.oidc import DISCOVERY, OidcServer, oidc_server
 from tests.unit.ingest_gateway.harness import WAIT_S, refused, run, running, until
 
-from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 from mainstem.security import USER, Principal
@@ -21,11 +21,7 @@ from mainstem.security import USER, Principal
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
-    authority = new_authority(days=1)
-    (tmp_path / "ca.pem").write_bytes(authority.certificate_pem())
-    for name in ("gateway", "Alice", "bob"):
-        pair = new_certificate(authority, name, ["127.0.0.1"], days=1)
-        write_pair(pair, tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+    write_certificates(tmp_path, "gateway", "Alice", "bob")
     return tmp_path
 
 

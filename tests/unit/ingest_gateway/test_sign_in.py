@@ -12,10 +12,10 @@ import grpc
 import grpc.aio
 import pytest
 import scramp
+from tests.certificates import write_certificates
 from tests.unit.ingest_gateway.harness import refused, run, soon
 from tests.unit.ingest_gateway.payloads import values_request
 
-from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.config import load_gateway_config
 from mainstem.delta_log import LocalStore
 from mainstem.delta_log.store import open_warehouse, parse_warehouse
@@ -43,10 +43,7 @@ UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("certificates")
-    authority = new_authority(days=1)
-    (directory / "ca.pem").write_bytes(authority.certificate_pem())
-    pair = new_certificate(authority, "gateway", ["127.0.0.1"], days=1)
-    write_pair(pair, directory / "gateway.pem", directory / "gateway.key")
+    write_certificates(directory)
     return directory
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.certificates import write_certificates
 from tests.oidc import JWKS, TOKENS, OidcServer, oidc_server
 
-from mainstem.cli.cert.development import new_authority, new_certificate, write_pair
 from mainstem.web import Answer, WebError, call_web, check_address
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -119,10 +119,7 @@ def test_authorities_that_cannot_be_read_are_told() -> None:
 
 
 def test_https_is_believed_by_its_authority_and_is_given_up_as_well(tmp_path: Path) -> None:
-    authority = new_authority(days=1)
-    (tmp_path / "ca.pem").write_bytes(authority.certificate_pem())
-    pair = new_certificate(authority, "issuer", ["127.0.0.1"], days=1)
-    write_pair(pair, tmp_path / "issuer.pem", tmp_path / "issuer.key")
+    write_certificates(tmp_path, "issuer")
     with oidc_server(tmp_path / "issuer.pem", tmp_path / "issuer.key") as server:
         address, ca = server.url + JWKS, str(tmp_path / "ca.pem")
         assert b"first" in call_web(address, 10.0, authorities=ca).body
