@@ -8,12 +8,11 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
 from mainstem.client.bearer_tokens import CALLBACK
-from mainstem.client.passwords import PasswordSource
 from mainstem.client.secret_files import first_line
 from mainstem.client.sign_in import ChannelSignIn, CredentialSource
 from mainstem.client.token_settings import TOKEN_KEYS, given_token_settings, token_source
@@ -29,6 +28,9 @@ from mainstem.tls import (
     channel_credentials,
     read_tls,
 )
+
+if TYPE_CHECKING:
+    from mainstem.client.passwords import PasswordSource
 
 T = TypeVar("T")
 
@@ -205,6 +207,8 @@ def _password_source(mechanism: str, values: Mapping[str, ConfigValue]) -> Passw
         raise InvalidConfigError(f"{MECHANISM} is {mechanism} and {USERNAME} is not set")
     if password and file:
         raise InvalidConfigError(f"{PASSWORD} and {PASSWORD_FILE} are both set: keep one")
+    from mainstem.client.passwords import PasswordSource  # most clients need no SCRAM
+
     find = _password(password, file)
     try:
         find()

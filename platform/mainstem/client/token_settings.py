@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mainstem.client.bearer_tokens import CALLBACK, BearerTokens, tokens_of_callback
 from mainstem.client.secret_files import first_line
-from mainstem.client.token_endpoint import TokenEndpoint
 from mainstem.config import ConfigKey, ConfigValue
 from mainstem.errors import AuthenticationError, InvalidConfigError
-from mainstem.web import check_address, check_authorities
+
+if TYPE_CHECKING:
+    from mainstem.client.token_endpoint import TokenEndpoint
 
 METHOD: Final = "sasl.oauthbearer.method"
 CONFIG: Final = "sasl.oauthbearer.config"
@@ -121,6 +122,10 @@ def token_source(
 
 
 def _endpoint(values: Mapping[str, ConfigValue]) -> TokenEndpoint:
+    # Most clients never speak HTTP.
+    from mainstem.client.token_endpoint import TokenEndpoint
+    from mainstem.web import check_address, check_authorities
+
     address, client_id, secret, file = (
         str(values[name]) for name in (ENDPOINT, CLIENT_ID, SECRET, SECRET_FILE)
     )

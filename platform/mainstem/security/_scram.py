@@ -9,8 +9,6 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Final
 
-import scramp
-
 from mainstem.errors import InvalidConfigError
 from mainstem.security._principals import ANONYMOUS
 
@@ -100,6 +98,8 @@ def new_credential(
         raise InvalidConfigError(
             "the password begins or ends with a space, which settings and files would lose"
         )
+    import scramp  # most clients and gateways never do this
+
     try:
         made = scramp.ScramMechanism(mechanism).make_auth_info(password, iterations, salt)
     except (scramp.ScramException, UnicodeError):
@@ -164,6 +164,8 @@ def check_user_name(name: str) -> None:
 def prepared_name(name: str) -> str:
     """The name as it arrives at a gateway where somebody signs in with it; empty: it cannot be
     used."""
+    import scramp
+
     try:
         client = scramp.ScramClient([SCRAM_MECHANISMS[0]], name, "-")
         name.encode()
