@@ -168,7 +168,7 @@ class Call:
         return error
 
     def require_all(self, needs: Callable[[Any], Iterable[Need]], request: Any) -> None:
-        """The same for everything that a request needs."""
+        """`require`, for everything that a request needs."""
         access = self._access
         if access.is_open:
             return
