@@ -25,6 +25,7 @@ class Faults:
         rate: Of the requests, 0 to 1.
         happened: How often each kind did.
         requests: How often each method came.
+        most_at_once: Of the requests, since it was set to nothing.
         listings: How often each prefix was listed.
         dropped_headers: What is not forwarded, in lower case.
         refusals: The status with which requests of a method are refused, `PUT` for example, or
@@ -38,6 +39,7 @@ class Faults:
         self.rate = rate
         self.happened: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
+        self.most_at_once = 0
         self.listings: Counter[str] = Counter()
         self.dropped_headers: set[str] = set()
         self.refusals: dict[str, int] = {}
@@ -45,7 +47,20 @@ class Faults:
         self.latency_spread = 0.0
         self.cut_off = False
         self._rng = rng or random.Random(0)
+        self._at_once = 0
         self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def under_way(self) -> Iterator[None]:
+        """A request, while it is answered."""
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._at_once -= 1
 
     def refusal(self, method: str, headers: Iterable[str]) -> int:
         """The status that a request is refused with, or 0."""
@@ -80,6 +95,10 @@ def faulty_proxy(target: str, faults: Faults) -> Iterator[str]:
         timeout = 60
 
         def _forward(self) -> None:
+            with faults.under_way():
+                self._answer_one()
+
+        def _answer_one(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             query = parse_qs(urlsplit(self.path).query)
             if "list-type" in query:

@@ -67,10 +67,22 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Client:
-    """Stubs on one channel, and the calls that most tests make."""
+    """Stubs on one channel, and the calls that most tests make.
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    Args:
+        address: That the channel leads to, for further ones.
+        metadata: That the channel adds to each call, for further ones.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        address: str = "",
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         self.channel = channel
+        self.address = address
+        self.metadata = metadata
         self.log = log_pb2_grpc.LogStub(channel)
         self.admin = admin_pb2_grpc.AdminStub(channel)
         self.groups = groups_pb2_grpc.GroupsStub(channel)
@@ -151,9 +163,9 @@ async def anybody(credentials: str) -> Identity:
 class SignedIn:
     """A channel whose calls prove themselves by `anybody`, those of health checks aside."""
 
-    def __init__(self, channel: grpc.aio.Channel, user: str) -> None:
+    def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
         self._channel = channel
-        self._metadata = ((AUTHORIZATION, f"test {user}"),)
+        self._metadata = metadata
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._channel, name)
@@ -169,8 +181,9 @@ class SignedIn:
 
 def signed_in(client: Client, user: str) -> Client:
     """The same connection, with calls of a user."""
-    channel: Any = SignedIn(client.channel, user)
-    return Client(channel)
+    metadata = ((AUTHORIZATION, f"test {user}"),)
+    channel: Any = SignedIn(client.channel, metadata)
+    return Client(channel, client.address, metadata)
 
 
 @asynccontextmanager
@@ -193,7 +206,7 @@ async def running(
     address = await gateway.start()
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            yield gateway, Client(channel)
+            yield gateway, Client(channel, address)
     finally:
         open_gates()
         await soon(gateway.drain())
@@ -203,11 +216,11 @@ async def running(
 async def refused(code: grpc.StatusCode, reason: str) -> AsyncIterator[dict[str, str]]:
     """Expects the block's call to fail so. The dictionary then has its facts and `message`."""
     facts: dict[str, str] = {}
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
+    with pytest.raises(grpc.RpcError) as caught:
         yield facts
-    failure = caught.value
+    failure: Any = caught.value
     assert failure.code() == code, failure
-    status = rpc_status.from_call(failure)  # type: ignore[arg-type]
+    status = rpc_status.from_call(failure)
     assert status is not None, failure
     info = error_details_pb2.ErrorInfo()
     assert status.details[0].Unpack(info)

@@ -23,6 +23,7 @@ from tests.unit.ingest_gateway.harness import (
     soon,
 )
 from tests.unit.ingest_gateway.payloads import arrow_request, batch_of, values_request
+from tests.unit.ingest_gateway.stream_call import StreamCall
 from tests.unit.ingest_gateway.transacting import Transacting
 
 from mainstem.ingest_gateway.services.requirements import REQUIREMENTS
@@ -409,17 +410,18 @@ async def called(client: Client, case: Case, unique: str) -> str:
     }
     try:
         if method.client_streaming:
-            stream = client.channel.stream_stream(path, **options)()
-            await soon(stream.write(request))
-            answer = await soon(stream.read())
-            if answer is grpc.aio.EOF:
-                await soon(stream.code())
-                return await reason_of_stream(stream)
-            stream.cancel()
+            async with StreamCall(
+                client.address, path, metadata=client.metadata, **options
+            ) as stream:
+                await stream.write(request)
+                answer = await soon(stream.read())
+                if answer is grpc.aio.EOF:
+                    return "ok"
         else:
             answer = await client.channel.unary_unary(path, **options)(request, timeout=WAIT_S)
-    except grpc.aio.AioRpcError as failure:
-        return reason_of(rpc_status.from_call(failure))  # type: ignore[arg-type]
+    except grpc.RpcError as failure:
+        ended: Any = failure
+        return reason_of(rpc_status.from_call(ended))
     return "left out" if case.refused(answer) else "ok"
 
 
@@ -427,15 +429,6 @@ def reason_of(status: Any) -> str:
     info = error_details_pb2.ErrorInfo()
     assert status.details[0].Unpack(info), status
     return str(info.reason)
-
-
-async def reason_of_stream(stream: Any) -> str:
-    for name, value in await stream.trailing_metadata():
-        if name == "grpc-status-details-bin":
-            from google.rpc import status_pb2
-
-            return reason_of(status_pb2.Status.FromString(value))
-    return "ok"
 
 
 def passes(case: Case, outcome: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import scramp
 from tests.certificates import write_certificates
 from tests.unit.ingest_gateway.harness import refused, run, soon
 from tests.unit.ingest_gateway.payloads import values_request
+from tests.unit.ingest_gateway.stream_call import StreamCall
 
 from mainstem.config import load_gateway_config
 from mainstem.delta_log import LocalStore
@@ -27,7 +28,7 @@ from mainstem.protocol import error_from_rpc
 from mainstem.protocol.v1 import (
     admin_pb2,
     admin_pb2_grpc,
-    log_pb2_grpc,
+    log_pb2,
     security_pb2,
     security_pb2_grpc,
     transactions_pb2,
@@ -36,6 +37,7 @@ from mainstem.protocol.v1 import (
 from mainstem.security import new_credential
 
 MECHANISM = "SCRAM-SHA-256"
+AUTHENTICATE = "/mainstem.v1.Security/Authenticate"
 SECRET = "0123456789abcdef" * 2
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
 
@@ -54,27 +56,45 @@ def credential(password: str = "secret") -> Any:
 class Asking:
     """A gateway that asks who calls, with the user alice, and a connection to it."""
 
-    def __init__(self, gateway: Gateway, channel: grpc.aio.Channel, warehouse: Path) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        channel: grpc.aio.Channel,
+        credentials: grpc.ChannelCredentials,
+        warehouse: Path,
+    ) -> None:
         self.gateway = gateway
         self.channel = channel
+        self._credentials = credentials
         self.warehouse = warehouse
         self.security = security_pb2_grpc.SecurityStub(channel)
         self.admin = admin_pb2_grpc.AdminStub(channel)
 
+    def stream(self, method: str, **options: Any) -> StreamCall:
+        return StreamCall(self.gateway.address, method, self._credentials, **options)
+
+    def exchange(self) -> StreamCall:
+        """A call of Authenticate."""
+        return self.stream(
+            AUTHENTICATE,
+            request_serializer=security_pb2.AuthenticateRequest.SerializeToString,
+            response_deserializer=security_pb2.AuthenticateResponse.FromString,
+        )
+
     async def sign_in(self, name: str = "alice", password: str = "secret") -> str:
         """The session's metadata; raises AioRpcError."""
         client = scramp.ScramClient([MECHANISM], name, password)
-        call = self.security.Authenticate(timeout=20)
-        await call.write(
-            security_pb2.AuthenticateRequest(
-                mechanism=MECHANISM, auth_bytes=client.get_client_first().encode()
+        async with self.exchange() as call:
+            await call.write(
+                security_pb2.AuthenticateRequest(
+                    mechanism=MECHANISM, auth_bytes=client.get_client_first().encode()
+                )
             )
-        )
-        client.set_server_first((await answer(call)).auth_bytes.decode())
-        await call.write(
-            security_pb2.AuthenticateRequest(auth_bytes=client.get_client_final().encode())
-        )
-        last = await answer(call)
+            client.set_server_first((await answer(call)).auth_bytes.decode())
+            await call.write(
+                security_pb2.AuthenticateRequest(auth_bytes=client.get_client_final().encode())
+            )
+            last = await answer(call)
         client.set_server_final(last.auth_bytes.decode())
         assert last.session_lifetime_ms > 0
         return f"Session {last.session_token}"
@@ -92,14 +112,15 @@ class Asking:
         return open_users(LocalStore(self.warehouse))
 
 
-async def answer(call: Any) -> security_pb2.AuthenticateResponse:
+async def answer(call: StreamCall) -> security_pb2.AuthenticateResponse:
     found = await soon(call.read())
-    if found is grpc.aio.EOF:
-        await call  # raises its status
-        code = await call.code()
-        raise AssertionError(f"the call ended with {code}")
     assert isinstance(found, security_pb2.AuthenticateResponse)
     return found
+
+
+async def read_all(call: StreamCall) -> None:
+    while await soon(call.read()) is not grpc.aio.EOF:
+        pass
 
 
 @asynccontextmanager
@@ -122,7 +143,7 @@ async def asking(warehouse: Path, certificates: Path, **settings: object) -> Asy
     credentials = grpc.ssl_channel_credentials((certificates / "ca.pem").read_bytes())
     try:
         async with grpc.aio.secure_channel(address, credentials) as channel:
-            yield Asking(gateway, channel, warehouse)
+            yield Asking(gateway, channel, credentials, warehouse)
     finally:
         await soon(gateway.drain())
 
@@ -199,13 +220,6 @@ def test_a_store_that_fails_leaves_everybody_as_they_were(
     run(test())
 
 
-async def all_of(call: Any) -> None:
-    """Reads the call to its end; raises its status."""
-    async for _ in call:
-        pass
-    assert await call.code() == grpc.StatusCode.OK
-
-
 MESSAGES: dict[str, list[bytes]] = {
     "nothing": [],
     "no message": [b"\xff\xff\xff"],
@@ -244,13 +258,12 @@ def test_an_exchange_that_is_none_is_refused_and_leaves_nothing(
 
     async def test() -> None:
         async with asking(tmp_path / "w", certificates) as place:
-            method: Any = place.channel.stream_stream("/mainstem.v1.Security/Authenticate")
-            call = method(timeout=20)
-            for message in MESSAGES[kind]:
-                await call.write(message)
-            await call.done_writing()
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await all_of(call)
+            async with place.stream(AUTHENTICATE) as call:
+                for message in MESSAGES[kind]:
+                    await call.write(message)
+                await call.done_writing()
+                with pytest.raises(grpc.RpcError) as caught:
+                    await read_all(call)
             found = error_from_rpc(caught.value)
             assert found.code in ("SASL_AUTHENTICATION_FAILED", "INVALID_REQUEST"), found
             # There is room for one exchange: the other is over.
@@ -270,24 +283,25 @@ def test_a_flood_of_sign_ins_is_bounded_in_number_in_time_and_in_the_log(
 
     async def test() -> None:
         async with asking(tmp_path / "w", certificates) as place:
-            calls = [place.security.Authenticate(timeout=20) for _ in range(3)]
-            for call in calls:
-                await call.write(
-                    security_pb2.AuthenticateRequest(
-                        mechanism=MECHANISM, auth_bytes=b"n,,n=alice,r=x"
+            async with AsyncExitStack() as open_calls:
+                calls = [await open_calls.enter_async_context(place.exchange()) for _ in range(3)]
+                for call in calls:
+                    await call.write(
+                        security_pb2.AuthenticateRequest(
+                            mechanism=MECHANISM, auth_bytes=b"n,,n=alice,r=x"
+                        )
                     )
-                )
-                assert (await answer(call)).auth_bytes
-            async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "BACK_PRESSURE"):
-                await place.sign_in()
-            calls[0].cancel()  # a client that goes in the middle
-            for call in calls[1:]:
-                async with refused(UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED") as facts:
-                    await answer(call)
-                assert "within" in facts["message"]
+                    assert (await answer(call)).auth_bytes
+                async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "BACK_PRESSURE"):
+                    await place.sign_in()
+                calls[0].cancel()  # a client that goes in the middle
+                for call in calls[1:]:
+                    async with refused(UNAUTHENTICATED, "SASL_AUTHENTICATION_FAILED") as facts:
+                        await answer(call)
+                    assert "within" in facts["message"]
             assert len(await asyncio.gather(*(place.sign_in() for _ in range(3)))) == 3
             for number in range(70):
-                with pytest.raises(grpc.aio.AioRpcError):
+                with pytest.raises(grpc.RpcError):
                     await place.sign_in(f"eve{number}", "wrong")
 
     run(test())
@@ -354,24 +368,26 @@ def test_a_stream_of_records_ends_with_its_session_and_everything_accepted_is_an
                 metadata=metadata,
                 timeout=20,
             )
-            call = log_pb2_grpc.LogStub(place.channel).ProduceStream(metadata=metadata)
-            sent = answered = 0
-            while True:
-                one = values_request(b"x", topic="orders")
-                one.correlation_id = sent + 1
-                try:
+            async with place.stream(
+                "/mainstem.v1.Log/ProduceStream",
+                metadata=tuple(metadata),
+                request_serializer=log_pb2.ProduceRequest.SerializeToString,
+                response_deserializer=log_pb2.ProduceResponse.FromString,
+            ) as call:
+                sent = answered = 0
+                while True:
+                    one = values_request(b"x", topic="orders")
+                    one.correlation_id = sent + 1
                     await call.write(one)
-                except asyncio.InvalidStateError:
-                    break
-                sent += 1
-                found = await soon(call.read())
-                if found is grpc.aio.EOF:
-                    break
-                assert not found.HasField("error"), found
-                answered += 1
-            assert await call.code() == grpc.StatusCode.OK
-            assert ("mainstem-end", "SESSION_EXPIRED") in tuple(await call.trailing_metadata())
-            assert answered in (sent, sent - 1)
+                    sent += 1
+                    found = await soon(call.read())
+                    if found is grpc.aio.EOF:
+                        break
+                    assert not found.HasField("error"), found
+                    answered += 1
+                assert await call.code() == grpc.StatusCode.OK
+                assert ("mainstem-end", "SESSION_EXPIRED") in await call.trailing_metadata()
+            assert answered == sent - 1
             described = await place.admin.DescribeTopic(
                 admin_pb2.DescribeTopicRequest(topic="orders"),
                 metadata=[("authorization", await place.sign_in())],
