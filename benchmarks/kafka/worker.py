@@ -1,4 +1,4 @@
-"""One measurement of one system, in a process of its own: `run.py` starts it.
+"""One measurement of one system, in a process of its own: client_rows.py starts it.
 
 Reads a `Task` as JSON from its only argument, prints its `Outcome` as JSON. Both systems' clients
 do the same with each record: what is produced is made beforehand, of what is consumed key, value
@@ -8,7 +8,6 @@ and offset are read.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import secrets
 import struct
@@ -17,11 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+from benchmarks.kafka.processes import cpu_s, peak_bytes
+from benchmarks.kafka.row import MAINSTEM, Outcome
 
 _POOL: Final = 100_000
 _BATCH_ROWS: Final = 10_000
@@ -30,7 +30,7 @@ _DEADLINE_S: Final = 300.0
 _STAMP: Final = struct.Struct("<q")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Task:
     """What is measured.
 
@@ -52,18 +52,6 @@ class Task:
     value_bytes: int = 100
     rate: float = 200.0
     config: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What was measured; `value` is records a second, or milliseconds."""
-
-    value: float
-    client_cpu_s: float = 0.0
-    server_cpu_s: float = 0.0
-    client_peak_bytes: int = 0
-    server_peak_bytes: int = 0
-    more: dict[str, float] = field(default_factory=dict)
 
 
 class Client(Protocol):
@@ -338,34 +326,22 @@ ROWS: Final[dict[str, Callable[[Any, Task], Outcome]]] = {
 
 
 def _measured(task: Task, count: int, work: Callable[[], None]) -> Outcome:
-    server_before, before = _cpu_s(task.server_pid), _own_cpu_s()
+    server_before, before = cpu_s(task.server_pid), _own_cpu_s()
     started = time.perf_counter()
     work()
     seconds = time.perf_counter() - started
     return Outcome(
         round(count / seconds),
         round(_own_cpu_s() - before, 3),
-        round(_cpu_s(task.server_pid) - server_before, 3),
+        round(cpu_s(task.server_pid) - server_before, 3),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        _peak_bytes(task.server_pid),
+        peak_bytes(task.server_pid),
     )
 
 
 def _own_cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _peak_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def _random_column(rows: int, size: int) -> pa.Array:
@@ -377,7 +353,7 @@ def _random_column(rows: int, size: int) -> pa.Array:
 def main() -> None:
     """Measures, and prints the outcome."""
     task = Task(**json.loads(sys.argv[1]))
-    client: Any = Mainstem(task) if task.system == "mainstem" else Kafka(task)
+    client: Any = Mainstem(task) if task.system == MAINSTEM else Kafka(task)
     try:
         outcome = ROWS[task.row](client, task)
     finally:

@@ -1,0 +1,89 @@
+"""The servers that are compared, and the topics that rows use."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from benchmarks.kafka.broker import Broker
+from benchmarks.kafka.row import KAFKA, MAINSTEM
+
+from mainstem.client import AdminClient
+from mainstem.testing import GatewayProcess
+
+PARTITIONS: Final = 6
+
+
+class Systems:
+    """Starts each server when it is asked for first, and stops all at the end of the block.
+
+    Args:
+        directory: Where their data are.
+
+    Attributes:
+        filled: Topics that rows keep for their further turns, by what they hold.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.filled: dict[str, str] = {}
+        self._stack = contextlib.ExitStack()
+        self._gateway: GatewayProcess | None = None
+        self._broker: Broker | None = None
+        self._names = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
+
+    @property
+    def gateway(self) -> GatewayProcess:
+        """Of mainstem."""
+        if self._gateway is None:
+            self._gateway = self._stack.enter_context(GatewayProcess(self.directory / "warehouse"))
+        return self._gateway
+
+    @property
+    def broker(self) -> Broker:
+        """Of Kafka."""
+        if self._broker is None:
+            self._broker = self._stack.enter_context(Broker(self.directory))
+        return self._broker
+
+    def address(self, system: str) -> str:
+        """Of the system's server, host:port."""
+        return self._server(system).address
+
+    def server_pid(self, system: str) -> int:
+        """Of the system's server."""
+        return self._server(system).pid
+
+    def _server(self, system: str) -> GatewayProcess | Broker:
+        if system == MAINSTEM:
+            return self.gateway
+        assert system == KAFKA, system
+        return self.broker
+
+    def new_topic(
+        self, system: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
+    ) -> str:
+        """Makes one with a name of its own; gives the name."""
+        self._names += 1
+        name = f"bench-{self._names}"
+        address = self.address(system)
+        if system == MAINSTEM:
+            with AdminClient({"bootstrap.servers": address}) as admin:
+                admin.create_topic(name, partitions, config=dict(config or {}))
+            return name
+        from confluent_kafka.admin import AdminClient as KafkaAdmin
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        kafka = KafkaAdmin({"bootstrap.servers": address})
+        topic = NewTopic(name, partitions, 1, config=dict(config or {}))
+        for future in kafka.create_topics([topic]).values():
+            future.result(30)
+        return name
