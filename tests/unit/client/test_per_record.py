@@ -180,7 +180,7 @@ def test_records_of_columns_are_the_same(
     assert ours == plain.consumer_records(*arguments)
     assert all(type(record) is ConsumerRecord for record in ours)
     assert all(type(one) is int for record in ours for one in record[1:5])
-    assert all(gc.is_tracked(record) for record in ours)
+    assert not any(gc.is_tracked(record) for record in ours), "they take the collector's time"
 
 
 @pytest.mark.parametrize("column", ["keys", "values", "timestamps"])

@@ -22,6 +22,7 @@ from mainstem.client.per_record.plain import too_large
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(type kind, Py_ssize_t count)
+    void PyObject_GC_UnTrack(void* found)
 
 VERSION = 1
 
@@ -280,6 +281,8 @@ def consumer_records(
         _set(record, 5, key_column.at(row))
         _set(record, 6, value_column.at(row))
         _set(record, 7, none if headers is None else headers[row])
+        # What it holds cannot lead back to it: looking for cycles in it would be in vain.
+        PyObject_GC_UnTrack(<void*>record)
         records.append(record)
     return records
 
