@@ -22,7 +22,7 @@ from benchmarks.kafka.systems import PARTITIONS, Systems
 from benchmarks.kafka.worker import Task
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[2]
-_TIMEOUT_S: Final = 600.0
+_TIMEOUT_S: Final = 1_800.0
 
 #: A reader by batch takes a batch more than it is asked for, at each end.
 _SPARE: Final = 100_000

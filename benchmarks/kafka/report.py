@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from benchmarks.kafka.broker import kafka_version
 from benchmarks.kafka.nats_server import nats_versions
-from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome, Row
+from benchmarks.kafka.row import KAFKA, MAINSTEM, NATS, Outcome, Row
 
 #: Of a variant of a summary, where the row has them.
 COSTS: Final = (
@@ -107,37 +107,42 @@ def spread(one: dict[str, Any]) -> str:
     return f"{one['ratios'][0]:.2f}-{one['ratios'][-1]:.2f}" if one["ratios"] else ""
 
 
-def ratios_table(summaries: Iterable[dict[str, Any]]) -> str:
+def ratios_table(summaries: list[dict[str, Any]]) -> str:
     """For people: a line a row. A ratio that misses its goal has `<` before the goal."""
-    systems = f"{'mainstem':>10} {'Kafka':>10} {'NATS':>10}"
-    head = f"{'row':26} {systems} {'unit':10} {'ratio':>6}   {'goal':>4}  {'spread':11}"
+    width = max(len(one["row"]) for one in summaries)
+    systems = f"{'mainstem':>9} {'Kafka':>9} {'NATS':>9}"
+    head = f"{'row':{width}} {systems} {'unit':10} {'ratio':>6}   {'goal':>4} {'spread':11}"
     lines = [f"{head} best of Kafka"]
     for one in summaries:
         values = " ".join(
-            f"{number(found['median'] if found else None):>10}"
-            for found in (variant(one, system) for system in (MAINSTEM, KAFKA, "nats"))
+            f"{number(found['median'] if found else None):>9}"
+            for found in (variant(one, system) for system in (MAINSTEM, KAFKA, NATS))
         )
         ratio = "" if one["ratio"] is None else f"{one['ratio']:.2f}"
         goal = "" if one["goal"] is None else f"{one['goal']:.3g}"
         mark = "<" if one["below"] else " "
+        best = one["best of kafka"].removeprefix("Kafka, ")
         lines.append(
-            f"{one['row']:26} {values} {one['unit']:10} {ratio:>6} {mark} {goal:>4}  "
-            f"{spread(one):11} {one['best of kafka']}".rstrip()
+            f"{one['row']:{width}} {values} {one['unit']:10} {ratio:>6} {mark} {goal:>4} "
+            f"{spread(one):11} {best}".rstrip()
         )
     return "\n".join(lines)
 
 
-def costs_table(summaries: Iterable[dict[str, Any]]) -> str:
+def costs_table(summaries: list[dict[str, Any]]) -> str:
     """For people: a line a variant, with processor time and memory of client and server."""
+    variants = [(one["row"], found) for one in summaries for found in one["variants"]]
+    width = max(len(row) for row, _ in variants)
+    name_width = max(len(found["name"]) for _, found in variants)
+    heads = " ".join(f"{who:>8}" for who in ("client", "server", "client", "server"))
     lines = [
-        f"{'':53} {'CPU s/million':>19} {'peak MB':>19}",
-        f"{'row':26} {'variant':26} {'client':>9} {'server':>9} {'client':>9} {'server':>9}  more",
+        f"{'':{width + name_width + 1}} {'CPU s/million':>17} {'peak MB':>17}",
+        f"{'row':{width}} {'variant':{name_width}} {heads}  more",
     ]
-    for one in summaries:
-        for v in one["variants"]:
-            more = ", ".join(f"{name} {number(value)}" for name, value in v["more"].items())
-            costs = " ".join(f"{number(v.get(name)):>9}" for name in COSTS)
-            lines.append(f"{one['row']:26} {v['name']:26} {costs}  {more}".rstrip())
+    for row, found in variants:
+        more = ", ".join(f"{name} {number(value)}" for name, value in found["more"].items())
+        costs = " ".join(f"{number(found.get(name)):>8}" for name in COSTS)
+        lines.append(f"{row:{width}} {found['name']:{name_width}} {costs}  {more}".rstrip())
     return "\n".join(lines)
 
 
