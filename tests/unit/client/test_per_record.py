@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstem.client import ConsumerRecord, Producer, per_record
+from mainstem.client import ConsumerRecord, Producer, RecordMetadata, per_record
 from mainstem.client.per_record import plain
 from mainstem.testing import FakeGateway
 
@@ -181,6 +181,15 @@ def test_records_of_columns_are_the_same(
     assert all(type(record) is ConsumerRecord for record in ours)
     assert all(type(one) is int for record in ours for one in record[1:5])
     assert not any(gc.is_tracked(record) for record in ours), "they take the collector's time"
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 2**62), st.integers(0, 2**62))))
+def test_places_of_records_are_the_same(rows: list[tuple[int, int, int]]) -> None:
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    arguments = (RecordMetadata, "t", columns[:, 0], columns[:, 1], columns[:, 2], 7)
+    ours = list(compiled.record_places(*arguments))
+    assert ours == list(plain.record_places(*arguments))
+    assert all(type(one) is RecordMetadata for one in ours)
 
 
 @pytest.mark.parametrize("column", ["keys", "values", "timestamps"])

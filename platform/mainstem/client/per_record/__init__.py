@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mainstem.client.per_record import plain
 
 #: Of what `_compiled.pyx` offers; another number in a module that an older checkout has built.
-VERSION: Final = 1
+VERSION: Final = 2
 
 if TYPE_CHECKING:
     from mainstem.client.per_record.plain import (
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         binary_column,
         consumer_records,
         faster_produce,
+        record_places,
     )
 
     COMPILED: bool
@@ -38,5 +39,13 @@ else:
     binary_column = chosen.binary_column
     consumer_records = chosen.consumer_records
     faster_produce = chosen.faster_produce
+    record_places = chosen.record_places
 
-__all__ = ["COMPILED", "OpenRecords", "binary_column", "consumer_records", "faster_produce"]
+__all__ = [
+    "COMPILED",
+    "OpenRecords",
+    "binary_column",
+    "consumer_records",
+    "faster_produce",
+    "record_places",
+]

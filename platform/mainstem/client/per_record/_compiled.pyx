@@ -24,7 +24,7 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(type kind, Py_ssize_t count)
     void PyObject_GC_UnTrack(void* found)
 
-VERSION = 1
+VERSION = 2
 
 cdef enum:
     APPENDED = 0
@@ -285,6 +285,53 @@ def consumer_records(
         PyObject_GC_UnTrack(<void*>record)
         records.append(record)
     return records
+
+
+cdef class record_places:
+    """An iterator; each is made when it is asked for."""
+
+    cdef type _kind
+    cdef object _topic, _table_version, _partitions, _offsets, _timestamps
+    cdef const int64_t* _partition
+    cdef const int64_t* _offset
+    cdef const int64_t* _timestamp
+    cdef Py_ssize_t _next, _count
+
+    def __init__(
+        self, type kind, str topic, partitions, offsets, timestamps, object table_version
+    ):
+        if not issubclass(kind, tuple):
+            raise TypeError(f"{kind.__name__} is no tuple")
+        if not len(partitions) == len(offsets) == len(timestamps):
+            raise ValueError("the columns have different lengths")
+        self._kind = kind
+        self._topic = topic
+        self._table_version = table_version
+        self._partitions = _numbers(partitions)
+        self._offsets = _numbers(offsets)
+        self._timestamps = _numbers(timestamps)
+        self._partition = <const int64_t*><uintptr_t>self._partitions.ctypes.data
+        self._offset = <const int64_t*><uintptr_t>self._offsets.ctypes.data
+        self._timestamp = <const int64_t*><uintptr_t>self._timestamps.ctypes.data
+        self._next = 0
+        self._count = len(partitions)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Py_ssize_t row = self._next
+        if row >= self._count:
+            raise StopIteration
+        self._next = row + 1
+        place = PyType_GenericAlloc(self._kind, 5)
+        _set(place, 0, self._topic)
+        _set(place, 1, self._partition[row])
+        _set(place, 2, self._offset[row])
+        _set(place, 3, self._timestamp[row])
+        _set(place, 4, self._table_version)
+        PyObject_GC_UnTrack(<void*>place)
+        return place
 
 
 cdef object _numbers(object array):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
 from time import time_ns
@@ -143,8 +143,8 @@ def consumer_records(
     kind: type[T],
     topic: str,
     partition: int,
-    offsets: Iterable[int],
-    timestamps: Iterable[int],
+    offsets: npt.NDArray[np.int64],
+    timestamps: npt.NDArray[np.int64],
     timestamp_types: list[int] | None,
     keys: pa.Array,
     values: pa.Array,
@@ -154,7 +154,7 @@ def consumer_records(
 
     Args:
         kind: ConsumerRecord: a tuple of what follows, in this order.
-        offsets, timestamps: Arrays of NumPy, of 64-bit integers.
+        offsets, timestamps: One a record.
         timestamp_types: None: 0 for all.
         keys, values: Binary columns.
         headers: None: no record has any.
@@ -164,8 +164,8 @@ def consumer_records(
     fields = zip(
         repeat(topic),
         repeat(partition),
-        offsets.tolist(),  # type: ignore[attr-defined]
-        timestamps.tolist(),  # type: ignore[attr-defined]
+        offsets.tolist(),
+        timestamps.tolist(),
         repeat(0) if timestamp_types is None else timestamp_types,
         keys.to_pylist(),
         values.to_pylist(),
@@ -173,6 +173,34 @@ def consumer_records(
         strict=False,
     )
     return list(map(make, fields))
+
+
+def record_places(
+    kind: type[T],
+    topic: str,
+    partitions: npt.NDArray[np.int64],
+    offsets: npt.NDArray[np.int64],
+    timestamps: npt.NDArray[np.int64],
+    table_version: int,
+) -> Iterator[T]:
+    """Where records are; each is made when it is asked for.
+
+    Args:
+        kind: RecordMetadata: a tuple of what follows, in this order.
+        partitions, offsets, timestamps: One a record.
+    """
+    make: Any = partial(tuple.__new__, kind)
+    return map(
+        make,
+        zip(
+            repeat(topic),
+            partitions.tolist(),
+            offsets.tolist(),
+            timestamps.tolist(),
+            repeat(table_version),
+            strict=False,
+        ),
+    )
 
 
 def faster_produce(produce: Callable[..., None]) -> Callable[..., None]:

@@ -251,7 +251,9 @@ class Reports:
             for callback, where in reports.entries:
                 served_count += 1
                 try:
-                    call(callback, error, where)
+                    returned = callback(error, where)
+                    if returned is not None:
+                        check_returned(returned, callback, "on_delivery", _INSTEAD)
                 except BaseException as failure:
                     if failures is None:
                         raise
@@ -300,18 +302,6 @@ def check_callback(callback: object) -> None:
         TypeError: It cannot be called, or is a coroutine function.
     """
     check_plain(callback, "on_delivery", _INSTEAD)
-
-
-def call(callback: DeliveryCallback, error: MainstemError | None, where: RecordMetadata) -> None:
-    """Calls a delivery callback.
-
-    Raises:
-        TypeError: It returned a coroutine.
-        Exception: What the callback raises.
-    """
-    returned = callback(error, where)
-    if returned is not None:
-        check_returned(returned, callback, "on_delivery", _INSTEAD)
 
 
 def tell(

@@ -7,14 +7,13 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import repeat
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mainstem.client.per_record import record_places
 from mainstem.client.results import BatchMetadata, PartitionOffsets, RecordMetadata
 from mainstem.errors import MainstemError
 from mainstem.records import HEADERS_TYPE, WIRE_SCHEMA
@@ -35,9 +34,6 @@ DeliveryCallback = Callable[[MainstemError | None, RecordMetadata], object]
 
 #: Who waits for one record.
 Waiter = DeliveryCallback | Future[RecordMetadata] | asyncio.Future[RecordMetadata]
-
-# `RecordMetadata._make` without a Python frame for each record.
-_record_metadata: Any = partial(tuple.__new__, RecordMetadata)
 
 _HEADER_FIELDS: Final = [HEADERS_TYPE.value_type.field(i) for i in range(2)]
 
@@ -95,14 +91,9 @@ class Receipts:
             bases = np.array(base_offsets, dtype=np.int64)[at]
             starts = np.concatenate([[0], ends[:-1]])[at]
             offsets = np.where(bases < 0, -1, bases + self.rows - starts)
-        fields = zip(
-            repeat(topic),
-            partitions[at].tolist(),
-            offsets.tolist(),
-            self.timestamps_ms.tolist(),
-            repeat(table_version),
+        return record_places(
+            RecordMetadata, topic, partitions[at], offsets, self.timestamps_ms, table_version
         )
-        return map(_record_metadata, fields)
 
 
 @dataclass(slots=True, eq=False)
