@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -65,7 +66,7 @@ class Work:
         task = _task(systems, variant.system, self.row, topic, count, warm_up)
         task.value_bytes, task.rate = self.value_bytes, self.rate
         task.config = dict(variant.config)
-        return run_worker(task)
+        return run_worker(task, systems.environment)
 
 
 def _scaled(count: int, factor: float) -> int:
@@ -92,12 +93,12 @@ def _filled_topic(systems: Systems, system: str, count: int, work: Work) -> str:
         topic = systems.new_topic(system)
         task = _task(systems, system, "produce_batches", topic, count, 0)
         task.value_bytes = work.value_bytes
-        run_worker(task)
+        run_worker(task, systems.environment)
         systems.filled[key] = topic
     return systems.filled[key]
 
 
-def run_worker(task: Task) -> Outcome:
+def run_worker(task: Task, environment: Mapping[str, str] | None = None) -> Outcome:
     """Runs a worker to its end.
 
     Raises:
@@ -109,6 +110,7 @@ def run_worker(task: Task) -> Outcome:
         text=True,
         timeout=_TIMEOUT_S,
         cwd=_CHECKOUT,
+        env=environment,
         check=False,
     )
     if done.returncode:

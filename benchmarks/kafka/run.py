@@ -16,13 +16,19 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.kafka import client_rows
+from benchmarks.kafka import client_rows, disk_rows, group_rows, idle_rows, transaction_rows
 from benchmarks.kafka.report import facts, summary, table
 from benchmarks.kafka.row import Outcome, Row
 from benchmarks.kafka.systems import Systems
 
 #: In the order of the table.
-ROWS: Final[tuple[Row, ...]] = (*client_rows.ROWS,)
+ROWS: Final[tuple[Row, ...]] = (
+    *client_rows.ROWS,
+    *transaction_rows.ROWS,
+    *group_rows.ROWS,
+    *idle_rows.ROWS,
+    *disk_rows.ROWS,
+)
 
 
 def compare(systems: Systems, row: Row, pairs: int, scale: float) -> dict[str, list[Outcome]]:

@@ -7,6 +7,7 @@ and offset are read.
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import secrets
@@ -27,6 +28,7 @@ _POOL: Final = 100_000
 _BATCH_ROWS: Final = 10_000
 _KEY_BYTES: Final = 16
 _DEADLINE_S: Final = 300.0
+_TRANSACTION_RECORDS: Final = 1_000
 _STAMP: Final = struct.Struct("<q")
 
 
@@ -38,6 +40,7 @@ class Task:
         system: `mainstem` or `kafka`.
         row: The name of a function of `ROWS`.
         config: Settings of the client beside `bootstrap.servers`.
+        topics: Beside `topic`, of rows that need many.
         server_pid: Whose processor time and memory are noted.
     """
 
@@ -52,6 +55,7 @@ class Task:
     value_bytes: int = 100
     rate: float = 200.0
     config: dict[str, Any] = field(default_factory=dict)
+    topics: list[str] = field(default_factory=list)
 
 
 class Client(Protocol):
@@ -62,7 +66,9 @@ class Client(Protocol):
     def consume(self, count: int) -> None: ...
     def consume_batches(self, count: int) -> None: ...
     def poll(self, timeout_s: float) -> bytes | None: ...
-    def produce_one(self, value: bytes) -> None: ...
+    def produce_one(self, value: bytes, topic: str = "") -> None: ...
+    def begin_transactions(self) -> None: ...
+    def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None: ...
     def begin_reading(self) -> None: ...
     def close(self) -> None: ...
 
@@ -142,9 +148,15 @@ class Mainstem:
         record = self._consumer.poll(timeout_s)
         return None if record is None else bytes(record.value)
 
-    def produce_one(self, value: bytes) -> None:
-        self._producer.produce(self._task.topic, value)
+    def produce_one(self, value: bytes, topic: str = "") -> None:
+        self._producer.produce(topic or self._task.topic, value)
         self._producer.poll(0)
+
+    def begin_transactions(self) -> None:
+        self._producer.init_transactions()
+
+    def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None:
+        _in_transactions(self._producer, self._task.topic, records, size)
 
     def close(self) -> None:
         for one in (self._producer, self._consumer):
@@ -234,9 +246,15 @@ class Kafka:
         message = self._consumer.poll(timeout_s)
         return None if message is None or message.error() else bytes(message.value())
 
-    def produce_one(self, value: bytes) -> None:
-        self._producer.produce(self._task.topic, value)
+    def produce_one(self, value: bytes, topic: str = "") -> None:
+        self._producer.produce(topic or self._task.topic, value)
         self._producer.poll(0)
+
+    def begin_transactions(self) -> None:
+        self._producer.init_transactions()
+
+    def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None:
+        _in_transactions(self._producer, self._task.topic, records, size)
 
     def close(self) -> None:
         if self._producer is not None:
@@ -257,6 +275,52 @@ def _produce(client: Client, task: Task, *, callbacks: bool) -> Outcome:
     return _measured(
         task, task.count, lambda: client.produce(records(task.count), callbacks=callbacks)
     )
+
+
+def _in_transactions(
+    producer: Any, topic: str, records: Iterator[tuple[bytes, bytes]], size: int
+) -> None:
+    """Of so many records each; both clients' calls have the same names."""
+    produce = producer.produce
+    while some := list(itertools.islice(records, size)):
+        producer.begin_transaction()
+        for key, value in some:
+            produce(topic, value, key)
+        producer.commit_transaction(_DEADLINE_S)
+
+
+def _transactions(client: Client, task: Task) -> Outcome:
+    keys = [secrets.token_bytes(_KEY_BYTES) for _ in range(_POOL)]
+    values = [secrets.token_bytes(task.value_bytes) for _ in range(_POOL)]
+
+    def produce(count: int) -> None:
+        records = itertools.islice(itertools.cycle(zip(keys, values, strict=True)), count)
+        client.produce_transactions(records, _TRANSACTION_RECORDS)
+
+    client.begin_transactions()
+    produce(task.warm_up)
+    return _measured(task, task.count, lambda: produce(task.count))
+
+
+def _trickle(client: Client, task: Task) -> Outcome:
+    """Records one by one to all topics in turn, on a timetable; measures the server's work."""
+    value = secrets.token_bytes(task.value_bytes)
+    topics = itertools.cycle(task.topics)
+
+    def send(count: int) -> None:
+        begin = time.perf_counter()
+        for number in range(count):
+            time.sleep(max(begin + number / task.rate - time.perf_counter(), 0.0))
+            client.produce_one(value, next(topics))
+        # Waits for the last ones, and fails unless all were delivered.
+        client.produce(iter(()), callbacks=False)
+
+    send(task.warm_up)
+    outcome = _measured(task, task.count, lambda: send(task.count))
+    seconds = task.count / outcome.value
+    outcome.more = {"records_per_s": outcome.value, "seconds": round(seconds, 1)}
+    outcome.value = round(outcome.server_cpu_s * 60 / seconds, 2)
+    return outcome
 
 
 def _produce_batches(client: Client, task: Task) -> Outcome:
@@ -322,6 +386,8 @@ ROWS: Final[dict[str, Callable[[Any, Task], Outcome]]] = {
     "consume": lambda client, task: _consume(client, task, client.consume),
     "consume_batches": lambda client, task: _consume(client, task, client.consume_batches),
     "latency": _latency,
+    "transactions": _transactions,
+    "trickle": _trickle,
 }
 
 
