@@ -24,6 +24,9 @@ import pyarrow as pa
 from benchmarks.kafka.processes import cpu_s, peak_bytes
 from benchmarks.kafka.row import MAINSTEM, Outcome
 
+#: The line on stderr after which a process measures.
+BEGINS: Final = "measuring begins"
+
 _POOL: Final = 100_000
 _BATCH_ROWS: Final = 10_000
 _KEY_BYTES: Final = 16
@@ -349,6 +352,7 @@ def _latency(client: Client, task: Task) -> Outcome:
     sent = np.zeros(total)
     seen = np.zeros(total)
     client.begin_reading()
+    _say_that_it_begins()
     padding = bytes(task.value_bytes - _STAMP.size)
     stop = threading.Event()
 
@@ -391,7 +395,13 @@ ROWS: Final[dict[str, Callable[[Any, Task], Outcome]]] = {
 }
 
 
+def _say_that_it_begins() -> None:
+    """For who watches this process: all before was a warm-up."""
+    print(BEGINS, file=sys.stderr, flush=True)
+
+
 def _measured(task: Task, count: int, work: Callable[[], None]) -> Outcome:
+    _say_that_it_begins()
     server_before, before = cpu_s(task.server_pid), _own_cpu_s()
     started = time.perf_counter()
     work()
