@@ -19,6 +19,8 @@ STAMP := $(VENV)/.installed
 ROOTS := platform ingest_gateway delta_log consumers jobs
 SOURCES := $(ROOTS) tests $(wildcard benchmarks deploy examples)
 PYTEST := $(BIN)/pytest
+# Compiled when the package is installed.
+COMPILED := platform/mainstem/client/per_record/_compiled.pyx
 # As in tests/versitygw.py.
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 GO_BIN := $(or $(GOBIN),$(or $(GOPATH),$(HOME)/go)/bin)
@@ -140,7 +142,7 @@ $(BIN)/python:
 	$(need_python)
 	@$(PYTHON) -m venv $(VENV)
 
-$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(COMPILED) | $(BIN)/python
 	@echo "installing mainstem and its tools into $(VENV) (a few minutes, once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[gateway,spark,pipelines,cloud,demo]' --group dev

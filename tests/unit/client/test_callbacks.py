@@ -204,6 +204,61 @@ class CallsCoroutine:
         """Nobody would await it."""
 
 
+def test_a_poll_while_another_thread_is_in_the_last_callback_waits_for_the_next_report(
+    make_producer: MakeProducer,
+) -> None:
+    producer = make_producer(linger_ms=0)
+    begun, over = threading.Event(), threading.Event()
+
+    def slow(error: MainstemError | None, where: RecordMetadata) -> None:
+        begun.set()
+        assert over.wait(20)
+
+    producer.produce("one", b"", on_delivery=slow)
+    answered(producer, 1)
+    served: list[int] = []
+    serving = threading.Thread(target=lambda: served.append(producer.poll(20)))
+    serving.start()
+    assert begun.wait(20)
+    assert len(producer) == 0, "its callback has been called"
+    seen: Seen = []
+    waiting = threading.Thread(target=lambda: served.append(producer.poll(20)))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive(), "there was nothing to serve"
+    producer.produce("one", b"", on_delivery=noting(seen))
+    waiting.join(20)
+    over.set()
+    serving.join(20)
+    assert served == [1, 1]
+    assert seen == [(None, 1)]
+
+
+def test_threads_that_poll_at_the_same_time_serve_each_report_once(
+    make_producer: MakeProducer,
+) -> None:
+    producer = make_producer(linger_ms=0)
+    seen: Seen = []
+    for number in range(5_000):
+        producer.produce("one", b"%d" % number, on_delivery=noting(seen))
+    answered(producer, 5_000)
+    served: list[int] = []
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=lambda: served.append(producer.poll())) for _ in "1234"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert sum(served) == 5_000
+    assert sorted(offset for _, offset in seen) == list(range(5_000))
+    assert len(producer) == 0
+    assert producer._engine.memory.used_bytes == 0
+
+
 @pytest.mark.parametrize("callback", [coroutine, CallsCoroutine()])
 @pytest.mark.parametrize("name", ["on_delivery", "callback"])
 def test_a_coroutine_function_as_a_callback_is_a_type_error_and_nothing_is_queued(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
-from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from mainstem.client.per_record import consumer_records
 from mainstem.errors import InternalError
 from mainstem.limits import ANSWER_UNPACKED_BYTES_MAX
 from mainstem.records import TABLE_SCHEMA, packed_batches
@@ -37,10 +37,6 @@ class ConsumerRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-
-
-# `ConsumerRecord._make` without a Python frame for each record.
-_record: Any = partial(tuple.__new__, ConsumerRecord)
 
 
 def batches_from_ipc(data: bytes, offset: int) -> list[pa.RecordBatch]:
@@ -84,39 +80,22 @@ def records_from_batch(topic: str, partition: int, batch: pa.RecordBatch) -> lis
     """The rows as records. Call it with `DECODE_ROWS` rows or fewer."""
     headers = batch.column("headers")
     kinds = batch.column("timestamp_type")
-    kind: Iterable[int] = repeat(0)
-    if kinds.null_count < len(kinds):
-        kind = [one or 0 for one in kinds.to_pylist()]
-    return list(
-        map(
-            _record,
-            zip(
-                repeat(topic),
-                repeat(partition),
-                _offsets(batch.column("offset")),
-                _milliseconds(batch.column("timestamp")),
-                kind,
-                batch.column("key").to_pylist(),
-                batch.column("value").to_pylist(),
-                repeat(())
-                if headers.null_count == len(headers)
-                else [
-                    tuple((h["key"], h["value"]) for h in one or ()) for one in headers.to_pylist()
-                ],
-            ),
-        )
+    return consumer_records(
+        ConsumerRecord,
+        topic,
+        partition,
+        batch.column("offset").to_numpy(),
+        _milliseconds(batch.column("timestamp")),
+        None if kinds.null_count == len(kinds) else [one or 0 for one in kinds.to_pylist()],
+        batch.column("key"),
+        batch.column("value"),
+        None
+        if headers.null_count == len(headers)
+        else [tuple((h["key"], h["value"]) for h in one or ()) for one in headers.to_pylist()],
     )
 
 
-def _offsets(column: pa.Array) -> Iterable[int]:
-    first, last = column[0].as_py(), column[-1].as_py()
-    if last - first == len(column) - 1:
-        return range(first, last + 1)
-    return column.to_numpy().tolist()  # type: ignore[no-any-return]
-
-
-def _milliseconds(column: pa.Array) -> list[int]:
+def _milliseconds(column: pa.Array) -> npt.NDArray[np.int64]:
     per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
-    numbers = column.view(pa.int64()).to_numpy(zero_copy_only=False)
-    numbers = numbers // per_ms if per_ms else numbers * 1000
-    return numbers.tolist()  # type: ignore[no-any-return]
+    numbers: npt.NDArray[np.int64] = column.view(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers // per_ms if per_ms else numbers * 1000

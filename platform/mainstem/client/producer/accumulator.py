@@ -1,28 +1,25 @@
-"""The records of one topic before they are a piece: parallel lists behind one lock.
+"""The records of one topic before they are a piece, and how a piece is made of them.
 
-`append` is the hot path of the client: three list appends, a clock and a few comparisons. All else
-happens once a piece, in the thread that fills it: a second Python thread would only fight for the
-interpreter lock.
+What happens once a record is in `per_record`. All else happens once a piece, in the thread that
+fills it: a second Python thread would only fight for the interpreter lock.
 """
 
 from __future__ import annotations
 
 import random
-import threading
-from time import time_ns
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mainstem.client.per_record import OpenRecords, binary_column
 from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.pieces import (
     RECORD_OVERHEAD_BYTES,
     BatchPromise,
     Piece,
     Receipts,
-    Waiter,
     headers_column,
     order_by_partition,
     serialise,
@@ -32,7 +29,7 @@ from mainstem.client.producer.settings import ProducerSettings
 from mainstem.client.results import TopicMetadata
 from mainstem.errors import RecordTooLargeError
 from mainstem.limits import HEADER_OVERHEAD_BYTES, KIB
-from mainstem.records import bytes_column, partitions_for_keys
+from mainstem.records import partitions_for_keys
 
 #: Memory is reserved in such steps, so that most records need not ask for it.
 _RESERVE_BYTES: Final = 64 * KIB
@@ -80,23 +77,14 @@ class Lane:
         self._version = table_version
 
 
-#: Records of one piece: large enough that NumPy and Arrow cost nothing a record, small enough that
-#: the thread that fills it is away for a few milliseconds only.
-PIECE_ROWS_MAX: Final = 8_192
-
-#: What `append` did. APPENDED: done. LOOK: done, and `look` should be called. FULL: nothing.
-APPENDED: Final = 0
-LOOK: Final = 1
-FULL: Final = 2
-
 Headers = list[tuple[str, bytes | None]]
 
 
-class TopicBuffer:
-    """A topic as the producer knows it: its open lists, its metadata and its queue.
+class TopicBuffer(OpenRecords):
+    """A topic as the producer knows it: its open records, its metadata and its queue.
 
     Attributes:
-        lock: Guards the lists. Taken before the sender's lock, never after.
+        lock: Guards the open records. Taken before the sender's lock, never after.
         info: Partitions and leader; replaced as a whole by a metadata refresh.
         queue: What was cut and is not acknowledged; guarded by the sender's lock.
         lane: When its next small request goes; guarded likewise.
@@ -121,23 +109,12 @@ class TopicBuffer:
         "compression",
         "created_at",
         "delivery_timeout_s",
-        "explicit",
-        "flush_at_ns",
-        "headers",
         "info",
-        "keys",
         "lane",
-        "limit",
-        "lock",
         "name",
         "queue",
         "reserved",
         "stale",
-        "times_ns",
-        "timestamps_ms",
-        "used",
-        "values",
-        "waiters",
     )
 
     def __init__(
@@ -147,6 +124,7 @@ class TopicBuffer:
         policy: QueuePolicy,
         rng: random.Random,
     ) -> None:
+        super().__init__()
         self.name = info.topic
         self.info = info
         self.queue: TopicQueue[Piece] = TopicQueue(
@@ -155,8 +133,6 @@ class TopicBuffer:
         self.lane = Lane()
         self.batch_bytes = policy.batch_bytes
         self.delivery_timeout_s = policy.delivery_timeout_ms / 1000
-        self.lock = threading.Lock()
-        self.limit = 0
         self.reserved = 0
         self.stale = False
         self.closed = False
@@ -169,55 +145,7 @@ class TopicBuffer:
         self._sticky_bytes = 0
         self._sticky_linger_s = settings.sticky_linger_ms / 1000
         self._sticky_since = 0.0
-        self._clear()
-
-    def _clear(self) -> None:
-        self.used = 0
-        self.values: list[bytes | None] = []
-        self.keys: list[bytes | None] = []
-        self.times_ns: list[int] = []
-        # Sparse: by index of the record.
-        self.timestamps_ms: dict[int, int] = {}
-        self.explicit: dict[int, int] = {}
-        self.waiters: dict[int, Waiter] = {}
-        self.headers: dict[int, Headers] = {}
-        # 0: the thread that appends the first record is told to look, and starts the linger clock.
-        self.flush_at_ns = 0
-        self.created_at = 0.0
-
-    def append(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        size: int,
-        partition: int = -1,
-        waiter: Waiter | None = None,
-        timestamp_ms: int | None = None,
-        headers: Headers | None = None,
-    ) -> int:
-        """Adds a record of `size` bytes, overhead included. Returns APPENDED, LOOK or FULL."""
-        with self.lock:
-            used = self.used + size
-            if used > self.limit:
-                return FULL
-            self.used = used
-            values = self.values
-            index = len(values)
-            now_ns = time_ns()
-            values.append(value)
-            self.keys.append(key)
-            self.times_ns.append(now_ns)
-            if partition >= 0:
-                self.explicit[index] = partition
-            if waiter is not None:
-                self.waiters[index] = waiter
-            if timestamp_ms:
-                self.timestamps_ms[index] = timestamp_ms
-            if headers:
-                self.headers[index] = headers
-            if now_ns >= self.flush_at_ns or index >= PIECE_ROWS_MAX - 1:
-                return LOOK
-            return APPENDED
+        self.created_at = 0.0  # the thread that appends the first record is told to look
 
     def check_size(self, size: int, request_bytes_max: int, memory_bytes: int) -> None:
         """Refuses a record of `size` bytes, overhead included, that never fits.
@@ -264,7 +192,7 @@ class TopicBuffer:
         """
         row_count = len(self.values)
         keys = self._keys_column(row_count)
-        timestamps_ms = np.array(self.times_ns, dtype=np.int64) // 1_000_000
+        timestamps_ms = self.times_ms()
         if self.timestamps_ms:
             timestamps_ms[list(self.timestamps_ms)] = list(self.timestamps_ms.values())
         partitions = self._place(keys, row_count)
@@ -273,13 +201,18 @@ class TopicBuffer:
                 partitions = np.full(row_count, partitions, dtype=np.int32)
             partitions[list(self.explicit)] = list(self.explicit.values())
         order, ranges = order_by_partition(partitions, row_count)
+        receipts = self._receipts(order, timestamps_ms) if self.waiters else None
         headers = None
         if self.headers:
             rows = list(self.headers)
             headers = headers_column(rows, list(self.headers.values()), row_count)
-        message, layout = serialise(
-            keys, bytes_column(self.values), headers, timestamps_ms, order, self.compression
-        )
+        if order is not None:
+            timestamps_ms = timestamps_ms[order]
+            if keys.null_count < row_count:
+                keys = binary_column(self.keys, order)
+            headers = None if headers is None else headers.take(pa.array(order))
+        values = binary_column(self.values, order)
+        message, layout = serialise(keys, values, headers, timestamps_ms, None, self.compression)
         piece = Piece(
             message=message,
             layout=layout,
@@ -291,10 +224,11 @@ class TopicBuffer:
             # Larger than batch.size: a single record.
             alone=self.used > self.batch_bytes,
             ready=ready,
-            receipts=self._receipts(order, timestamps_ms) if self.waiters else None,
+            receipts=receipts,
         )
         self._spend(self.used, self.created_at, over=ready)
-        self._clear()
+        self.clear()
+        self.created_at = 0.0
         return piece
 
     def part(
@@ -342,7 +276,7 @@ class TopicBuffer:
     def _keys_column(self, row_count: int) -> pa.Array:
         if self.keys[0] is None and self.keys.count(None) == row_count:
             return pa.nulls(row_count, pa.binary())
-        return bytes_column(self.keys)
+        return binary_column(self.keys)
 
     def _place(self, keys: pa.Array, row_count: int) -> npt.NDArray[np.int32] | int:
         """The partition of each row by the partitioner; an int when it is the same for all."""

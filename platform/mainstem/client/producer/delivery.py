@@ -6,11 +6,10 @@ import asyncio
 import logging
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from itertools import repeat
-from typing import Final
+from operator import length_hint
+from typing import Any, Final
 
 from mainstem.client.callbacks import check_plain, check_returned, note_failure
 from mainstem.client.producer.memory import BufferMemory
@@ -23,14 +22,44 @@ _log = logging.getLogger("mainstem.client")
 #: What awaits.
 _INSTEAD: Final = "AsyncProducer.send()"
 
-#: A callback that poll() will call, with its arguments and the bytes that it holds until then.
-Report = tuple[DeliveryCallback, MainstemError | None, RecordMetadata, int]
-
 #: A poll() in another thread within this time is a sign that reports are being served.
 _POLLED_RECENTLY_S: Final = 1.0
 
 #: Threads that wait look again so often.
 LOOK_EVERY_S: Final = _POLLED_RECENTLY_S / 2
+
+
+class PieceReports:
+    """The delivery reports of one piece that are not served.
+
+    Each one's metadata is made when it is served: as many objects as a full buffer has records
+    would keep the garbage collector busy, which takes several times as long as the callbacks.
+    Threads may take from `entries` at the same time: each entry comes once.
+
+    Args:
+        callbacks: Whom to call.
+        places: Each one's metadata.
+        error: What all of them are told.
+        share: What each holds of buffer.memory until it is served, in bytes.
+    """
+
+    __slots__ = ("_callbacks", "entries", "error", "share")
+
+    def __init__(
+        self,
+        callbacks: list[DeliveryCallback],
+        places: Iterable[RecordMetadata],
+        error: MainstemError | None,
+        share: int,
+    ) -> None:
+        self._callbacks = iter(callbacks)
+        self.entries = zip(self._callbacks, places, strict=False)
+        self.error = error
+        self.share = share
+
+    def __len__(self) -> int:
+        """Those that nobody has taken."""
+        return length_hint(self._callbacks)  # exact, of a list's iterator
 
 
 class Reports:
@@ -50,7 +79,8 @@ class Reports:
         self._progress = threading.Condition(threading.Lock())
         #: Pieces that have not ended, each with its topic.
         self._undone: dict[Piece, str] = {}
-        self._reports: deque[Report] = deque()
+        #: In order, as far as they are not served.
+        self._reports: dict[PieceReports, None] = {}
         self._polled_by: tuple[int, float] = (0, float("-inf"))
         #: How deep in `serve` each thread is; two: a callback closes the producer.
         self._serving: dict[int, int] = {}
@@ -59,7 +89,11 @@ class Reports:
 
     def __len__(self) -> int:
         """Reports that wait to be served."""
-        return len(self._reports)
+        with self._progress:
+            return self._report_count()
+
+    def _report_count(self) -> int:
+        return sum(map(len, self._reports))
 
     # --------------------------------------------------------------------------- a piece's life
 
@@ -88,7 +122,7 @@ class Reports:
                 return
             piece.told = True
         receipts = piece.receipts
-        reports: list[Report] = []
+        reports: PieceReports | None = None
         silent_count = 0
         try:
             if piece.promise is not None:
@@ -113,12 +147,12 @@ class Reports:
                         "%d records of topic %s were not delivered: %s", silent_count, topic, error
                     )
         finally:
-            # All reports of a piece have the same share.
-            report_bytes = len(reports) * reports[0][3] if reports else 0
+            report_bytes = len(reports) * reports.share if reports else 0
             self._memory.finished(piece.memory_bytes, report_bytes)
             with self._progress:
                 self._undone.pop(piece, None)
-                self._reports.extend(reports)
+                if reports:
+                    self._reports[reports] = None
                 if error is not None and silent_count:
                     self._failure_count += silent_count
                     self._failure = self._failure or error
@@ -136,7 +170,7 @@ class Reports:
         are not served."""
         with self._progress:
             rows = sum(piece.row_count for piece in self._undone if piece.number < before)
-            return rows + len(self._reports)
+            return rows + self._report_count()
 
     def wait(self, before: float, timeout_s: float, *, served: bool = True) -> bool:
         """Whether all pieces with a number below `before` have ended and all reports are served.
@@ -147,7 +181,7 @@ class Reports:
             served: False: whatever becomes of the reports.
         """
         with self._progress:
-            to_serve = served and bool(self._reports)
+            to_serve = served and self._report_count() > 0
             being_served = served and self._serving.keys() - {threading.get_ident()}
             ended = not any(piece.number < before for piece in self._undone)
             if ended and not to_serve and not being_served:
@@ -168,10 +202,10 @@ class Reports:
         if self.in_callback:
             return 0  # the poll() or flush() that called the callback serves what comes
         self._polled_by = (threading.get_ident(), self._clock())
-        if not self._reports and timeout_s != 0:
+        if timeout_s != 0:
             deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
             with self._progress:
-                while not self._reports and not closing():
+                while not self._report_count() and not closing():
                     left_s = LOOK_EVERY_S
                     if deadline is not None:
                         left_s = min(left_s, deadline - self._clock())
@@ -193,31 +227,40 @@ class Reports:
         if not self._reports:
             return 0  # most polls: without a lock
         depth = self._serving.get(thread, 0)
-        self._serving[thread] = depth + 1
         served_count = 0
-        served_bytes = 0
+        with self._progress:
+            self._serving[thread] = depth + 1
+            there = list(self._reports)
         try:
-            for _ in range(len(self._reports)):
-                try:
-                    callback, error, metadata, size = self._reports.popleft()
-                except IndexError:
-                    break  # another thread serves them too
-                served_count += 1
-                served_bytes += size
-                try:
-                    call(callback, error, metadata)
-                except BaseException as failure:
-                    if failures is None:
-                        raise
-                    note_failure(failures, failure)
+            for reports in there:
+                served_count += self._serve_piece(reports, failures)
         finally:
-            self._memory.served(served_bytes)
             with self._progress:
                 if depth:
                     self._serving[thread] = depth
                 else:
                     del self._serving[thread]
                 self._progress.notify_all()
+        return served_count
+
+    def _serve_piece(self, reports: PieceReports, failures: list[BaseException] | None) -> int:
+        """Calls what is left of a piece's callbacks; `failures` as of `serve`."""
+        error = reports.error
+        served_count = 0
+        try:
+            for callback, where in reports.entries:
+                served_count += 1
+                try:
+                    call(callback, error, where)
+                except BaseException as failure:
+                    if failures is None:
+                        raise
+                    note_failure(failures, failure)
+        finally:
+            self._memory.served(served_count * reports.share)
+            if not reports:
+                with self._progress:
+                    self._reports.pop(reports, None)
         return served_count
 
     @property
@@ -273,25 +316,26 @@ def call(callback: DeliveryCallback, error: MainstemError | None, where: RecordM
 
 def tell(
     receipts: Receipts,
-    metadata: list[RecordMetadata],
+    metadata: Iterable[RecordMetadata],
     error: MainstemError | None,
     report_bytes: int,
-) -> list[Report]:
-    """Completes futures; returns the callbacks, which poll() will call.
+) -> PieceReports | None:
+    """Completes futures; returns the callbacks, which poll() will call, if there are any.
 
     Args:
+        metadata: One for each of the receipts.
         report_bytes: What each report holds of buffer.memory until it is served.
     """
-    kinds = set(map(type, receipts.waiters))
+    waiters: list[Any] = receipts.waiters
+    kinds = set(map(type, waiters))
     if not any(issubclass(kind, (Future, asyncio.Future)) for kind in kinds):
-        return list(
-            zip(receipts.waiters, repeat(error), metadata, repeat(report_bytes))  # type: ignore[arg-type]
-        )
-    reports: list[Report] = []
+        return PieceReports(waiters, metadata, error, report_bytes)
+    callbacks: list[DeliveryCallback] = []
+    places: list[RecordMetadata] = []
     by_loop: dict[
         asyncio.AbstractEventLoop, list[tuple[asyncio.Future[RecordMetadata], RecordMetadata]]
     ] = {}
-    for waiter, where in zip(receipts.waiters, metadata, strict=True):
+    for waiter, where in zip(waiters, metadata, strict=True):
         if isinstance(waiter, Future):
             if error is None:
                 waiter.set_result(where)
@@ -300,13 +344,14 @@ def tell(
         elif isinstance(waiter, asyncio.Future):
             by_loop.setdefault(waiter.get_loop(), []).append((waiter, where))
         else:
-            reports.append((waiter, error, where, report_bytes))
+            callbacks.append(waiter)
+            places.append(where)
     for loop, told in by_loop.items():
         try:
             loop.call_soon_threadsafe(_tell_loop, told, error)
         except RuntimeError:
             _log.error("%d records ended after their event loop was closed", len(told))
-    return reports
+    return PieceReports(callbacks, places, error, report_bytes) if callbacks else None
 
 
 def _tell_loop(

@@ -15,8 +15,9 @@ from mainstem.client.callbacks import raise_first
 from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
 from mainstem.client.metadata import MetadataClient, readable
+from mainstem.client.per_record.plain import PIECE_ROWS_MAX
 from mainstem.client.producer import exits
-from mainstem.client.producer.accumulator import PIECE_ROWS_MAX, TopicBuffer
+from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.delivery import LOOK_EVERY_S, Reports
 from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.sender import Sender
@@ -218,7 +219,7 @@ class Engine:
             row_count = len(topic.values)
             if not row_count:
                 return
-            now_ns = topic.times_ns[-1]
+            now_ns = topic.appended_ns()
             if not topic.created_at:
                 topic.created_at = self.clock()
                 topic.flush_at_ns = now_ns + self._linger_ns

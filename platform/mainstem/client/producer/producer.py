@@ -12,8 +12,10 @@ from typing import Self
 import pyarrow as pa
 
 from mainstem.client.arguments import check_seconds
+from mainstem.client.per_record import faster_produce
+from mainstem.client.per_record.plain import FULL
 from mainstem.client.positions import ConsumerGroupMetadata, TopicPartition
-from mainstem.client.producer.accumulator import FULL, record_bytes
+from mainstem.client.producer.accumulator import record_bytes
 from mainstem.client.producer.append import (
     BytesLike,
     HeadersLike,
@@ -138,6 +140,8 @@ class Producer:
                 code = buffer.append(value, key, size, -1, on_delivery)
             if code:
                 self._engine.look(buffer)
+
+    produce = faster_produce(produce)
 
     def send(
         self,
