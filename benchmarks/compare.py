@@ -47,6 +47,14 @@ import mainstem.client, mainstem.cli
 print(mainstem.client.__file__, mainstem.cli.__file__, sep="\\n")
 """
 
+#: What a revision compiles, it compiles beside its sources, as for an editable installation.
+_BUILD: Final = """
+import os, sys
+from hatchling.build import build_editable
+os.chdir(sys.argv[1])
+build_editable(sys.argv[2])
+"""
+
 _CREATE: Final = """
 import sys
 from mainstem.client import AdminClient
@@ -75,6 +83,8 @@ class Revision(Systems):
             **os.environ,
             "PYTHONPATH": os.pathsep.join(str(tree / root) for root in _ROOTS),
         }
+        with tempfile.TemporaryDirectory() as wheel:
+            self._python(_BUILD, str(tree), wheel)
         for file in self._python(_WHERE).splitlines():
             if not Path(file).is_relative_to(tree):
                 raise RuntimeError(f"{name}: {file} is none of its files")
