@@ -117,8 +117,8 @@ lock: ## write the newest versions that fit into constraints.txt
 	@echo "constraints.txt is new: run 'make lint test', then commit it"
 
 ##@ Measure
-bench: $(STAMP) ## measure produce against an embedded gateway (ARGS='--mode batch' ...)
-	@$(BIN)/mainstem bench produce $(ARGS)
+bench: java $(STAMP) ## measure mainstem beside Kafka and NATS: over an hour (ARGS='--rows produce --scale 0.1' ...)
+	@$(BIN)/python -m benchmarks.kafka.run --json benchmarks/results/kafka.json $(ARGS)
 
 profile: $(STAMP) ## draw flame graphs of gateway and client into .cache/profile (ARGS='--loads produce' ...)
 	@$(BIN)/python -m benchmarks.profile $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -13,8 +14,23 @@ def cpu_s(pid: int) -> float:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process had resident, from /proc."""
+    """The most memory that a process had resident since `reset_peak`, from /proc."""
+    return _status_bytes(pid, "VmHWM:")
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process has resident now, from /proc."""
+    return _status_bytes(pid, "VmRSS:")
+
+
+def reset_peak(pid: int) -> None:
+    """Forgets the peak so far. Where the kernel does not offer that, it stays."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _status_bytes(pid: int, name: str) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(name):
             return int(line.split()[1]) * 1024
     return 0

@@ -1,7 +1,11 @@
-"""mainstem beside Kafka: both on this machine, in turns, with the same data.
+"""mainstem beside Kafka: both on this machine, in turns, with the same data; NATS where it fits.
 
-Measures each row in processes of their own, each warmed up, A B A B, and prints medians, ratios and
-their spread. `--json` keeps all of it.
+Measures each row in processes of their own, each warmed up, A B A B, and prints medians, ratios,
+their spread, and what each variant takes of the processor and of memory. `--json` keeps all of it:
+the file is written after each row, and keeps the rows that this run does not measure.
+
+A row that fails is named with the end of its error; the others are measured, and the run exits
+with 1.
 
 Usage: python -m benchmarks.kafka.run [--pairs 5] [--rows produce,consume] [--json FILE]
 Needs Java 17 and, the first time, Maven.
@@ -10,14 +14,14 @@ Needs Java 17 and, the first time, Maven.
 from __future__ import annotations
 
 import argparse
-import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.kafka import client_rows, disk_rows, group_rows, idle_rows, transaction_rows
-from benchmarks.kafka.report import facts, summary, table
+from benchmarks.kafka.report import costs_table, facts, keep, ratios_table, summary
 from benchmarks.kafka.row import Outcome, Row
 from benchmarks.kafka.systems import Systems
 
@@ -29,6 +33,9 @@ ROWS: Final[tuple[Row, ...]] = (
     *idle_rows.ROWS,
     *disk_rows.ROWS,
 )
+
+#: Of an error, as much as says what happened.
+_ERROR_LINES: Final = 3
 
 
 def compare(systems: Systems, row: Row, pairs: int, scale: float) -> dict[str, list[Outcome]]:
@@ -42,29 +49,53 @@ def compare(systems: Systems, row: Row, pairs: int, scale: float) -> dict[str, l
     return turns
 
 
-def main() -> None:
+def run(systems: Systems, rows: list[Row], options: argparse.Namespace) -> bool:
+    """Measures the rows, keeps and prints them; whether none failed."""
+    summaries: list[dict[str, Any]] = []
+    failed: list[str] = []
+    for row in rows:
+        try:
+            turns = compare(systems, row, options.pairs, options.scale)
+        except Exception as error:  # whatever it is, the other rows can be measured
+            failed.append(f"{row.name} failed: {_end_of(error)}")
+            print(failed[-1], file=sys.stderr, flush=True)
+            continue
+        one = {**summary(row, turns), "facts": facts(options.pairs, options.scale)}
+        summaries.append(one)
+        if options.json:
+            keep(options.json, one, [known.name for known in ROWS])
+    if summaries:
+        print(ratios_table(summaries), costs_table(summaries), sep="\n\n")
+    for line in failed:
+        print(f"\n{line}")
+    return not failed
+
+
+def _end_of(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' | '.join(lines[-_ERROR_LINES:])}"
+
+
+def main() -> int:
     """Runs what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, help="turns of each variant")
     parser.add_argument("--rows", default="", help="parts of names, with commas between")
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of records")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="a file that keeps the results")
     options = parser.parse_args()
     wanted = [part for part in options.rows.split(",") if part]
     rows = [row for row in ROWS if not wanted or any(part in row.name for part in wanted)]
-    summaries: list[dict[str, Any]] = []
+    if not rows:
+        parser.error(f"no row has one of {options.rows} in its name")
+    # Told to end, it stops its servers, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with (
         tempfile.TemporaryDirectory(prefix="mainstem-bench-") as folder,
         Systems(Path(folder)) as systems,
     ):
-        for row in rows:
-            turns = compare(systems, row, options.pairs, options.scale)
-            summaries.append(summary(row, turns))
-    print(table(summaries))
-    if options.json:
-        kept = {"facts": facts(), "rows": summaries}
-        options.json.write_text(json.dumps(kept, indent=1) + "\n")
+        return 0 if run(systems, rows, options) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

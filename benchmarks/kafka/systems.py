@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Self
 
 from benchmarks.kafka.broker import Broker
-from benchmarks.kafka.row import KAFKA, MAINSTEM
+from benchmarks.kafka.nats_server import NatsServer, new_stream
+from benchmarks.kafka.row import KAFKA, MAINSTEM, NATS, NATS_UNSYNCED
 
 from mainstem.client import AdminClient
 from mainstem.testing import GatewayProcess
@@ -40,6 +42,7 @@ class Systems:
         self._stack = contextlib.ExitStack()
         self._gateway: GatewayProcess | None = None
         self._broker: Broker | None = None
+        self._nats: dict[str, NatsServer] = {}
         self._names = 0
 
     def __enter__(self) -> Self:
@@ -62,6 +65,23 @@ class Systems:
             self._broker = self._stack.enter_context(Broker(self.directory))
         return self._broker
 
+    def nats(self, system: str) -> NatsServer:
+        """Of NATS: `nats` or `nats-unsynced`."""
+        assert system in (NATS, NATS_UNSYNCED), system
+        if system not in self._nats:
+            server = NatsServer(self.directory, synced=system == NATS)
+            self._nats[system] = self._stack.enter_context(server)
+        return self._nats[system]
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[Systems]:
+        """Servers that did nothing before, beside these; their data go with them."""
+        with (
+            tempfile.TemporaryDirectory(prefix="fresh-", dir=self.directory) as folder,
+            Systems(Path(folder)) as systems,
+        ):
+            yield systems
+
     def address(self, system: str) -> str:
         """Of the system's server, host:port."""
         return self._server(system).address
@@ -70,11 +90,10 @@ class Systems:
         """Of the system's server."""
         return self._server(system).pid
 
-    def _server(self, system: str) -> GatewayProcess | Broker:
+    def _server(self, system: str) -> GatewayProcess | Broker | NatsServer:
         if system == MAINSTEM:
             return self.gateway
-        assert system == KAFKA, system
-        return self.broker
+        return self.broker if system == KAFKA else self.nats(system)
 
     def new_topic(
         self, system: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
@@ -98,6 +117,10 @@ class Systems:
             with AdminClient({"bootstrap.servers": address}) as admin:
                 for name in names:
                     admin.create_topic(name, partitions, config=dict(config or {}))
+            return names
+        if system != KAFKA:
+            for name in names:
+                new_stream(address, name)
             return names
         from confluent_kafka.admin import AdminClient as KafkaAdmin
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]

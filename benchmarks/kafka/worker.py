@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import resource
 import secrets
 import struct
@@ -21,8 +22,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.kafka.processes import cpu_s, peak_bytes
-from benchmarks.kafka.row import MAINSTEM, Outcome
+from benchmarks.kafka.processes import cpu_s, peak_bytes, reset_peak, resident_bytes
+from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome
 
 #: The line on stderr after which a process measures.
 BEGINS: Final = "measuring begins"
@@ -34,13 +35,17 @@ _DEADLINE_S: Final = 300.0
 _TRANSACTION_RECORDS: Final = 1_000
 _STAMP: Final = struct.Struct("<q")
 
+#: Between two samples of the server's memory, and the part of them that is the server's start.
+_SAMPLE_RECORDS: Final = 250_000
+_SAMPLES_BEFORE: Final = 0.2
+
 
 @dataclass(slots=True)
 class Task:
     """What is measured.
 
     Attributes:
-        system: `mainstem` or `kafka`.
+        system: As in `row.py`.
         row: The name of a function of `ROWS`.
         config: Settings of the client beside `bootstrap.servers`.
         topics: Beside `topic`, of rows that need many.
@@ -60,6 +65,16 @@ class Task:
     config: dict[str, Any] = field(default_factory=dict)
     topics: list[str] = field(default_factory=list)
 
+    @property
+    def produces(self) -> bool:
+        """The row needs a producer."""
+        return not self.row.startswith("consume")
+
+    @property
+    def reads(self) -> bool:
+        """The row needs a consumer."""
+        return self.row.startswith(("consume", "latency", "memory"))
+
 
 class Client(Protocol):
     """What rows ask of a system."""
@@ -72,6 +87,7 @@ class Client(Protocol):
     def produce_one(self, value: bytes, topic: str = "") -> None: ...
     def begin_transactions(self) -> None: ...
     def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None: ...
+    def produce_and_wait(self, key: bytes, value: bytes) -> None: ...
     def begin_reading(self) -> None: ...
     def close(self) -> None: ...
 
@@ -84,15 +100,14 @@ class Mainstem:
 
         self._task = task
         servers = {"bootstrap.servers": task.address}
-        reading = task.row.startswith(("consume", "latency"))
         own = {"fetch.visibility", "max.poll.records"}
         self._producer: Any = None
-        if not task.row.startswith("consume"):
+        if task.produces:
             config = {k: v for k, v in task.config.items() if k not in own}
             self._producer = Producer({**servers, **config})
             self._producer.partitions_for(task.topic)
         self._consumer: Any = None
-        if reading:
+        if task.reads:
             config = {k: v for k, v in task.config.items() if k in own}
             self._consumer = Consumer({**servers, **config})
             self._partitions = [TopicPartition(task.topic, n, 0) for n in range(task.partitions)]
@@ -161,6 +176,9 @@ class Mainstem:
     def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None:
         _in_transactions(self._producer, self._task.topic, records, size)
 
+    def produce_and_wait(self, key: bytes, value: bytes) -> None:
+        _produce_and_wait(self._producer, self._task.topic, key, value)
+
     def close(self) -> None:
         for one in (self._producer, self._consumer):
             if one is not None:
@@ -175,14 +193,13 @@ class Kafka:
 
         self._task = task
         servers = {"bootstrap.servers": task.address}
-        reading = task.row.startswith(("consume", "latency"))
         own = {"fetch.queue.backoff.ms", "queued.min.messages", "fetch.wait.max.ms"}
         self._producer: Any = None
-        if not task.row.startswith("consume"):
+        if task.produces:
             config = {k: v for k, v in task.config.items() if k not in own}
             self._producer = Producer({**servers, "enable.idempotence": True, **config})
         self._consumer: Any = None
-        if reading:
+        if task.reads:
             config = {k: v for k, v in task.config.items() if k in own}
             more = {"group.id": "bench", "enable.auto.commit": False}
             self._consumer = Consumer({**servers, **more, **config})
@@ -259,6 +276,9 @@ class Kafka:
     def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None:
         _in_transactions(self._producer, self._task.topic, records, size)
 
+    def produce_and_wait(self, key: bytes, value: bytes) -> None:
+        _produce_and_wait(self._producer, self._task.topic, key, value)
+
     def close(self) -> None:
         if self._producer is not None:
             self._producer.flush(_DEADLINE_S)
@@ -266,18 +286,89 @@ class Kafka:
             self._consumer.close()
 
 
-def _produce(client: Client, task: Task, *, callbacks: bool) -> Outcome:
-    keys = [secrets.token_bytes(_KEY_BYTES) for _ in range(_POOL)]
-    values = [secrets.token_bytes(task.value_bytes) for _ in range(_POOL)]
+def _produce_and_wait(producer: Any, topic: str, key: bytes, value: bytes) -> None:
+    """Both clients' calls have the same names."""
+    failed: list[Any] = []
 
-    def records(count: int) -> Iterator[tuple[bytes, bytes]]:
-        for _ in range(count // _POOL):
-            yield from zip(keys, values, strict=True)
+    def done(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(error)
 
-    client.produce(records(task.warm_up), callbacks=callbacks)
-    return _measured(
-        task, task.count, lambda: client.produce(records(task.count), callbacks=callbacks)
-    )
+    producer.produce(topic, value, key, on_delivery=done)
+    if producer.flush(_DEADLINE_S) or failed:
+        raise RuntimeError(f"not delivered: {failed}")
+
+
+def _random_records(task: Task) -> list[tuple[bytes, bytes]]:
+    return [
+        (secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(task.value_bytes))
+        for _ in range(_POOL)
+    ]
+
+
+def _flights(_: Task) -> list[tuple[bytes, bytes]]:
+    """What `mainstem demo` sends: the carrier, and the flight as JSON."""
+    from mainstem.cli.demo.data import read_flights, records
+
+    return [(one.key.encode(), one.value) for one in records(read_flights(), "carrier")]
+
+
+def _produce(
+    client: Client, task: Task, records: list[tuple[bytes, bytes]], *, callbacks: bool = False
+) -> Outcome:
+    """Sends the records over and over until they are as many as the task wants."""
+
+    def produce(count: int) -> None:
+        client.produce(itertools.islice(itertools.cycle(records), count), callbacks=callbacks)
+
+    produce(task.warm_up)
+    return _measured(task, task.count, lambda: produce(task.count))
+
+
+def _one_at_a_time(client: Client, task: Task) -> Outcome:
+    """Each record is sent when the one before was acknowledged."""
+    records = itertools.cycle(_random_records(task))
+    waits_ms: list[float] = []
+
+    def produce(count: int) -> None:
+        for key, value in itertools.islice(records, count):
+            begin = time.perf_counter()
+            client.produce_and_wait(key, value)
+            waits_ms.append((time.perf_counter() - begin) * 1000)
+
+    produce(task.warm_up)
+    waits_ms.clear()
+    return _percentiles(_measured(task, task.count, lambda: produce(task.count)), waits_ms)
+
+
+def _memory(client: Client, task: Task) -> Outcome:
+    """Produces and consumes in steps, and looks after each at what the server has resident."""
+    records = itertools.cycle(_random_records(task))
+    client.begin_reading()
+    resident_mb: list[float] = []
+
+    def steps() -> None:
+        for _ in range(task.count // _SAMPLE_RECORDS):
+            client.produce(itertools.islice(records, _SAMPLE_RECORDS), callbacks=False)
+            client.consume(_SAMPLE_RECORDS)
+            resident_mb.append(resident_bytes(task.server_pid) / 1e6)
+
+    outcome = _measured(task, task.count, steps)
+    outcome.value = slope_mb_per_million(resident_mb)
+    outcome.more = {
+        "first MB": round(resident_mb[0]),
+        "peak MB": round(outcome.server_peak_bytes / 1e6),
+    }
+    return outcome
+
+
+def slope_mb_per_million(resident_mb: list[float]) -> float:
+    """By how much memory grows with a million records: the line through all but the first fifth."""
+    later = resident_mb[int(len(resident_mb) * _SAMPLES_BEFORE) :]
+    if len(later) < 2:
+        return 0.0
+    millions = np.arange(len(later)) * _SAMPLE_RECORDS / 1e6
+    return round(float(np.polyfit(millions, later, 1)[0]), 2)
 
 
 def _in_transactions(
@@ -293,12 +384,10 @@ def _in_transactions(
 
 
 def _transactions(client: Client, task: Task) -> Outcome:
-    keys = [secrets.token_bytes(_KEY_BYTES) for _ in range(_POOL)]
-    values = [secrets.token_bytes(task.value_bytes) for _ in range(_POOL)]
+    records = itertools.cycle(_random_records(task))
 
     def produce(count: int) -> None:
-        records = itertools.islice(itertools.cycle(zip(keys, values, strict=True)), count)
-        client.produce_transactions(records, _TRANSACTION_RECORDS)
+        client.produce_transactions(itertools.islice(records, count), _TRANSACTION_RECORDS)
 
     client.begin_transactions()
     produce(task.warm_up)
@@ -353,10 +442,16 @@ def _consume(client: Client, task: Task, consume: Callable[[int], None]) -> Outc
 def _latency(client: Client, task: Task) -> Outcome:
     """Produce to poll, one thread each, on a timetable that waits for nobody."""
     total = task.warm_up + task.count
+    client.begin_reading()
+    latencies_ms: list[float] = []
+    outcome = _measured(task, total, lambda: latencies_ms.extend(_latencies_ms(client, task)))
+    return _percentiles(outcome, latencies_ms[task.warm_up :])
+
+
+def _latencies_ms(client: Client, task: Task) -> list[float]:
+    total = task.warm_up + task.count
     sent = np.zeros(total)
     seen = np.zeros(total)
-    client.begin_reading()
-    _say_that_it_begins()
     padding = bytes(task.value_bytes - _STAMP.size)
     stop = threading.Event()
 
@@ -382,14 +477,25 @@ def _latency(client: Client, task: Task) -> Outcome:
     finally:
         stop.set()
         sender.join()
-    latencies = (seen - sent)[task.warm_up :] * 1000
-    p50, p99 = np.percentile(latencies, [50, 99])
-    return Outcome(round(float(p50), 3), more={"p99": round(float(p99), 3)})
+    if got < total:
+        raise RuntimeError(f"{total - got} records did not come")
+    return [float(one) for one in (seen - sent) * 1000]
+
+
+def _percentiles(outcome: Outcome, times_ms: list[float]) -> Outcome:
+    p50, p99 = np.percentile(times_ms, [50, 99])
+    outcome.value, outcome.more = round(float(p50), 3), {"p99": round(float(p99), 3)}
+    return outcome
 
 
 ROWS: Final[dict[str, Callable[[Any, Task], Outcome]]] = {
-    "produce": lambda client, task: _produce(client, task, callbacks=False),
-    "produce_callbacks": lambda client, task: _produce(client, task, callbacks=True),
+    "produce": lambda client, task: _produce(client, task, _random_records(task)),
+    "produce_callbacks": lambda client, task: _produce(
+        client, task, _random_records(task), callbacks=True
+    ),
+    "produce_flights": lambda client, task: _produce(client, task, _flights(task)),
+    "one_at_a_time": _one_at_a_time,
+    "memory": _memory,
     "produce_batches": _produce_batches,
     "consume": lambda client, task: _consume(client, task, client.consume),
     "consume_batches": lambda client, task: _consume(client, task, client.consume_batches),
@@ -399,13 +505,11 @@ ROWS: Final[dict[str, Callable[[Any, Task], Outcome]]] = {
 }
 
 
-def _say_that_it_begins() -> None:
-    """For who watches this process: all before was a warm-up."""
-    print(BEGINS, file=sys.stderr, flush=True)
-
-
 def _measured(task: Task, count: int, work: Callable[[], None]) -> Outcome:
-    _say_that_it_begins()
+    print(BEGINS, file=sys.stderr, flush=True)
+    own_pid = os.getpid()
+    reset_peak(task.server_pid)
+    reset_peak(own_pid)
     server_before, before = cpu_s(task.server_pid), _own_cpu_s()
     started = time.perf_counter()
     work()
@@ -414,8 +518,9 @@ def _measured(task: Task, count: int, work: Callable[[], None]) -> Outcome:
         round(count / seconds),
         round(_own_cpu_s() - before, 3),
         round(cpu_s(task.server_pid) - server_before, 3),
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_bytes(own_pid),
         peak_bytes(task.server_pid),
+        records=count,
     )
 
 
@@ -430,10 +535,21 @@ def _random_column(rows: int, size: int) -> pa.Array:
     return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
 
 
+def _client(task: Task) -> Any:
+    if task.system == MAINSTEM:
+        return Mainstem(task)
+    if task.system == KAFKA:
+        return Kafka(task)
+    # Only who measures NATS needs its package.
+    from benchmarks.kafka.nats_client import Nats
+
+    return Nats(task)
+
+
 def main() -> None:
     """Measures, and prints the outcome."""
     task = Task(**json.loads(sys.argv[1]))
-    client: Any = Mainstem(task) if task.system == MAINSTEM else Kafka(task)
+    client = _client(task)
     try:
         outcome = ROWS[task.row](client, task)
     finally:

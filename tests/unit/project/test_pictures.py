@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from benchmarks import plots
+from benchmarks.kafka import plots as kafka_plots
+from benchmarks.kafka.report import read
 
 
-@pytest.fixture(scope="module")
-def plots(repo_root: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("docs_plots", repo_root / "docs/plots.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["docs_plots"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_plots_show_the_figures_of_the_page(
-    plots: Any, repo_root: Path, tmp_path: Path
-) -> None:
+def test_the_plots_show_the_figures_of_the_page(repo_root: Path, tmp_path: Path) -> None:
     for written in plots.generate(tmp_path):
         committed = repo_root / "docs/images" / written.name
-        assert committed.read_text() == written.read_text(), "run: python docs/plots.py"
+        assert committed.read_text() == written.read_text(), "run: python -m benchmarks.plots"
+
+
+def test_the_comparison_with_kafka_is_the_last_run(repo_root: Path) -> None:
+    rows = read(repo_root / "benchmarks/results/kafka.json")
+    page = (repo_root / "docs/performance.md").read_text()
+    assert kafka_plots.page(page, rows) == page, "run: python -m benchmarks.kafka.plots"
+    for name, drawing in kafka_plots.pictures(rows).items():
+        committed = repo_root / "docs/performance" / name
+        assert committed.read_text() == drawing, "run: python -m benchmarks.kafka.plots"
 
 
 @pytest.mark.parametrize(
@@ -39,7 +36,7 @@ def test_the_plots_show_the_figures_of_the_page(
     ],
 )
 def test_a_cell_gives_its_lowest_and_highest_figure(
-    plots: Any, cell: str, figures: tuple[float, float]
+    cell: str, figures: tuple[float, float]
 ) -> None:
     assert plots.figures(cell) == figures
 
@@ -52,7 +49,8 @@ def test_every_picture_that_a_page_shows_is_there_and_every_drawing_is_xml(repo_
             assert picture.is_file(), f"{page}: {target}"
             assert words, f"{page}: {target} has no words for those who do not see it"
             shown.add(picture)
-    for picture in (repo_root / "docs/images").iterdir():
+    folders = [repo_root / "docs/images", repo_root / "docs/performance"]
+    for picture in [one for folder in folders for one in folder.iterdir()]:
         assert picture in shown, f"no page shows {picture.name}"
         if picture.suffix == ".svg":
             assert ElementTree.parse(picture).getroot().tag.endswith("svg")

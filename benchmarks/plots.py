@@ -2,7 +2,7 @@
 
 A test fails when they are not current.
 
-Usage: python docs/plots.py [OUTPUT_DIRECTORY]   (default: docs/images)
+Usage: python -m benchmarks.plots [OUTPUT_DIRECTORY]   (default: docs/images)
 """
 
 from __future__ import annotations
@@ -13,30 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import escape
 
-HERE: Final = Path(__file__).resolve().parent
+from benchmarks.drawing import Bar, draw
 
-_WIDTH: Final = 760
-_LEFT: Final = 250
-_RIGHT: Final = 190
-_BAR: Final = 22
-_ROW: Final = 34
-_TOP: Final = 58
-_STYLE: Final = (
-    ".page{fill:#fff}.title{font-size:16px;font-weight:600;fill:#14202c}.say{font-size:12.5px;"
-    "fill:#45525f}.name{font-size:13px;fill:#14202c;text-anchor:end}.bar{fill:#35506e}"
-    ".range{fill:#8fb0d1}.figure{font-size:13px;fill:#14202c}.axis{stroke:#b9c4d0}"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One measurement: what was measured, and the lowest and highest figure that was seen."""
-
-    name: str
-    low: float
-    high: float
+DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,49 +136,18 @@ PLOTS: Final = (
 )
 
 
-def draw(plot: Plot, bars: Sequence[Bar]) -> str:
-    """The plot as SVG. A bar is as long as the lowest figure; the highest is a lighter end."""
-    height = _TOP + _ROW * len(bars) + 14
-    most = max(bar.high for bar in bars)
-    scale = (_WIDTH - _LEFT - _RIGHT) / most
-    size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
-    font = "font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\""
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="t" {font}>',
-        f'<title id="t">{escape(plot.title)}: {escape(plot.subtitle)}</title>',
-        f"<style>{_STYLE}</style>",
-        f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
-        f'<text class="title" x="16" y="26">{escape(plot.title)}</text>',
-        f'<text class="say" x="16" y="46">{escape(plot.subtitle)}</text>',
-    ]
-    for index, bar in enumerate(bars):
-        y = _TOP + _ROW * index
-        low, high = bar.low * scale, bar.high * scale
-        end = _LEFT + high + 8
-        text = f"{bar.low:g}" if bar.low == bar.high else f"{bar.low:g} to {bar.high:g}"
-        lines += [
-            f'<text class="name" x="{_LEFT - 10}" y="{y + 20}">{escape(bar.name)}</text>',
-            f'<rect class="range" x="{_LEFT}" y="{y + 5}" width="{high:.1f}" height="{_BAR}"/>',
-            f'<rect class="bar" x="{_LEFT}" y="{y + 5}" width="{low:.1f}" height="{_BAR}"/>',
-            f'<text class="figure" x="{end:.1f}" y="{y + 20}">{text} {plot.unit}</text>',
-        ]
-    bottom = height - 10
-    lines.append(f'<line class="axis" x1="{_LEFT}" y1="{_TOP}" x2="{_LEFT}" y2="{bottom}"/>')
-    return "\n".join([*lines, "</svg>"]) + "\n"
-
-
 def generate(directory: Path) -> list[Path]:
     """Writes every plot into `directory`."""
-    page = (HERE / "performance.md").read_text()
+    page = (DOCS / "performance.md").read_text()
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for plot in PLOTS:
         path = directory / plot.file
-        path.write_text(draw(plot, plot.bars(page)))
+        path.write_text(draw(plot.title, plot.subtitle, plot.unit, plot.bars(page)))
         written.append(path)
     return written
 
 
 if __name__ == "__main__":
-    for path in generate(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "images"):
+    for path in generate(Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "images"):
         print(path)
