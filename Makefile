@@ -52,13 +52,13 @@ comma := ,
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo s3 setup test test-quick test-fault lint format proto bench lock clean java
+.PHONY: help demo s3 setup test test-quick test-fault lint format proto bench profile bench-compare lock clean java
 
 ##@ Start
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: java $(STAMP) ## run the demo: 336,776 flights through a gateway, Delta and Spark
 	@$(BIN)/mainstem demo $(if $(WAREHOUSE),--warehouse '$(WAREHOUSE)') $(if $(SECURE),--secure) $(ARGS)
@@ -119,6 +119,13 @@ lock: ## write the newest versions that fit into constraints.txt
 ##@ Measure
 bench: java $(STAMP) ## measure mainstem beside Kafka and NATS: over an hour (ARGS='--rows produce --scale 0.1' ...)
 	@$(BIN)/python -m benchmarks.kafka.run --json benchmarks/results/kafka.json $(ARGS)
+
+profile: $(STAMP) ## draw flame graphs of gateway and client into .cache/profile (ARGS='--loads produce' ...)
+	@$(BIN)/python -m benchmarks.profile $(ARGS)
+
+bench-compare: $(STAMP) ## measure this checkout beside another revision, in turns: REV=main (ARGS='--rows consume' ...)
+	$(if $(REV),,$(error which revision? make bench-compare REV=main))
+	@$(BIN)/python -m benchmarks.compare $(REV) $(ARGS)
 
 ##@ Tidy
 clean: ## remove .venv and all that tools left behind

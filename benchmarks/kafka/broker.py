@@ -40,6 +40,9 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+group.consumer.min.session.timeout.ms=1000
+group.consumer.min.heartbeat.interval.ms=500
 """
 
 
@@ -69,9 +72,10 @@ class Broker:
         assert self._process is not None
         return self._process.pid
 
-    def data_bytes(self) -> int:
-        """What is on the disk."""
-        return sum(path.stat().st_size for path in (self._directory / "data").rglob("*.log"))
+    def data_bytes(self, topic: str) -> int:
+        """What the segments of a topic take on the disk; their indexes are not counted."""
+        segments = (self._directory / "data").glob(f"{topic}-*/*.log")
+        return sum(path.stat().st_size for path in segments)
 
     def __enter__(self) -> Self:
         fetch_jars()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -110,7 +111,7 @@ class Work:
         task = _task(systems, variant.system, self.row, topic, count, warm_up)
         task.value_bytes, task.rate = self.value_bytes, self.rate
         task.config = dict(variant.config)
-        return run_worker(task)
+        return run_worker(task, systems.environment)
 
 
 def _scaled(count: int, factor: float) -> int:
@@ -139,12 +140,12 @@ def filled_topic(systems: Systems, system: str, count: int, value_bytes: int = 1
         row = "produce_batches" if system in (MAINSTEM, KAFKA) else "produce"
         task = _task(systems, system, row, topic, count, 0)
         task.value_bytes = value_bytes
-        run_worker(task)
+        run_worker(task, systems.environment)
         systems.filled[key] = topic
     return systems.filled[key]
 
 
-def run_worker(task: Task) -> Outcome:
+def run_worker(task: Task, environment: Mapping[str, str] | None = None) -> Outcome:
     """Runs a worker to its end.
 
     Raises:
@@ -156,6 +157,7 @@ def run_worker(task: Task) -> Outcome:
         text=True,
         timeout=_TIMEOUT_S,
         cwd=_CHECKOUT,
+        env=environment,
         check=False,
     )
     if done.returncode:

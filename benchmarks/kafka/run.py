@@ -20,13 +20,19 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.kafka import client_rows
+from benchmarks.kafka import client_rows, disk_rows, group_rows, idle_rows, transaction_rows
 from benchmarks.kafka.report import costs_table, facts, keep, ratios_table, summary
 from benchmarks.kafka.row import Outcome, Row
 from benchmarks.kafka.systems import Systems
 
 #: In the order of the table.
-ROWS: Final[tuple[Row, ...]] = (*client_rows.ROWS,)
+ROWS: Final[tuple[Row, ...]] = (
+    *client_rows.ROWS,
+    *transaction_rows.ROWS,
+    *group_rows.ROWS,
+    *idle_rows.ROWS,
+    *disk_rows.ROWS,
+)
 
 #: Of an error, as much as says what happened.
 _ERROR_LINES: Final = 3

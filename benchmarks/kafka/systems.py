@@ -17,6 +17,11 @@ from mainstem.testing import GatewayProcess
 
 PARTITIONS: Final = 6
 
+#: A client of Kafka that ends says at level 6 what its background thread still had.
+QUIET: Final = {"log_level": 4}
+
+_CREATE_S: Final = 120.0
+
 
 class Systems:
     """Starts each server when it is asked for first, and stops all at the end of the block.
@@ -25,8 +30,11 @@ class Systems:
         directory: Where their data are.
 
     Attributes:
+        environment: Of the processes that rows start; None: as this one's.
         filled: Topics that rows keep for their further turns, by what they hold.
     """
+
+    environment: Mapping[str, str] | None = None
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -91,21 +99,34 @@ class Systems:
         self, system: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
     ) -> str:
         """Makes one with a name of its own; gives the name."""
-        self._names += 1
-        name = f"bench-{self._names}"
+        (name,) = self.new_topics(system, 1, partitions, config)
+        return name
+
+    def new_topics(
+        self,
+        system: str,
+        count: int,
+        partitions: int = PARTITIONS,
+        config: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Makes several that are alike; gives their names."""
+        names = [f"bench-{self._names + number}" for number in range(1, count + 1)]
+        self._names += count
         address = self.address(system)
         if system == MAINSTEM:
             with AdminClient({"bootstrap.servers": address}) as admin:
-                admin.create_topic(name, partitions, config=dict(config or {}))
-            return name
+                for name in names:
+                    admin.create_topic(name, partitions, config=dict(config or {}))
+            return names
         if system != KAFKA:
-            new_stream(address, name)
-            return name
+            for name in names:
+                new_stream(address, name)
+            return names
         from confluent_kafka.admin import AdminClient as KafkaAdmin
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-        kafka = KafkaAdmin({"bootstrap.servers": address})
-        topic = NewTopic(name, partitions, 1, config=dict(config or {}))
-        for future in kafka.create_topics([topic]).values():
-            future.result(30)
-        return name
+        kafka = KafkaAdmin({"bootstrap.servers": address, **QUIET})
+        topics = [NewTopic(name, partitions, 1, config=dict(config or {})) for name in names]
+        for future in kafka.create_topics(topics, request_timeout=_CREATE_S).values():
+            future.result(_CREATE_S)
+        return names

@@ -25,10 +25,14 @@ import pyarrow as pa
 from benchmarks.kafka.processes import cpu_s, peak_bytes, reset_peak, resident_bytes
 from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome
 
+#: The line on stderr after which a process measures.
+BEGINS: Final = "measuring begins"
+
 _POOL: Final = 100_000
 _BATCH_ROWS: Final = 10_000
 _KEY_BYTES: Final = 16
 _DEADLINE_S: Final = 300.0
+_TRANSACTION_RECORDS: Final = 1_000
 _STAMP: Final = struct.Struct("<q")
 
 #: Between two samples of the server's memory, and the part of them that is the server's start.
@@ -44,6 +48,7 @@ class Task:
         system: As in `row.py`.
         row: The name of a function of `ROWS`.
         config: Settings of the client beside `bootstrap.servers`.
+        topics: Beside `topic`, of rows that need many.
         server_pid: Whose processor time and memory are noted.
     """
 
@@ -58,6 +63,7 @@ class Task:
     value_bytes: int = 100
     rate: float = 200.0
     config: dict[str, Any] = field(default_factory=dict)
+    topics: list[str] = field(default_factory=list)
 
     @property
     def produces(self) -> bool:
@@ -78,7 +84,9 @@ class Client(Protocol):
     def consume(self, count: int) -> None: ...
     def consume_batches(self, count: int) -> None: ...
     def poll(self, timeout_s: float) -> bytes | None: ...
-    def produce_one(self, value: bytes) -> None: ...
+    def produce_one(self, value: bytes, topic: str = "") -> None: ...
+    def begin_transactions(self) -> None: ...
+    def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None: ...
     def produce_and_wait(self, key: bytes, value: bytes) -> None: ...
     def begin_reading(self) -> None: ...
     def close(self) -> None: ...
@@ -158,9 +166,15 @@ class Mainstem:
         record = self._consumer.poll(timeout_s)
         return None if record is None else bytes(record.value)
 
-    def produce_one(self, value: bytes) -> None:
-        self._producer.produce(self._task.topic, value)
+    def produce_one(self, value: bytes, topic: str = "") -> None:
+        self._producer.produce(topic or self._task.topic, value)
         self._producer.poll(0)
+
+    def begin_transactions(self) -> None:
+        self._producer.init_transactions()
+
+    def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None:
+        _in_transactions(self._producer, self._task.topic, records, size)
 
     def produce_and_wait(self, key: bytes, value: bytes) -> None:
         _produce_and_wait(self._producer, self._task.topic, key, value)
@@ -252,9 +266,15 @@ class Kafka:
         message = self._consumer.poll(timeout_s)
         return None if message is None or message.error() else bytes(message.value())
 
-    def produce_one(self, value: bytes) -> None:
-        self._producer.produce(self._task.topic, value)
+    def produce_one(self, value: bytes, topic: str = "") -> None:
+        self._producer.produce(topic or self._task.topic, value)
         self._producer.poll(0)
+
+    def begin_transactions(self) -> None:
+        self._producer.init_transactions()
+
+    def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None:
+        _in_transactions(self._producer, self._task.topic, records, size)
 
     def produce_and_wait(self, key: bytes, value: bytes) -> None:
         _produce_and_wait(self._producer, self._task.topic, key, value)
@@ -351,6 +371,54 @@ def slope_mb_per_million(resident_mb: list[float]) -> float:
     return round(float(np.polyfit(millions, later, 1)[0]), 2)
 
 
+def _in_transactions(
+    producer: Any, topic: str, records: Iterator[tuple[bytes, bytes]], size: int
+) -> None:
+    """Of so many records each; both clients' calls have the same names."""
+    produce = producer.produce
+    while some := list(itertools.islice(records, size)):
+        producer.begin_transaction()
+        for key, value in some:
+            produce(topic, value, key)
+        producer.commit_transaction(_DEADLINE_S)
+
+
+def _transactions(client: Client, task: Task) -> Outcome:
+    records = itertools.cycle(_random_records(task))
+
+    def produce(count: int) -> None:
+        client.produce_transactions(itertools.islice(records, count), _TRANSACTION_RECORDS)
+
+    client.begin_transactions()
+    produce(task.warm_up)
+    return _measured(task, task.count, lambda: produce(task.count))
+
+
+def _trickle(client: Client, task: Task) -> Outcome:
+    """Records one by one to all topics in turn, on a timetable.
+
+    The value is the server's processor time for what 60 s of the timetable sent, however long after
+    it the last record was acknowledged.
+    """
+    value = secrets.token_bytes(task.value_bytes)
+    topics = itertools.cycle(task.topics)
+
+    def send(count: int) -> None:
+        begin = time.perf_counter()
+        for number in range(count):
+            time.sleep(max(begin + number / task.rate - time.perf_counter(), 0.0))
+            client.produce_one(value, next(topics))
+        # Waits for the last ones, and fails unless all were delivered.
+        client.produce(iter(()), callbacks=False)
+
+    send(task.warm_up)
+    outcome = _measured(task, task.count, lambda: send(task.count))
+    planned_s = task.count / task.rate
+    outcome.more = {"late_s": round(task.count / max(outcome.value, 1) - planned_s, 1)}
+    outcome.value = round(outcome.server_cpu_s * 60 / planned_s, 2)
+    return outcome
+
+
 def _produce_batches(client: Client, task: Task) -> Outcome:
     batches = [
         pa.record_batch(
@@ -432,10 +500,13 @@ ROWS: Final[dict[str, Callable[[Any, Task], Outcome]]] = {
     "consume": lambda client, task: _consume(client, task, client.consume),
     "consume_batches": lambda client, task: _consume(client, task, client.consume_batches),
     "latency": _latency,
+    "transactions": _transactions,
+    "trickle": _trickle,
 }
 
 
 def _measured(task: Task, count: int, work: Callable[[], None]) -> Outcome:
+    print(BEGINS, file=sys.stderr, flush=True)
     own_pid = os.getpid()
     reset_peak(task.server_pid)
     reset_peak(own_pid)
