@@ -7,13 +7,17 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome, Row, Variant
 from benchmarks.kafka.systems import PARTITIONS, Systems
 from benchmarks.kafka.worker import Task
 
+if TYPE_CHECKING:
+    from benchmarks.kafka.spark_worker import SparkTask
+
 _CHECKOUT: Final = Path(__file__).resolve().parents[2]
+_WORKER: Final = "benchmarks.kafka.worker"
 _TIMEOUT_S: Final = 600.0
 
 #: A reader by batch takes a batch more than it is asked for, at each end.
@@ -59,7 +63,8 @@ class Work:
         factor = scale if self.scales else 1.0
         count, warm_up = _scaled(self.count, factor), _scaled(self.warm_up, factor)
         if self.filled:
-            topic = _filled_topic(systems, variant.system, count + warm_up + _SPARE, self)
+            whole = count + warm_up + _SPARE
+            topic = filled_topic(systems, variant.system, whole, self.value_bytes)
         else:
             topic = systems.new_topic(variant.system, config=variant.topic)
         task = _task(systems, variant.system, self.row, topic, count, warm_up)
@@ -86,25 +91,26 @@ def _task(systems: Systems, system: str, row: str, topic: str, count: int, warm_
     )
 
 
-def _filled_topic(systems: Systems, system: str, count: int, work: Work) -> str:
-    key = f"{system} {count} {work.value_bytes}"
+def filled_topic(systems: Systems, system: str, count: int, value_bytes: int = 100) -> str:
+    """A topic with so many records, a whole number of 10,000; the same for all who ask for it."""
+    key = f"{system} {count} {value_bytes}"
     if key not in systems.filled:
         topic = systems.new_topic(system)
         task = _task(systems, system, "produce_batches", topic, count, 0)
-        task.value_bytes = work.value_bytes
+        task.value_bytes = value_bytes
         run_worker(task)
         systems.filled[key] = topic
     return systems.filled[key]
 
 
-def run_worker(task: Task) -> Outcome:
-    """Runs a worker to its end.
+def run_worker(task: Task | SparkTask, module: str = _WORKER) -> Outcome:
+    """Runs a worker, which is a module's `main`, to its end.
 
     Raises:
         RuntimeError: It failed; the message has the end of what it printed.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.kafka.worker", json.dumps(asdict(task))],
+        [sys.executable, "-m", module, json.dumps(asdict(task))],
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,

@@ -16,13 +16,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.kafka import client_rows
+from benchmarks.kafka import client_rows, spark_rows
 from benchmarks.kafka.report import facts, summary, table
 from benchmarks.kafka.row import Outcome, Row
 from benchmarks.kafka.systems import Systems
 
 #: In the order of the table.
-ROWS: Final[tuple[Row, ...]] = (*client_rows.ROWS,)
+ROWS: Final[tuple[Row, ...]] = (*client_rows.ROWS, *spark_rows.ROWS)
 
 
 def compare(systems: Systems, row: Row, pairs: int, scale: float) -> dict[str, list[Outcome]]:
