@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import struct
 import sys
 import tempfile
 import threading
@@ -20,11 +19,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
-import pyarrow.parquet as pq
 from benchmarks.kafka import worker
 from benchmarks.kafka.processes import cpu_s, peak_bytes, tree_cpu_s, tree_peak_bytes
 from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome
-from deltalake import DeltaTable
+from benchmarks.kafka.table_reader import NUMBER, TableReader
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -60,7 +58,6 @@ _WARM_UP_CPU_S: Final = 20.0
 
 _DEADLINE_S: Final = 300
 _POLL_S: Final = 0.01
-_STAMP: Final = struct.Struct("<q")
 
 
 @dataclass(slots=True)
@@ -216,41 +213,12 @@ def _visible(task: SparkTask) -> Outcome:
         )
 
 
-class TableReader:
-    """Polls a Delta table with delta-rs, and reads the data files that are new.
-
-    Args:
-        path: The table's directory; the table may come later.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._table: DeltaTable | None = None
-        self._known: set[str] = set()
-
-    def poll(self) -> list[int]:
-        """The numbers in new files; those of files that were rewritten come again."""
-        if self._table is None:
-            if not DeltaTable.is_deltatable(self._path):
-                return []
-            self._table = DeltaTable(self._path)
-        else:
-            self._table.update_incremental()
-        files = set(self._table.file_uris())
-        found: list[int] = []
-        for file in files - self._known:
-            values = pq.ParquetFile(file).read(columns=["value"]).column("value")
-            found += [_STAMP.unpack_from(value)[0] for value in values.to_pylist()]
-        self._known = files
-        return found
-
-
 def _send_and_see(
     client: worker.Client, reader: TableReader, first: int, count: int, task: SparkTask
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Seconds from sending to seeing of `count` records, on a timetable that waits for nobody."""
     sent, seen = np.zeros(count), np.zeros(count)
-    padding = bytes(task.value_bytes - _STAMP.size)
+    padding = bytes(task.value_bytes - NUMBER.size)
     stop = threading.Event()
 
     def send() -> None:
@@ -259,7 +227,7 @@ def _send_and_see(
             if stop.wait(max(begin + number / task.rate - time.perf_counter(), 0)):
                 return
             sent[number] = time.perf_counter()
-            client.produce_one(_STAMP.pack(first + number) + padding)
+            client.produce_one(NUMBER.pack(first + number) + padding)
 
     sender = threading.Thread(target=send)
     sender.start()
