@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from benchmarks.kafka.row import (
     KAFKA,
@@ -22,7 +22,11 @@ from benchmarks.kafka.row import (
 from benchmarks.kafka.systems import PARTITIONS, Systems
 from benchmarks.kafka.worker import Task
 
+if TYPE_CHECKING:
+    from benchmarks.kafka.spark_worker import SparkTask
+
 _CHECKOUT: Final = Path(__file__).resolve().parents[2]
+_WORKER: Final = "benchmarks.kafka.worker"
 _TIMEOUT_S: Final = 1_800.0
 
 #: A reader by batch takes a batch more than it is asked for, at each end.
@@ -145,14 +149,19 @@ def filled_topic(systems: Systems, system: str, count: int, value_bytes: int = 1
     return systems.filled[key]
 
 
-def run_worker(task: Task, environment: Mapping[str, str] | None = None) -> Outcome:
-    """Runs a worker to its end.
+def run_worker(
+    task: Task | SparkTask,
+    environment: Mapping[str, str] | None = None,
+    *,
+    module: str = _WORKER,
+) -> Outcome:
+    """Runs a worker, which is a module's `main`, to its end.
 
     Raises:
         RuntimeError: It failed; the message has the end of what it printed.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.kafka.worker", json.dumps(asdict(task))],
+        [sys.executable, "-m", module, json.dumps(asdict(task))],
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,

@@ -20,7 +20,14 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.kafka import client_rows, disk_rows, group_rows, idle_rows, transaction_rows
+from benchmarks.kafka import (
+    client_rows,
+    disk_rows,
+    group_rows,
+    idle_rows,
+    spark_rows,
+    transaction_rows,
+)
 from benchmarks.kafka.report import costs_table, facts, keep, ratios_table, summary
 from benchmarks.kafka.row import Outcome, Row
 from benchmarks.kafka.systems import Systems
@@ -32,6 +39,7 @@ ROWS: Final[tuple[Row, ...]] = (
     *group_rows.ROWS,
     *idle_rows.ROWS,
     *disk_rows.ROWS,
+    *spark_rows.ROWS,
 )
 
 #: Of an error, as much as says what happened.
