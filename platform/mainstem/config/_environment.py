@@ -23,6 +23,7 @@ _OTHER_VARIABLES: Final = frozenset(
         "MAINSTEM_JOBS",
         "MAINSTEM_SASL_PASSWORD",
         "MAINSTEM_USER_PASSWORD",
+        "MAINSTEM_PURE_PYTHON",
         "MAINSTEM_TEST_SEED",
     }
 )

@@ -259,6 +259,7 @@ def test_produce_takes_and_refuses_the_same(module: ModuleType, gateway: FakeGat
 
     listens = Listens()
     with Places({"bootstrap.servers": gateway.address, "linger.ms": 0}) as producer:
+        anyhow: Any = producer
         for _ in range(2):
             producer.produce("one", b"v", b"k", on_delivery=listens.note)
             producer.produce("one", value="text", key="k", callback=listens.note)
@@ -266,15 +267,15 @@ def test_produce_takes_and_refuses_the_same(module: ModuleType, gateway: FakeGat
             producer.produce("one", b"v", timestamp=5, on_delivery=lambda *_: None)
             for wrong in (coroutine, listens.wrong, 5):
                 with pytest.raises(TypeError):
-                    producer.produce("one", b"v", on_delivery=wrong)
+                    anyhow.produce("one", b"v", on_delivery=wrong)
             with pytest.raises(TypeError):
-                producer.produce("one", 5)
+                anyhow.produce("one", 5)
             with pytest.raises(TypeError):
-                producer.produce("one", b"v", 5)
+                anyhow.produce("one", b"v", 5)
             with pytest.raises(TypeError):
-                producer.produce(["one"], b"v")
+                anyhow.produce(["one"], b"v")
             with pytest.raises(TypeError):
-                producer.produce("one", b"v", nonsense=1)
+                anyhow.produce("one", b"v", nonsense=1)
         assert producer.flush() == 0
         assert listens.told == [None] * 4
     with pytest.raises(Exception, match="closed"):

@@ -33,9 +33,13 @@ import mainstem.client
 """
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command without the environment that could lead it back to the checkout."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+def run(*command: str | Path, cwd: Path, **more: str) -> str:
+    """Run a command without the environment that could lead it back to the checkout.
+
+    Args:
+        more: Variables of the environment.
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | more
     answer = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
     assert answer.returncode == 0, f"{command}\n{answer.stdout}\n{answer.stderr}"
     return answer.stdout
@@ -120,6 +124,18 @@ def test_the_wheel_holds_every_file_of_the_tree_and_nothing_else(
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert shipped == tree
+
+
+def test_a_wheel_is_built_without_a_compiler_and_has_all_but_what_is_compiled(
+    wheel: Path, repo_root: Path, tmp_path: Path
+) -> None:
+    command = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path)
+    run(*command, ".", cwd=repo_root, CC="/bin/false", CXX="/bin/false")
+    (built,) = tmp_path.glob("*.whl")
+    assert built.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(built) as plain:
+        left_out = set(archive.namelist()) - set(plain.namelist())
+    assert all(Path(name).name.startswith("_compiled.") for name in left_out)
 
 
 def test_the_wheel_carries_its_licence_and_the_command(wheel: Path) -> None:

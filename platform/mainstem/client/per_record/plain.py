@@ -27,6 +27,9 @@ FULL: Final = 2
 
 T = TypeVar("T")
 
+# With a class of named tuples: its `_make`, without a Python frame for each.
+_new_tuple: Any = tuple.__new__
+
 
 class OpenRecords:
     """Records that wait to become a piece: parallel lists behind one lock.
@@ -159,8 +162,6 @@ def consumer_records(
         keys, values: Binary columns.
         headers: None: no record has any.
     """
-    # `kind._make` without a Python frame for each record.
-    make: Any = partial(tuple.__new__, kind)
     fields = zip(
         repeat(topic),
         repeat(partition),
@@ -172,7 +173,7 @@ def consumer_records(
         repeat(()) if headers is None else headers,
         strict=False,
     )
-    return list(map(make, fields))
+    return list(map(partial(_new_tuple, kind), fields))
 
 
 def record_places(
@@ -189,9 +190,8 @@ def record_places(
         kind: RecordMetadata: a tuple of what follows, in this order.
         partitions, offsets, timestamps: One a record.
     """
-    make: Any = partial(tuple.__new__, kind)
     return map(
-        make,
+        partial(_new_tuple, kind),
         zip(
             repeat(topic),
             partitions.tolist(),
