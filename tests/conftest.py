@@ -28,6 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SEED_VARIABLE = "MAINSTEM_TEST_SEED"
 LEAK_GRACE_S = 5.0
 
+#: For tests that start processes: a machine that is three times slower must not end them.
+PROCESSES_TIMEOUT_S = 400
+
 # Else each of the hundreds of processes that tests start compiles everything again, and each worker
 # of pytest-xdist rewrites every assertion: a third of the time of all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -64,7 +67,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests that use a shared session into two groups, so that two workers start one each,
-    and those that start a Spark of their own into a third.
+    and those that start a Spark of their own into a third; and give what starts processes time.
 
     The groups come first: what is left when they end are many short tests.
     """
@@ -74,6 +77,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(spark_group(item.path)))
         elif item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("own spark"))
+        starts_processes = any(
+            item.get_closest_marker(name) for name in ("spark", "end_to_end", "fault")
+        )
+        if starts_processes and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(PROCESSES_TIMEOUT_S))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -209,8 +217,22 @@ def check_leaks(grace_s: float = LEAK_GRACE_S) -> Iterator[None]:
         if not threads and not descriptors:
             return
         if time.monotonic() > deadline:
-            pytest.fail(f"left behind after {grace_s} s: threads {threads}, files {descriptors}")
+            shown = {number: what + _ends_of(what) for number, what in descriptors.items()}
+            pytest.fail(f"left behind after {grace_s} s: threads {threads}, files {shown}")
         time.sleep(0.02)
+
+
+def _ends_of(what: str) -> str:
+    """Of a TCP socket: its two ends and its state, which say whose it is; else nothing."""
+    inode = what.removeprefix("socket:[").removesuffix("]")
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            for line in Path("/proc/self/net", table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[9] == inode:
+                    here, there = (int(end.rpartition(":")[2], 16) for end in fields[1:3])
+                    return f" port {here} to {there}, state {fields[3]}"
+    return ""
 
 
 def _open_descriptors() -> dict[int, str]:
