@@ -211,6 +211,7 @@ ROWS: Final = (
             Variant("Kafka, tuned, lz4", KAFKA, {**_TUNED, "compression.type": "lz4"}),
         ),
         Work("produce_flights", 1_000_000, 300_000),
+        1.6,
     ),
     Row(
         "one at a time",
