@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from mainstem.client import ConsumerRecord, Producer, RecordMetadata, per_record
 from mainstem.client.per_record import plain
+from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES
 from mainstem.testing import FakeGateway
 
 compiled = pytest.importorskip(
@@ -237,6 +238,18 @@ def test_produce_looks_as_it_is_documented() -> None:
     ]
     assert "max.block.ms" in (Producer.produce.__doc__ or "")
     assert Producer.produce.__name__ == "produce"
+
+
+@BOTH
+def test_a_record_counts_for_as_much_memory(module: ModuleType, gateway: FakeGateway) -> None:
+    class Counts(Producer):
+        produce = module.faster_produce(inspect.unwrap(Producer.produce))
+
+    with Counts({"bootstrap.servers": gateway.address, "linger.ms": 60_000}) as producer:
+        producer.produce("one", b"first", b"k")
+        producer.produce("one", b"second", None)
+        used = producer._topics["one"].used
+        assert used == len(b"firstksecond") + 2 * RECORD_OVERHEAD_BYTES
 
 
 @BOTH
