@@ -8,19 +8,18 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final
+
+from benchmarks.kafka.server_process import ServerProcess
 
 _HERE: Final = Path(__file__).resolve().parent
 JARS: Final = _HERE.parents[1] / ".cache" / "kafka"
 
 _FETCH_S: Final = 600.0
 _START_S: Final = 60.0
-_STOP_S: Final = 30.0
 
 #: As much as Kafka's own start script gives a broker.
 _HEAP: Final = "1g"
@@ -46,7 +45,7 @@ group.consumer.min.heartbeat.interval.ms=500
 """
 
 
-class Broker:
+class Broker(ServerProcess):
     """Starts a broker of its own, with new data.
 
     Args:
@@ -60,91 +59,42 @@ class Broker:
     def __init__(
         self, directory: Path | None = None, settings: Mapping[str, object] | None = None
     ) -> None:
-        self._parent = directory
+        super().__init__("Kafka", directory)
         self._settings = dict(settings or {})
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] | None = None
-        self.address = ""
-
-    @property
-    def pid(self) -> int:
-        """Of the running process."""
-        assert self._process is not None
-        return self._process.pid
+        self._port = 0
 
     def data_bytes(self, topic: str) -> int:
         """What the segments of a topic take on the disk; their indexes are not counted."""
         segments = (self._directory / "data").glob(f"{topic}-*/*.log")
         return sum(path.stat().st_size for path in segments)
 
-    def __enter__(self) -> Self:
+    def _prepare(self) -> list[str]:
         fetch_jars()
-        self._directory = Path(tempfile.mkdtemp(prefix="kafka-", dir=self._parent))
-        port, controller_port = _free_ports(2)
-        self.address = f"127.0.0.1:{port}"
+        self._port, controller_port = _free_ports(2)
         properties = self._directory / "server.properties"
         text = _PROPERTIES.format(
-            port=port, controller_port=controller_port, directory=self._directory
+            port=self._port, controller_port=controller_port, directory=self._directory
         )
         properties.write_text(
             text + "".join(f"{name}={value}\n" for name, value in self._settings.items())
         )
-        self._log = (self._directory / "broker.log").open("wb")
-        try:
-            identity = _java("kafka.tools.StorageTool", "random-uuid").strip()
-            _java(
-                "kafka.tools.StorageTool",
-                *("format", "-t", identity, "-c", str(properties), "--standalone"),
-            )
-            self._process = subprocess.Popen(
-                [*_command(f"-Xmx{_HEAP}", f"-Xms{_HEAP}"), "kafka.Kafka", str(properties)],
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            self._wait_until_it_listens(port)
-        except BaseException:
-            self.close()
-            raise
-        return self
+        identity = _java("kafka.tools.StorageTool", "random-uuid").strip()
+        _java(
+            "kafka.tools.StorageTool",
+            *("format", "-t", identity, "-c", str(properties), "--standalone"),
+        )
+        return [*_command(f"-Xmx{_HEAP}", f"-Xms{_HEAP}"), "kafka.Kafka", str(properties)]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stops it and removes its data."""
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        if self._log is not None:
-            self._log.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _wait_until_it_listens(self, port: int) -> None:
-        assert self._process is not None
+    def _wait_for_address(self, process: subprocess.Popen[bytes]) -> str:
         ends_at = time.monotonic() + _START_S
-        while time.monotonic() < ends_at:
-            if self._process.poll() is not None:
-                break
+        while time.monotonic() < ends_at and process.poll() is None:
             try:
-                socket.create_connection(("127.0.0.1", port), 1.0).close()
+                socket.create_connection(("127.0.0.1", self._port), 1.0).close()
             except OSError:
                 time.sleep(0.2)
             else:
-                return
-        log = (self._directory / "broker.log").read_text(errors="replace")
-        raise RuntimeError(f"the broker does not listen after {_START_S:g} s:\n{log[-3000:]}")
+                return f"127.0.0.1:{self._port}"
+        return ""
 
 
 def fetch_jars() -> None:

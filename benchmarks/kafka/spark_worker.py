@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -22,7 +21,7 @@ import numpy as np
 from benchmarks.kafka import worker
 from benchmarks.kafka.processes import cpu_s, peak_bytes, tree_cpu_s, tree_peak_bytes
 from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome
-from benchmarks.kafka.table_reader import NUMBER, TableReader
+from benchmarks.kafka.table_reader import TableReader
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -217,22 +216,9 @@ def _send_and_see(
     client: worker.Client, reader: TableReader, first: int, count: int, task: SparkTask
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Seconds from sending to seeing of `count` records, on a timetable that waits for nobody."""
-    sent, seen = np.zeros(count), np.zeros(count)
-    padding = bytes(task.value_bytes - NUMBER.size)
-    stop = threading.Event()
-
-    def send() -> None:
-        begin = time.perf_counter()
-        for number in range(count):
-            if stop.wait(max(begin + number / task.rate - time.perf_counter(), 0)):
-                return
-            sent[number] = time.perf_counter()
-            client.produce_one(NUMBER.pack(first + number) + padding)
-
-    sender = threading.Thread(target=send)
-    sender.start()
+    seen = np.zeros(count)
     ends_at = time.monotonic() + count / task.rate + _DEADLINE_S
-    try:
+    with worker.sending(client, count, task.rate, task.value_bytes, first) as sent:
         while not seen.all():
             if time.monotonic() > ends_at:
                 raise RuntimeError(f"{np.count_nonzero(seen == 0)} records are not in the table")
@@ -241,9 +227,6 @@ def _send_and_see(
             new = numbers[(numbers >= 0) & (numbers < count)]
             seen[new[seen[new] == 0]] = now
             time.sleep(_POLL_S)
-    finally:
-        stop.set()
-        sender.join()
     return seen - sent
 
 

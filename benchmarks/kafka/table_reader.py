@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import struct
-from typing import Final
-
 import pyarrow.parquet as pq
+from benchmarks.kafka.worker import NUMBER
 from deltalake import DeltaTable
-
-#: What the values begin with.
-NUMBER: Final = struct.Struct("<q")
 
 
 class TableReader:

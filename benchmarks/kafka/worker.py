@@ -7,6 +7,7 @@ and offset are read.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -33,7 +34,8 @@ _BATCH_ROWS: Final = 10_000
 _KEY_BYTES: Final = 16
 _DEADLINE_S: Final = 300.0
 _TRANSACTION_RECORDS: Final = 1_000
-_STAMP: Final = struct.Struct("<q")
+#: What a record begins with whose way is timed.
+NUMBER: Final = struct.Struct("<q")
 
 #: Between two samples of the server's memory, and the part of them that is the server's start.
 _SAMPLE_RECORDS: Final = 250_000
@@ -450,36 +452,51 @@ def _latency(client: Client, task: Task) -> Outcome:
 
 def _latencies_ms(client: Client, task: Task) -> list[float]:
     total = task.warm_up + task.count
-    sent = np.zeros(total)
     seen = np.zeros(total)
-    padding = bytes(task.value_bytes - _STAMP.size)
+    got = 0
+    ends_at = time.monotonic() + _DEADLINE_S
+    with sending(client, total, task.rate, task.value_bytes) as sent:
+        while got < total and time.monotonic() < ends_at:
+            value = client.poll(0.5)
+            if value is not None:
+                (number,) = NUMBER.unpack_from(value)
+                seen[number] = time.perf_counter()
+                got += 1
+    if got < total:
+        raise RuntimeError(f"{total - got} records did not come")
+    return [float(one) for one in (seen - sent) * 1000]
+
+
+@contextlib.contextmanager
+def sending(
+    client: Client, count: int, rate: float, value_bytes: int, first: int = 0
+) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
+    """A thread sends numbered records, on a timetable that waits for nobody; gives when each was
+    sent, by `time.perf_counter`.
+
+    Args:
+        rate: Records a second.
+        first: The number of the first.
+    """
+    sent = np.zeros(count)
+    padding = bytes(value_bytes - NUMBER.size)
     stop = threading.Event()
 
     def send() -> None:
         begin = time.perf_counter()
-        for number in range(total):
-            if stop.wait(max(begin + number / task.rate - time.perf_counter(), 0)):
+        for number in range(count):
+            if stop.wait(max(begin + number / rate - time.perf_counter(), 0)):
                 return
             sent[number] = time.perf_counter()
-            client.produce_one(_STAMP.pack(number) + padding)
+            client.produce_one(NUMBER.pack(first + number) + padding)
 
     sender = threading.Thread(target=send)
     sender.start()
-    got = 0
-    ends_at = time.monotonic() + _DEADLINE_S
     try:
-        while got < total and time.monotonic() < ends_at:
-            value = client.poll(0.5)
-            if value is not None:
-                (number,) = _STAMP.unpack_from(value)
-                seen[number] = time.perf_counter()
-                got += 1
+        yield sent
     finally:
         stop.set()
         sender.join()
-    if got < total:
-        raise RuntimeError(f"{total - got} records did not come")
-    return [float(one) for one in (seen - sent) * 1000]
 
 
 def _percentiles(outcome: Outcome, times_ms: list[float]) -> Outcome:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from benchmarks.kafka.table_reader import NUMBER, TableReader
+from benchmarks.kafka.table_reader import TableReader
+from benchmarks.kafka.worker import NUMBER
 from deltalake import DeltaTable, write_deltalake
 
 

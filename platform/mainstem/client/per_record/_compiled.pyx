@@ -18,7 +18,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from mainstem.client.per_record.plain import too_large
+from mainstem.records import bytes_column
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(type kind, Py_ssize_t count)
@@ -178,7 +178,7 @@ def binary_column(list values, order=None):
         else:
             raise TypeError(f"{type(value).__name__} is not bytes")
     if total > BINARY_BYTES_MAX:
-        raise too_large(total)
+        return bytes_column(values)  # which says so
     data = pa.allocate_buffer(total)
     offsets = pa.allocate_buffer((count + 1) * sizeof(int32_t))
     cdef char* to = <char*><uintptr_t>data.address

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mainstem.errors import InvalidRecordError
+from mainstem.records import bytes_column
 
 #: Records of one piece: large enough that NumPy and Arrow cost nothing a record, small enough that
 #: the thread that fills it is away for a few milliseconds only.
@@ -131,15 +131,7 @@ def binary_column(
     """
     if order is not None:
         values = list(map(values.__getitem__, order.tolist()))
-    column = pa.array(values, type=pa.binary())
-    if isinstance(column, pa.ChunkedArray):
-        raise too_large(column.nbytes)
-    return column
-
-
-def too_large(size_bytes: int) -> InvalidRecordError:
-    """For more bytes than a column may have."""
-    return InvalidRecordError(f"a batch holds {size_bytes} bytes in one column; the limit is 2 GiB")
+    return bytes_column(values)
 
 
 def consumer_records(
