@@ -503,7 +503,7 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "int",
             16,
             "Threads that encode data files and write to the store, for all topics together; one "
-            "topic uses four at most, and a call that takes longer than a second does not count: "
+            "topic uses five at most, and a call that takes longer than a second does not count: "
             "others go on when the store holds it up. Unless it is set, 256 where the warehouse is "
             "in an object storage service.",
             minimum=2,

@@ -7,7 +7,7 @@ Runs on the appender's loop; one commit at a time: the caller sees to that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from mainstem.delta_log.append.actions import file_actions, partition_epochs, producer_registers
 from mainstem.delta_log.append.queue import Portion
 from mainstem.delta_log.append.staged_append import StagedAppend
+from mainstem.delta_log.append.transactions import StagedRecords
 from mainstem.delta_log.files import Roller, Swap, WrittenFile, encode_slices, put_file
 from mainstem.delta_log.format import Action, DataFile, Register
 from mainstem.delta_log.metrics import AppenderMetrics
@@ -67,14 +68,33 @@ class TopicCommits:
         self._metrics = metrics
         self._clock_ms = clock_ms
         self._monotonic = monotonic
-        #: The files of the portion that was given to `write_staged`.
-        self._staged: StagedAppend | None = None
+        #: Held by the portion whose pieces begin; who comes first is first.
+        self._beginning = asyncio.Lock()
+        self._places = asyncio.Semaphore(TOPIC_CALLS_MAX)
 
-    async def append(self, portion: Portion[Token], registers: Sequence[Register]) -> int:
-        """Adds the records of a portion to the table.
+    async def write(self, portion: Portion[Token]) -> PortionAppend | StagedAppend:
+        """Writes the data files of a portion, which has its offsets: anybody may commit meanwhile,
+        the portions before it too.
+
+        Raises:
+            MainstemError: The topic is lost, or staged records are damaged.
+        """
+        started = self._monotonic()
+        append: PortionAppend | StagedAppend
+        if portion.staged is not None:
+            append = await self._write_staged(portion, portion.staged)
+        else:
+            append = await self._write_slices(portion)
+        self._metrics.append_seconds("encode", self._monotonic() - started)
+        return append
+
+    async def commit(
+        self, append: PortionAppend | StagedAppend, registers: Sequence[Register]
+    ) -> int:
+        """Adds the records of a portion to the table, after those of all portions before it.
 
         Args:
-            portion: One with staged records was given to `write_staged` before.
+            append: Of `write`.
             registers: What changes with it, beside the ends of partitions and what the producers of
                 the portion have sent.
 
@@ -84,62 +104,13 @@ class TopicCommits:
         Raises:
             MainstemError: The topic is lost.
         """
-        if portion.staged is not None:
-            return await self._append_staged(registers)
-        append = _Append(
-            portion,
-            registers,
-            self._store,
-            self._commits.state,
-            self._clock_ms(),
-            self._roller.content_bytes_max,
-        )
         started = self._monotonic()
-        if append.is_small:
-            append.encode_all()
-            if len(append.partitions) > _WRITTEN_WITH_COMMIT_MAX and not self._store.is_far:
-                await self._put_new_files(append)
-        else:
-            await self._write(append)
         swaps = self._roller.take(len(append.partitions))
-        encoded = self._monotonic()
-        version = await self._commit(swaps, append.now_ms, append)
+        version = await self._commit(swaps, append, registers)
         assert version is not None
-        self._roller.committed(swaps, append.files())
-        self._metrics.append_seconds("encode", encoded - started)
-        self._metrics.append_seconds("commit", self._monotonic() - encoded)
-        return version
-
-    async def write_staged(self, portion: Portion[Token]) -> None:
-        """Writes the data files of a large transaction, which takes as long as it is large: others
-        may commit meanwhile, as long as they move no end of a partition.
-
-        Raises:
-            MainstemError: The topic is lost, or the staged records are damaged.
-        """
-        assert portion.staged is not None
-        state = self._commits.state
-        append = StagedAppend(portion, portion.staged, self._store, state, self._clock_ms())
-        started = self._monotonic()
-
-        async def write(partition: int) -> None:
-            is_more = True
-            while is_more:
-                async with self._staged_chunks:
-                    is_more = await self._commits.until_stored(append.write_next, partition)
-
-        await _for_each(append.partitions, write)
-        self._metrics.append_seconds("encode", self._monotonic() - started)
-        self._staged = append
-
-    async def _append_staged(self, registers: Sequence[Register]) -> int:
-        append, self._staged = self._staged, None
-        assert append is not None
-        started = self._monotonic()
-        landed = await self._commits.commit(lambda _: append.commit(registers))
-        assert landed is not None
+        self._roller.committed(swaps, append.written)
         self._metrics.append_seconds("commit", self._monotonic() - started)
-        return landed.version
+        return version
 
     async def swap(self) -> None:
         """Commits roll-ups alone: no records came that they could have gone with.
@@ -148,22 +119,26 @@ class TopicCommits:
             MainstemError: The topic is lost.
         """
         swaps = self._roller.take(0)
-        if await self._commit(swaps, self._clock_ms()) is not None:
+        if await self._commit(swaps) is not None:
             self._roller.committed(swaps)
 
     async def _commit(
-        self, swaps: list[Swap], now_ms: int, append: _Append | None = None
+        self,
+        swaps: list[Swap],
+        append: PortionAppend | StagedAppend | None = None,
+        registers: Sequence[Register] = (),
     ) -> int | None:
         """Commits an append and the swaps that can still be committed, which `swaps` has in the
         end; returns the version. None: there was nothing."""
+        now_ms = self._clock_ms()
 
-        def build(_: TableState) -> TableCommit | None:
+        def build(state: TableState) -> TableCommit | None:
             # Again after each conflict: the winner may have removed what a roll-up replaces.
             swaps[:] = self._roller.checked(swaps)
             actions = self._roller.actions(swaps, now_ms)
             needed = [swap.merged.file.path for swap in swaps]
             if append is not None:
-                return append.commit(actions, needed)
+                return append.commit(state, now_ms, [*registers, *actions], needed)
             if not swaps:
                 return None
             return TableCommit.of("ROLL UP", actions, timestamp_ms=now_ms, needed_files=needed)
@@ -176,83 +151,94 @@ class TopicCommits:
             else:
                 return None if landed is None else landed.version
 
-    async def _put_new_files(self, append: _Append) -> None:
+    async def _write_slices(self, portion: Portion[Token]) -> PortionAppend:
+        append = PortionAppend(
+            portion,
+            self._store,
+            self._commits.state.config.compression_type,
+            self._clock_ms(),
+            self._roller.content_bytes_max,
+        )
+        if append.is_small:
+            append.encode_all()
+            if len(append.partitions) > _WRITTEN_WITH_COMMIT_MAX and not self._store.is_far:
+                await self._put_new_files(append)
+        else:
+            await self._for_each(
+                append.partitions,
+                lambda partition: self._commits.until_stored(append.write, partition),
+            )
+        return append
+
+    async def _write_staged(self, portion: Portion[Token], staged: StagedRecords) -> StagedAppend:
+        """Takes as long as the transaction is large."""
+        append = StagedAppend(portion, staged, self._store, self._commits.state, self._clock_ms())
+
+        async def write(partition: int) -> None:
+            is_more = True
+            while is_more:
+                async with self._staged_chunks:
+                    is_more = await self._commits.until_stored(append.write_next, partition)
+
+        await self._for_each(append.partitions, write)
+        return append
+
+    async def _put_new_files(self, append: PortionAppend) -> None:
         """Puts the encoded files of a small portion, by as many calls as the topic may have."""
         files = append.new_files
         count = min(len(files), TOPIC_CALLS_MAX)
-        await _all_of(
-            [
-                self._commits.until_stored(put_new_files, self._store, files[first::count])
-                for first in range(count)
-            ]
+        await self._for_each(
+            range(count),
+            lambda first: self._commits.until_stored(
+                put_new_files, self._store, files[first::count]
+            ),
         )
 
-    async def _write(self, append: _Append) -> None:
-        """Writes the data file of each partition, several at a time."""
-        await _for_each(
-            append.partitions,
-            lambda partition: self._commits.until_stored(append.write, partition),
-        )
+    async def _for_each(
+        self, pieces: Iterable[int], work: Callable[[int], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Does the work of each piece of a portion, as many at a time as a topic may have calls;
+        the first failure ends the others. No piece begins before those of portions before it, which
+        are committed earlier."""
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            async with self._beginning:
+                for piece in pieces:
+                    await self._places.acquire()
+                    task = asyncio.get_running_loop().create_task(work(piece))
+                    task.add_done_callback(lambda _: self._places.release())
+                    tasks.append(task)
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for one in tasks:  # or they would go on trying while the store fails
+                one.cancel()
+            raise
 
 
-async def _for_each(
-    partitions: Collection[int], work: Callable[[int], Coroutine[Any, Any, None]]
-) -> None:
-    """Does the work of each partition, as many at a time as a topic may have calls.
-
-    A task for each of a thousand partitions would hold the event loop up.
-    """
-    left = iter(partitions)
-
-    async def some() -> None:
-        for partition in left:
-            await work(partition)
-
-    await _all_of([some() for _ in range(min(len(partitions), TOPIC_CALLS_MAX))])
-
-
-async def _all_of(works: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Does all of them, at once; the first failure ends the others."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for one in tasks:  # or they would go on trying while the store fails
-            one.cancel()
-        raise
-
-
-class _Append:
+class PortionAppend:
     """One portion on its way into the table.
 
     Args:
-        registers: See `TopicCommits.append`.
         store: The topic's.
-        state: The table before.
-        now_ms: Becomes the time of the files and of the commit.
+        now_ms: Becomes the time of the files.
         content_bytes_max: See `put_file`.
     """
 
     def __init__(
         self,
         portion: Portion[Any],
-        registers: Sequence[Register],
         store: ObjectStore,
-        state: TableState,
+        compression_type: str,
         now_ms: int,
         content_bytes_max: int,
     ) -> None:
-        self.now_ms = now_ms
         self.partitions = dict(sorted(portion.by_partition().items()))
         self._batches = portion.batches()
-        self._registers = [
-            *producer_registers(self._batches, now_ms),
-            *partition_epochs(state, portion.epochs()),
-            *registers,
-        ]
+        self._epochs = portion.epochs()
         self._size_bytes = portion.size_bytes
         self._store = store
-        self._compression_type = state.config.compression_type
+        self._compression_type = compression_type
+        self._now_ms = now_ms
         self._content_bytes_max = content_bytes_max
         #: By partition: in the store, or about to be put there with the commit.
         self._written: dict[int, WrittenFile] = {}
@@ -266,7 +252,8 @@ class _Append:
             self._size_bytes <= _INLINE_BYTES_MAX and len(self.partitions) <= _INLINE_PARTITIONS_MAX
         )
 
-    def files(self) -> list[WrittenFile]:
+    @property
+    def written(self) -> list[WrittenFile]:
         """All data files, by partition."""
         return [self._written[partition] for partition in self.partitions]
 
@@ -283,13 +270,23 @@ class _Append:
             self._written[partition] = WrittenFile(file, content)
             self.new_files.append(NewFile(file.path, data))
 
-    def commit(self, more: Sequence[Action], needed_files: Sequence[str]) -> TableCommit:
-        """A commit of all data files, and of `more`."""
-        actions = file_actions([one.file for one in self.files()])
+    def commit(
+        self, state: TableState, now_ms: int, more: Sequence[Action], needed_files: Sequence[str]
+    ) -> TableCommit:
+        """A commit of all data files, and of `more`.
+
+        Args:
+            state: The table before.
+        """
         return TableCommit.of(
             "APPEND",
-            [*actions, *self._registers, *more],
-            timestamp_ms=self.now_ms,
+            [
+                *file_actions([one.file for one in self.written]),
+                *producer_registers(self._batches, now_ms),
+                *partition_epochs(state, self._epochs),
+                *more,
+            ],
+            timestamp_ms=now_ms,
             batches=self._batches,
             new_files=self.new_files,
             needed_files=needed_files,
@@ -302,5 +299,5 @@ class _Append:
             base_offset,
             slices,
             compression_type=self._compression_type,
-            now_ms=self.now_ms,
+            now_ms=self._now_ms,
         )

@@ -1,8 +1,9 @@
 """The appender: leads one topic, and turns queued batches into table commits (group commit).
 
 Offsets are given in arrival order when a batch is accepted. One commit at a time is in flight; it
-takes all partitions at once. An accepted batch is retried until its commit lands or the topic is
-lost to another leader: it is never re-sequenced and never dropped.
+takes all partitions at once. Under load the data files of the next one are written meanwhile, so
+that the disk and the processor are busy at the same time. An accepted batch is retried until its
+commit lands or the topic is lost to another leader: it is never re-sequenced and never dropped.
 
 Runs on one event loop; encoding and the store's calls run in `pool`.
 """
@@ -13,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import math
+from collections import deque
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -27,13 +29,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from mainstem.delta_log.append.actions import forgotten_registers
-from mainstem.delta_log.append.append import TopicCommits
+from mainstem.delta_log.append.append import PortionAppend, TopicCommits
 from mainstem.delta_log.append.leadership import take_lead
 from mainstem.delta_log.append.pace import LARGE_COMMIT_BYTES
 from mainstem.delta_log.append.producer_ids import ProducerIds
 from mainstem.delta_log.append.producer_memory import FORGET_STEP_MAX, ProducerMemory
 from mainstem.delta_log.append.producers import ProducerStates
 from mainstem.delta_log.append.queue import AppendQueue, ByteBudget, Pending, Portion
+from mainstem.delta_log.append.staged_append import StagedAppend
 from mainstem.delta_log.append.topic_wal import TopicWal
 from mainstem.delta_log.append.transactions import StagedRecords, TransactionMark, Transactions
 from mainstem.delta_log.append.turns import CommitTurns, Turn
@@ -75,6 +78,7 @@ from mainstem.errors import (
 )
 from mainstem.limits import (
     COMMIT_BYTES_MAX,
+    MIB,
     PRODUCER_EXPIRATION_MS_MAX,
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
@@ -96,6 +100,9 @@ COMPACTED_CATCH_UP_INTERVAL_S = 10.0
 #: An administrator waits for no longer: behind appends that the store does not take, for example.
 CHANGE_TIMEOUT_S = 15.0
 
+#: The next portion is written ahead once so many bytes of it wait.
+_WRITE_AHEAD_BYTES = 4 * MIB
+
 #: What ends a lead, of all that a commit can meet.
 LEAD_LOST = (FencedError, UnknownTopicError, LogDamagedError, LogOvertakenError)
 
@@ -114,6 +121,19 @@ class CommittedRecords:
     topic_id: str
     table_version: int
     partitions: Mapping[int, tuple[int, Sequence[Slice]]]
+
+
+@dataclass(slots=True)
+class _Underway:
+    """A portion that was taken out of the queue, and is not committed.
+
+    Attributes:
+        files: The writing of its data files; None: it is not written ahead.
+    """
+
+    portion: Portion[AppendWaiter]
+    taken_at: float
+    files: asyncio.Task[PortionAppend | StagedAppend] | None = None
 
 
 class Appender:
@@ -217,8 +237,9 @@ class Appender:
         #: Whether somebody waits for the next commit, and not only for the write-ahead log.
         self._is_awaited = True
         self._failure: MainstemError | None = None
-        #: Who waits for the oldest request of the portion that is in commit.
-        self._committing: AppendWaiter | None = None
+        #: What was taken out of the queue: the portion whose turn it is, and the next one where its
+        #: files are written ahead.
+        self._underway: deque[_Underway] = deque()
         self._closing = False
         self._wake = asyncio.Event()
         self._began_at = -1e9
@@ -355,6 +376,16 @@ class Appender:
         return self._wal is not None and self._wal.is_settled
 
     @property
+    def _committing(self) -> AppendWaiter | None:
+        """Who waits for the oldest request of the portion whose turn it is."""
+        try:
+            first = self._underway[0].portion
+        except IndexError:
+            return None
+        # A large transaction takes as long to be written as it is large.
+        return None if first.staged is not None else first.requests[0].token
+
+    @property
     def queued_bytes(self) -> int:
         return self._queue.used_bytes
 
@@ -413,6 +444,7 @@ class Appender:
                 if (write_ahead or self.state.config.wal_records_all) and self._may_acknowledge():
                     written = self._wal.write()
                     waiter.written = written if write_ahead else None
+            self._write_ahead()
         if accepted.pending is not None and not accepted.repeated:
             if waiter.written is None:
                 self._await_commit()
@@ -464,6 +496,7 @@ class Appender:
             self._transactions.accept(mark, waiter)
             if self._wal is not None:
                 self._wal.keep_out(pending)
+            self._write_ahead()
             self._wake.set()
             self._await_commit()
         return waiter.answer()
@@ -669,10 +702,9 @@ class Appender:
     # -- the loop --------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        portion: Portion[AppendWaiter] = Portion()
         try:
             while self._failure is None:
-                if not len(self._queue):
+                if not self._underway and not len(self._queue):
                     if self._closing:
                         await self._roller.finish()
                     if self._swap_in_s() <= 0:
@@ -685,33 +717,19 @@ class Appender:
                         await self._wait_and_look(self._swap_in_s())
                     continue
                 async with self._turn():
-                    if self._queue.is_staged_next:
-                        portion = self._queue.take(COMMIT_BYTES_MAX)
-                        await self._commits.write_staged(portion)
-                    async with self._commit_lock:
-                        if self._failure is not None:
-                            self._give_up(portion, self._failure)
-                            return
-                        self._began_at = self._monotonic()
-                        if portion.staged is None:
-                            portion = self._queue.take(COMMIT_BYTES_MAX)
-                        self._is_awaited = len(self._queue) > 0
-                        version = await self._append(portion)
-                        self._committed(portion, version)
-                        portion = Portion()
-                        self._tell("on_commit", self._on_commit, self._opened)
+                    await self._append()
                 # Who waited for this commit is answered before the next one is encoded.
                 await asyncio.sleep(0)
+            self._give_up(self._failure)
         except asyncio.CancelledError:  # `close` has waited long enough
-            self._give_up(portion, self._failure or self._stopped())
+            self._give_up(self._failure or self._stopped())
             raise
         except MainstemError as error:
-            self._give_up(portion, error)
+            self._give_up(error)
         # Whatever it is, who waits is told. A panic in a native library is no Exception.
         except BaseException as error:
             log.exception("the appender of topic %s failed", self.topic)
             self._give_up(
-                portion,
                 InternalError(
                     f"the appender of topic {self.topic!r} failed: {error!r}", topic=self.topic
                 ),
@@ -757,6 +775,7 @@ class Appender:
                 turn.has_come
                 or self._closing
                 or self._failure is not None
+                or self._underway
                 or self._queue.waiting_bytes >= LARGE_COMMIT_BYTES
             ):
                 await self._wait_and_look()
@@ -770,7 +789,7 @@ class Appender:
         config = self.state.config
         while not self._closing:
             left = self._began_at + config.commit_interval_ms / 1000 - self._monotonic()
-            enough = self._queue.waiting_bytes >= config.commit_bytes
+            enough = self._underway or self._queue.waiting_bytes >= config.commit_bytes
             if left <= 0 or enough or self._transactions.is_waiting:
                 return
             self._wake.clear()
@@ -778,17 +797,50 @@ class Appender:
                 async with asyncio.timeout(left):
                     await self._wake.wait()
 
-    async def _append(self, portion: Portion[AppendWaiter]) -> int:
-        for request in portion.requests:
-            self._metrics.append_seconds("queue", self._began_at - request.token.accepted_at)
-        self._committing = portion.requests[0].token if portion.requests else None
+    def _take(self) -> _Underway:
+        """The portion whose turn it is: the one that is written ahead, or what waits."""
+        if not self._underway:
+            self._underway.append(_Underway(self._queue.take(COMMIT_BYTES_MAX), self._monotonic()))
+        self._is_awaited = len(self._queue) > 0
+        self._began_at = self._underway[0].taken_at
+        return self._underway[0]
+
+    def _write_ahead(self) -> None:
+        """Has the files of the next portion written while one is under way, where much waits: it
+        gets to the disk anyway, and the larger the portions are the fewer files are there."""
+        if len(self._underway) != 1 or self._queue.waiting_bytes < _WRITE_AHEAD_BYTES:
+            return
+        ahead = _Underway(self._queue.take(COMMIT_BYTES_MAX), self._monotonic())
+        ahead.files = asyncio.get_running_loop().create_task(
+            self._commits.write(ahead.portion), name=f"files of {self.topic}"
+        )
+        ahead.files.add_done_callback(retrieve)
+        self._underway.append(ahead)
+
+    async def _append(self) -> None:
+        """Commits the portion whose turn it is."""
+        this = self._take()
+        self._write_ahead()
+        for request in this.portion.requests:
+            self._metrics.append_seconds("queue", this.taken_at - request.token.accepted_at)
+        append = await (this.files or self._commits.write(this.portion))
+        async with self._commit_lock:
+            if self._failure is not None:
+                return
+            version = await self._commits.commit(append, self._registers(this.portion))
+            self._committed(this.portion, version)
+            self._underway.popleft()
+            self._tell("on_commit", self._on_commit, self._opened)
+
+    def _registers(self, portion: Portion[AppendWaiter]) -> list[Register]:
+        """What a portion's commit says beside its records."""
         forgotten = self._queue.producers.take_forgotten(FORGET_STEP_MAX)
-        more = forgotten_registers(forgotten)
-        more += self._transactions.registers(portion.marks(), self._clock_ms())
-        more += self._transactions.forgotten(self._now_ms())
+        found = forgotten_registers(forgotten)
+        found += self._transactions.registers(portion.marks(), self._clock_ms())
+        found += self._transactions.forgotten(self._now_ms())
         if self._wal is not None:
-            more += self._wal.registers(portion)
-        return await self._commits.append(portion, more)
+            found += self._wal.registers(portion)
+        return found
 
     def _committed(self, portion: Portion[AppendWaiter], version: int) -> None:
         """Frees what a portion held, and answers who waits for it."""
@@ -798,7 +850,6 @@ class Appender:
             )
             self._tell("on_records", self._on_records, records)
         self._queue.done(portion)
-        self._committing = None
         if self._wal is not None:
             self._wal.committed(portion)
         self._transactions.committed(portion.marks(), self._now_ms())
@@ -830,11 +881,13 @@ class Appender:
             records = CommittedRecords(self.topic, self.state.topic_id, -1, partitions)
             self._tell("on_durable", self._on_durable, records)
 
-    def _give_up(self, portion: Portion[AppendWaiter], error: MainstemError) -> None:
-        for request in portion.requests:
-            request.token.failed(error)
-        self._queue.done(portion)
-        self._committing = None
+    def _give_up(self, error: MainstemError) -> None:
+        """Fails all that was accepted and is not committed."""
+        while self._underway:
+            taken = self._underway.popleft()
+            if taken.files is not None:
+                taken.files.cancel()
+            self._refuse(taken.portion, error)
         self._fail(error)
 
     def _fail(self, error: MainstemError) -> None:
@@ -848,12 +901,14 @@ class Appender:
             self._wal.end()
         self._roller.close()
         while len(self._queue):
-            portion = self._queue.take(COMMIT_BYTES_MAX)
-            for request in portion.requests:
-                request.token.failed(self._failure)
-            self._queue.done(portion)
+            self._refuse(self._queue.take(COMMIT_BYTES_MAX), self._failure)
         self._queue.producers.end()
         self._wake.set()
+
+    def _refuse(self, portion: Portion[AppendWaiter], error: MainstemError) -> None:
+        for request in portion.requests:
+            request.token.failed(error)
+        self._queue.done(portion)
 
     def _now_ms(self) -> int:
         """For how long somebody was silent: by a clock that nobody sets."""

@@ -180,11 +180,6 @@ class AppendQueue(Generic[Token]):
         except IndexError:
             return None
 
-    @property
-    def is_staged_next(self) -> bool:
-        """Whether the next portion is a large transaction."""
-        return bool(self._waiting) and self._waiting[0].staged is not None
-
     def log_end_offset(self, partition: int) -> int:
         """One past the last accepted offset."""
         known = self._next_offsets.get(partition)

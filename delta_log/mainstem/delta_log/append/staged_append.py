@@ -10,8 +10,8 @@ from typing import Any
 from mainstem.delta_log.append.actions import file_actions, partition_epochs
 from mainstem.delta_log.append.queue import Portion
 from mainstem.delta_log.append.transactions import StagedRecords
-from mainstem.delta_log.files import Slice, encode_slices
-from mainstem.delta_log.format import Batch, DataFile, Register
+from mainstem.delta_log.files import Slice, WrittenFile, encode_slices
+from mainstem.delta_log.format import Action, Batch, DataFile
 from mainstem.delta_log.store import ObjectStore
 from mainstem.delta_log.table import TableCommit, TableState
 from mainstem.errors import LogDamagedError
@@ -22,9 +22,12 @@ class StagedAppend:
 
     Args:
         store: The topic's.
-        state: The table before.
-        now_ms: Becomes the time of the files and of the commit.
+        state: The table, for its settings.
+        now_ms: Becomes the time of the files.
     """
+
+    #: None of the files is small enough to be kept for a roll-up.
+    written: Sequence[WrittenFile] = ()
 
     def __init__(
         self,
@@ -34,9 +37,8 @@ class StagedAppend:
         state: TableState,
         now_ms: int,
     ) -> None:
-        self._now_ms = now_ms
         self._batches = portion.batches()
-        self._epochs = partition_epochs(state, portion.epochs())
+        self._epochs = portion.epochs()
         self._writers = {
             batch.partition: _PartitionWriter(batch, staged, store, state, now_ms)
             for batch in self._batches
@@ -58,18 +60,17 @@ class StagedAppend:
         """
         return self._writers[partition].write_next()
 
-    def commit(self, registers: Sequence[Register]) -> TableCommit:
-        """The commit of all data files.
-
-        Args:
-            registers: See `TopicCommits.append`.
-        """
+    def commit(
+        self, state: TableState, now_ms: int, more: Sequence[Action], needed_files: Sequence[str]
+    ) -> TableCommit:
+        """A commit of all data files; as `PortionAppend.commit`."""
         files = [file for writer in self._writers.values() for file in writer.files]
         return TableCommit.of(
             "APPEND",
-            [*file_actions(files), *self._epochs, *registers],
-            timestamp_ms=self._now_ms,
+            [*file_actions(files), *partition_epochs(state, self._epochs), *more],
+            timestamp_ms=now_ms,
             batches=self._batches,
+            needed_files=needed_files,
         )
 
 

@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Calls of one topic that are in the pool at a time: a store that holds up one topic must not take
-#: the threads of all.
+#: Data files of one topic that are written in the pool at a time, beside a commit: a store that
+#: holds up one topic must not take the threads of all.
 TOPIC_CALLS_MAX: Final = 4
 
 
@@ -69,6 +69,8 @@ class AsyncCommits:
         self._monotonic = monotonic
         self._committer = Committer(opened.store, monotonic)
         self._calls = asyncio.Semaphore(TOPIC_CALLS_MAX)
+        #: The calls of a commit do not wait for files of later ones.
+        self._steps = asyncio.Semaphore(1)
         self._ended: asyncio.Future[MainstemError] = asyncio.get_running_loop().create_future()
         #: When `state` was last known to be the newest, by the monotonic clock.
         self.caught_up_at = -1e9
@@ -129,7 +131,7 @@ class AsyncCommits:
         while True:
             self._check_not_ended()
             try:
-                return await self._in_pool(call, *arguments)
+                return await self._in_pool(self._calls, call, *arguments)
             except StoreUnavailableError as error:
                 self._note_failure(error)
             await self._pause(LEADER.pause_s(failures))
@@ -149,7 +151,12 @@ class AsyncCommits:
                 told = None
                 continue
             told = await self._in_pool(
-                take_step, self._opened.store, self._opened.topic, self._committer, step
+                self._steps,
+                take_step,
+                self._opened.store,
+                self._opened.topic,
+                self._committer,
+                step,
             )
             self._note(step, told)
 
@@ -184,21 +191,23 @@ class AsyncCommits:
         facts = {"topic": topic, "errno": error.facts.get("errno"), "path": error.facts.get("path")}
         log.warning("topic %s: %s; trying again", topic, error, extra=facts)
 
-    async def _in_pool(self, call: Callable[..., T], *arguments: object) -> T:
-        await self._calls.acquire()
+    async def _in_pool(
+        self, places: asyncio.Semaphore, call: Callable[..., T], *arguments: object
+    ) -> T:
+        def done(future: asyncio.Future[Any]) -> None:
+            places.release()
+            if not future.cancelled():
+                future.exception()  # seen, though the caller may be gone
+
+        await places.acquire()
         try:
             future = asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
         except BaseException:
-            self._calls.release()
+            places.release()
             raise
         # When the thread is free again: a caller that gives up does not free it.
-        future.add_done_callback(self._call_done)
+        future.add_done_callback(done)
         return await asyncio.shield(future)
-
-    def _call_done(self, future: asyncio.Future[Any]) -> None:
-        self._calls.release()
-        if not future.cancelled():
-            future.exception()  # seen, though the caller may be gone
 
     async def _pause(self, seconds: float) -> None:
         """Sleeps, but for the end."""
