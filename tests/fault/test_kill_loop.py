@@ -91,28 +91,33 @@ def test_no_kill_loses_or_doubles_anything_in_a_bucket_that_is_slow_and_fails(
 
 #: Makes it likely that a kill falls between a commit and its answer.
 ANSWERS_LATE = """
-append = appender.Appender._append
+commit = appender.TopicCommits.commit
 
-async def answer_late(self, group):
-    version = await append(self, group)
+async def answer_late(self, append, registers):
+    version = await commit(self, append, registers)
     await asyncio.sleep(0.2)
     return version
 
-appender.Appender._append = answer_late
+appender.TopicCommits.commit = answer_late
 """
 
 ANSWERS_FIRST = """
 append = appender.Appender._append
 
-async def answer_first(self, group):
-    for request in group.requests:
+async def answer_first(self):
+    for request in self._take().portion.requests:
         if not request.token.future.done():
             version = self.state.version + 1
             request.token.future.set_result(appender.Appended(version, request.runs))
     await asyncio.sleep(0.2)
-    return await append(self, group)
+    await append(self)
 
 appender.Appender._append = answer_first
+"""
+
+#: Whatever waits is much.
+WRITES_AHEAD = """
+appender._WRITE_AHEAD_BYTES = 1
 """
 
 FORGETS_THE_LOG = """
@@ -177,6 +182,18 @@ def run_with(
             return run_kill_loop(work, seed + number, size)
 
     return run
+
+
+@pytest.mark.timeout(1_800 if FULL else 300)
+def test_no_kill_loses_or_doubles_or_reorders_what_is_written_ahead(
+    run_with: Callable[[str, KillLoop], KillReport], report: Callable[[object], None]
+) -> None:
+    """As under a load that leaves a portion behind each that is committed."""
+    size = KillLoop(100, 200_000) if FULL else KillLoop(4, 1_000, life_s=(0.2, 0.8))
+    result = run_with(WRITES_AHEAD, size)
+    report(result)
+    assert result.judgement.ok, str(result)
+    assert result.judgement.acknowledged_count >= size.record_count
 
 
 @pytest.mark.skipif(not FULL, reason="`make test-fault` only")
