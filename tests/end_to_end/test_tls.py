@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import socket
@@ -209,6 +210,39 @@ def test_metrics_and_health_are_encrypted_and_need_no_certificate(
     wait_for_another(address, certificates, before)
 
 
+@pytest.mark.parametrize("protocols", ["TLSv1.2,TLSv1.3", "TLSv1.3"])
+def test_a_version_of_tls_that_is_not_enabled_is_not_spoken_by_any_listener(
+    tmp_path: Path, certificates: Certificates, protocols: str
+) -> None:
+    settings = certificates.gateway(
+        ssl_enabled_protocols=protocols, metrics_listeners="127.0.0.1:0"
+    )
+    with GatewayProcess(tmp_path / "warehouse", settings=settings) as gateway:
+        with AdminClient(certificates.client(gateway.address)) as admin:
+            assert not admin.list_topics()
+        pages = re.search(r"http=([0-9.:]+)", re.sub(r"\x1b\[[0-9;]*m", "", gateway.log))
+        assert pages is not None, gateway.log
+        for address, protocol in ((gateway.address, "h2"), (pages[1], "http/1.1")):
+            assert spoken(address, certificates, protocol) == sorted(protocols.split(","))
+
+
+def spoken(address: str, certificates: Certificates, protocol: str) -> list[str]:
+    """The versions of TLS in which somebody answers at an address, the oldest first."""
+    host, _, port = address.rpartition(":")
+    found: list[str] = []
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = ssl.create_default_context(cafile=str(certificates.directory / "ca.pem"))
+        context.set_alpn_protocols([protocol])
+        context.minimum_version = context.maximum_version = version
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as plain,
+            contextlib.suppress(OSError),
+            context.wrap_socket(plain, server_hostname=host) as connection,
+        ):
+            found.append(str(connection.version()))
+    return found
+
+
 def test_gateways_call_each_other_encrypted(tmp_path: Path, certificates: Certificates) -> None:
     settings = certificates.gateway(ssl_client_auth="required")
     place = tmp_path / "warehouse"
@@ -268,6 +302,11 @@ def test_the_command_line_connects_encrypted_and_makes_certificates(tmp_path: Pa
         ({"ssl.key.location": "x.key"}, "ssl.certificate.location is not"),
         ({"ssl.client.auth": "required"}, "ssl.certificate.location is not set"),
         ({"ssl.certificate.location": "no.pem", "ssl.key.location": "no.key"}, "cannot be read"),
+        ({"ssl.enabled.protocols": "SSLv3"}, "must be one or more of TLSv1.2, TLSv1.3"),
+        (
+            {"ssl.certificate.location": "no.pem", "ssl.enabled.protocols": "TLSv1.2"},
+            "TLS 1.3 cannot be left out",
+        ),
     ],
 )
 def test_a_gateway_does_not_start_with_half_of_its_tls(

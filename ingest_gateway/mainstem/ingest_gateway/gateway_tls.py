@@ -16,7 +16,17 @@ import structlog
 
 from mainstem.config import GatewayConfig
 from mainstem.errors import InvalidConfigError
-from mainstem.tls import CA, CERTIFICATE, KEY, TlsFiles, TlsPems, WatchedTls, channel_credentials
+from mainstem.tls import (
+    CA,
+    CERTIFICATE,
+    KEY,
+    PROTOCOLS,
+    TlsFiles,
+    TlsPems,
+    WatchedTls,
+    channel_credentials,
+    tls_1_2_is_left_out,
+)
 
 log = structlog.get_logger()
 
@@ -31,10 +41,11 @@ class GatewayTls:
 
     Raises:
         InvalidConfigError: A file cannot be used; or clients need a certificate, and it is not said
-            whose.
+            whose; or gRPC does not speak the versions of TLS that are wanted.
     """
 
     def __init__(self, config: GatewayConfig) -> None:
+        self._minimum = _minimum_version(config.text(PROTOCOLS))
         self._files = TlsFiles(*(config.text(name) for name in (CA, CERTIFICATE, KEY)))
         self._asks_clients = config.text(_CLIENT_AUTH) == "required"
         if self._asks_clients and not self._files.ca:
@@ -91,7 +102,7 @@ class GatewayTls:
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.minimum_version = self._minimum
         context.load_cert_chain(self._files.certificate, self._files.key)
         return context
 
@@ -116,6 +127,25 @@ def tls_of(config: GatewayConfig) -> GatewayTls | None:
             name=CERTIFICATE,
         )
     return None
+
+
+def _minimum_version(protocols: str) -> ssl.TLSVersion:
+    if protocols == "TLSv1.2":
+        raise InvalidConfigError(
+            f"{PROTOCOLS} is TLSv1.2: TLS 1.3 cannot be left out; set TLSv1.2,TLSv1.3, or TLSv1.3",
+            name=PROTOCOLS,
+            value=protocols,
+        )
+    if protocols != "TLSv1.3":
+        return ssl.TLSVersion.TLSv1_2
+    if not tls_1_2_is_left_out():
+        raise InvalidConfigError(
+            f"{PROTOCOLS} is TLSv1.3, and this process has imported gRPC, which speaks TLS 1.2 as "
+            "well: start the gateway by `mainstem gateway run`",
+            name=PROTOCOLS,
+            value=protocols,
+        )
+    return ssl.TLSVersion.TLSv1_3
 
 
 def _configuration(pems: TlsPems) -> grpc.ServerCertificateConfiguration:

@@ -80,6 +80,15 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "metrics.listeners asks for none. Kafka: ssl.client.auth.",
             choices=("none", "required"),
         ),
+        ConfigKey(
+            "ssl.enabled.protocols",
+            "list",
+            "TLSv1.2,TLSv1.3",
+            "Versions of TLS that are spoken; TLSv1.3 leaves the older one out, also towards other "
+            "gateways. It takes `mainstem gateway run`: gRPC has to know before Python imports it. "
+            "Kafka: ssl.enabled.protocols.",
+            choices=("TLSv1.2", "TLSv1.3"),
+        ),
         *SECURITY_KEYS.values(),
         ConfigKey(
             "advertised.listeners",

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
-
-import grpc
+from typing import TYPE_CHECKING, Final
 
 from mainstem.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    import grpc
 
 #: How often the files are looked at, at most.
 LOOK_S: Final = 1.0
@@ -186,6 +187,8 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 def channel_credentials(pems: TlsPems) -> grpc.ChannelCredentials:
     """For connecting to a gateway, which is to be of one of the authorities."""
+    import grpc  # here: `leave_tls_1_2_out` has to come before it
+
     return grpc.ssl_channel_credentials(pems.ca or system_authorities(), pems.key, pems.certificate)
 
 

@@ -19,6 +19,7 @@ from mainstem.cli.context import (
 )
 from mainstem.cli.help import ExampleGroup
 from mainstem.cli.without_pandas import leave_pandas_out
+from mainstem.tls import PROTOCOLS, leave_tls_1_2_out
 
 if TYPE_CHECKING:
     from mainstem.config import GatewayConfig
@@ -61,6 +62,8 @@ def run(settings: Settings, warehouse: str | None, listeners: str | None) -> Non
     if config.text("log.format") == "json":
         # gRPC writes lines of its own, which are none, and reads this when it is imported.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    if config.text(PROTOCOLS) == "TLSv1.3":
+        leave_tls_1_2_out()
 
     leave_pandas_out()
     import uvloop
