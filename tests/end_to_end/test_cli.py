@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import json
 import os
+import platform
 import re
 import select
 import shutil
@@ -599,6 +600,22 @@ def test_a_gateway_does_without_pandas_which_takes_half_a_second_to_import(
         assert "pyarrow" in mapped
         assert "pandas" not in mapped
         process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("chosen", ["", "system"])
+def test_a_gateway_takes_the_frugal_memory_pool_unless_another_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
+    variable = "ARROW_DEFAULT_MEMORY_POOL"
+    if chosen:
+        monkeypatch.setenv(variable, chosen)
+    else:
+        monkeypatch.delenv(variable, raising=False)
+    is_known = sys.platform == "linux" and platform.machine() == "x86_64"
+    usual = "jemalloc" if is_known else pa.default_memory_pool().backend_name
+    with GatewayProcess(tmp_path / "w") as gateway:
+        log = re.sub(r"\x1b\[[0-9;]*m", "", gateway.log)
+    assert f"memory_pool={chosen or usual}" in log
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+import pyarrow as pa
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -260,6 +261,7 @@ class Gateway:
             warehouse=self._store.uri,
             gateway_id=identity.gateway_id,
             version=version("mainstem"),
+            memory_pool=pa.default_memory_pool().backend_name,
         )
         return f"{host}:{port}"
 
