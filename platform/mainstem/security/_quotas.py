@@ -37,17 +37,19 @@ class QuotaName(StrEnum):
     CONNECTIONS = "connections"
     #: Transactions that were begun and are not over.
     OPEN_TRANSACTIONS = "open_transactions"
+    #: Consumer groups that were joined and have members.
+    GROUPS = "groups"
+    #: Partitions a second that are made or deleted, with topics or alone. KIP-599.
+    CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 
 
-_COUNTS: Final = (QuotaName.CONNECTIONS, QuotaName.OPEN_TRANSACTIONS)
+_COUNTS: Final = (QuotaName.CONNECTIONS, QuotaName.OPEN_TRANSACTIONS, QuotaName.GROUPS)
 
 
 #: Names that one may ask for, and why they are no quotas here.
 _REFUSED: Final = {
-    "topics": "a topic does not say who made it; use access control lists of CREATE with a prefix",
-    "groups": "a group does not say whose it is; use access control lists with a prefix",
+    "topics": "a topic does not say who made it; use controller_mutation_rate, partitions a second",
     "request_percentage": "use request_rate, requests a second",
-    "controller_mutation_rate": "use request_rate, requests a second",
     "connection_creation_rate": "use connections, a count",
 }
 

@@ -55,6 +55,8 @@ def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
                 "request_rate": 2.5,
                 "connections": None,
                 "open_transactions": None,
+                "groups": None,
+                "controller_mutation_rate": None,
             }
             gone = await quota("remove", "--user", "alice", "--quota", "request-rate")
             assert gone.exit_code == 0

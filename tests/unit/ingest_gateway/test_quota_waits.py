@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -237,13 +238,19 @@ def test_transactions_that_are_over_make_room_and_one_that_begins_is_counted() -
     assert throttle is not None
     is_open: set[str] = set()
 
+    def beginning(name: str) -> AbstractContextManager[None]:
+        return throttle.taking(QuotaName.OPEN_TRANSACTIONS, name, is_open.__contains__)
+
     def begin(name: str) -> None:
-        with throttle.beginning(name, is_open.__contains__):
+        with beginning(name):
             is_open.add(name)
 
     begin("a")
     begin("a")
-    with throttle.beginning("b", is_open.__contains__), pytest.raises(QuotaExceededError):
+    with (
+        beginning("b"),
+        pytest.raises(QuotaExceededError),
+    ):
         begin("c")
     begin("c")  # nothing came of b
     with pytest.raises(QuotaExceededError):

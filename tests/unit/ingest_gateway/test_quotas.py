@@ -32,7 +32,14 @@ from mainstem.ingest_gateway.caller import Identity
 from mainstem.ingest_gateway.quotas import rows as rows_module
 from mainstem.ingest_gateway.security import SignIn
 from mainstem.ingest_gateway.server import Gateway
-from mainstem.protocol.v1 import log_pb2, security_pb2, security_pb2_grpc
+from mainstem.protocol.v1 import (
+    admin_pb2,
+    groups_pb2,
+    groups_pb2_grpc,
+    log_pb2,
+    security_pb2,
+    security_pb2_grpc,
+)
 from mainstem.security import Principal
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -288,6 +295,91 @@ def test_a_transaction_more_than_may_be_open_waits_for_one_to_end(tmp_path: Path
             await two.begin()
             async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLING_QUOTA_EXCEEDED"):
                 await one.begin()
+
+    run(test())
+
+
+def test_a_group_more_than_may_be_is_joined_when_one_has_no_members_left(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (_, client):
+            await client.create("t")
+            await alter(client, alteration(ANYBODY, groups=1))
+            groups = groups_pb2_grpc.GroupsStub(client.channel)
+
+            async def join(group: str, member: str) -> groups_pb2.HeartbeatResponse:
+                beat = groups_pb2.HeartbeatRequest(group=group, member_id=member, topics=["t"])
+                answer: groups_pb2.HeartbeatResponse = await groups.Heartbeat(beat, timeout=WAIT_S)
+                return answer
+
+            first = await join("one", "a")
+            await join("one", "b")  # another member is no other group
+            async with refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLING_QUOTA_EXCEEDED"
+            ) as facts:
+                await join("two", "a")
+            assert facts["quota"] == "groups"
+            # Who is in goes on.
+            beat = groups_pb2.HeartbeatRequest(
+                group="one", member_id="a", member_epoch=first.member_epoch, topics=["t"]
+            )
+            await groups.Heartbeat(beat, timeout=WAIT_S)
+            for member in ("a", "b"):
+                await groups.Leave(
+                    groups_pb2.LeaveRequest(group="one", member_id=member), timeout=WAIT_S
+                )
+            await join("two", "a")
+            async with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLING_QUOTA_EXCEEDED"):
+                await join("one", "c")
+
+    run(test())
+
+
+def test_partitions_are_made_and_deleted_at_the_rate_that_there_is(tmp_path: Path) -> None:
+    slow = (grpc.StatusCode.RESOURCE_EXHAUSTED, "THROTTLING_QUOTA_EXCEEDED")
+
+    async def test() -> None:
+        async with running(tmp_path, auto_create_topics_enable=True) as (gateway, client):
+            await client.create("old", 3)
+            await alter(client, alteration(ANYBODY, controller_mutation_rate=0.01))
+
+            async def again() -> None:
+                """What is owed is forgotten."""
+                gateway._quotas._buckets.clear()
+
+            # Something may be made at once, whatever its size; then its rate makes up for it.
+            await client.create("new", 20)
+            async with refused(*slow) as facts:
+                await client.create("more", 1)
+            assert facts["quota"] == "controller_mutation_rate"
+            assert int(facts["retry_ms"]) > 1_500_000
+            async with refused(*slow):
+                await client.admin.DeleteTopic(
+                    admin_pb2.DeleteTopicRequest(topic="old"), timeout=WAIT_S
+                )
+            add = admin_pb2.AddPartitionsRequest(topic="old", partition_count=5)
+            async with refused(*slow):
+                await client.admin.AddPartitions(add, timeout=WAIT_S)
+            # A producer's record makes its topic: that counts as well, and refuses the record.
+            async with refused(*slow):
+                await client.produce(values_request(b"x", topic="by-itself"))
+            # What makes nothing is free.
+            check = admin_pb2.CreateTopicRequest(topic="x", partition_count=9, validate_only=True)
+            await client.admin.CreateTopic(check, timeout=WAIT_S)
+            await again()
+            await client.admin.AddPartitions(add, timeout=WAIT_S)
+            async with refused(*slow) as facts:
+                await client.admin.AddPartitions(add, timeout=WAIT_S)
+            assert 100_000 < int(facts["retry_ms"]) <= 200_000, "two were added, one was free"
+            await again()
+            await client.admin.DeleteTopic(
+                admin_pb2.DeleteTopicRequest(topic="old"), timeout=WAIT_S
+            )
+            async with refused(*slow):
+                await client.create("more", 1)
+            await again()
+            await client.produce(values_request(b"x", topic="by-itself"))
+            async with refused(*slow):
+                await client.create("more", 1)
 
     run(test())
 

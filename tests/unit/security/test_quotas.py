@@ -117,7 +117,6 @@ def test_a_count_is_a_whole_number() -> None:
     ("name", "why"),
     [
         ("topics", "who made it"),
-        ("groups", "whose it is"),
         ("request_percentage", "use request_rate"),
         ("nonsense", "there are producer_byte_rate"),
         ("", "there are producer_byte_rate"),

@@ -7,8 +7,9 @@ from typing import Final
 #: Who was quiet may use so many seconds' worth at once.
 BURST_S: Final = 1.0
 
-#: Nobody has to wait for longer, however large what they used at once: a client that waits for
-#: longer gives up, and sends it again. A rate that one request exceeds tenfold is not kept.
+#: Nobody who reads or writes records has to wait for longer, however large what they used at once:
+#: a client that waits for longer gives up, and sends it again. A rate that one request exceeds
+#: tenfold is not kept.
 DEBT_S_MAX: Final = 10.0
 
 #: Less than this is what arithmetic leaves of a debt that is paid.
@@ -21,12 +22,14 @@ class Bucket:
     Args:
         rate: A second.
         now_s: A clock that only goes forward, here and below.
+        debt_s_max: Nobody has to wait for longer.
     """
 
-    __slots__ = ("_at_s", "_balance", "rate")
+    __slots__ = ("_at_s", "_balance", "_debt_s_max", "rate")
 
-    def __init__(self, rate: float, now_s: float) -> None:
+    def __init__(self, rate: float, now_s: float, debt_s_max: float = DEBT_S_MAX) -> None:
         self.rate = rate
+        self._debt_s_max = debt_s_max
         self._balance = rate * BURST_S
         self._at_s = now_s
 
@@ -45,7 +48,7 @@ class Bucket:
     def use(self, amount: float, now_s: float) -> None:
         """Takes that much, which may leave a debt."""
         self._fill(now_s)
-        self._balance = max(self._balance - amount, -self.rate * DEBT_S_MAX)
+        self._balance = max(self._balance - amount, -self.rate * self._debt_s_max)
 
     def _fill(self, now_s: float) -> None:
         passed_s = max(0.0, now_s - self._at_s)

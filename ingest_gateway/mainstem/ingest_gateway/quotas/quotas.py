@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from typing import Final
@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from mainstem.delta_log.store import time_elapsed_s
 from mainstem.errors import QuotaExceededError
-from mainstem.ingest_gateway.quotas.bucket import Bucket
+from mainstem.ingest_gateway.quotas.bucket import DEBT_S_MAX, Bucket
 from mainstem.security import (
     GATEWAY,
     Limit,
@@ -28,6 +28,10 @@ from mainstem.security import (
 
 #: A call waits no longer; one that had to is refused. A stream waits as long as it has to.
 WAIT_S_MAX: Final = 1.0
+
+#: Nobody waits for longer to make or delete partitions: whoever makes a thousand of them at once is
+#: refused until their rate has made up for it.
+_MUTATION_DEBT_S_MAX: Final = 3_600.0
 
 #: Between two looks of a stream that waits: its quota may be another one meanwhile.
 _LOOK_EVERY_S: Final = 0.25
@@ -67,13 +71,38 @@ class Throttle:
         Raises:
             QuotaExceededError: That would be longer, or too many wait already. Nothing is counted.
         """
-        name, wait_s = self._wait(charge)
-        if name is not None:
-            limit = self._limits[name]
-            self._quotas.throttled(name, limit)
-            if wait_s > WAIT_S_MAX or self._quotas.too_many_wait:
-                raise _exceeded(name, limit, wait_s)
+        name, wait_s = self._wait((QuotaName.REQUEST_RATE, charge.value))
+        self._check_wait(name, wait_s)
         self.use(charge, size_bytes if charge is Charge.PRODUCE else 0)
+        if name is not None:
+            await self._quotas.wait(wait_s)
+
+    def mutate(self, partition_count: int) -> None:
+        """Counts partitions that are made or deleted.
+
+        Raises:
+            QuotaExceededError: They would have to wait. Nothing is counted.
+        """
+        name, wait_s = self._wait((QuotaName.CONTROLLER_MUTATION_RATE,))
+        if name is not None:
+            self._quotas.throttled(name, self._limits[name])
+            raise _exceeded(name, self._limits[name], wait_s)
+        self._use(QuotaName.CONTROLLER_MUTATION_RATE, partition_count)
+
+    @property
+    def limits_mutations(self) -> bool:
+        """Whether it counts how many partitions the caller makes and deletes."""
+        return QuotaName.CONTROLLER_MUTATION_RATE in self._limits
+
+    async def admit_mutation(self, partition_count: int) -> None:
+        """Waits until partitions may be made or deleted, a second at most, and counts them.
+
+        Raises:
+            QuotaExceededError: As of `admit`.
+        """
+        name, wait_s = self._wait((QuotaName.CONTROLLER_MUTATION_RATE,))
+        self._check_wait(name, wait_s)
+        self._use(QuotaName.CONTROLLER_MUTATION_RATE, partition_count)
         if name is not None:
             await self._quotas.wait(wait_s)
 
@@ -83,7 +112,7 @@ class Throttle:
         Args:
             again: It waits already, and is counted.
         """
-        name, wait_s = self._wait(charge)
+        name, wait_s = self._wait((QuotaName.REQUEST_RATE, charge.value))
         if name is not None and not again:
             self._quotas.throttled(name, self._limits[name])
         return wait_s
@@ -125,37 +154,49 @@ class Throttle:
                 self._quotas.open_calls.pop(limit.who, None)
 
     @contextmanager
-    def beginning(self, transactional_id: str, is_open: Callable[[str], bool]) -> Iterator[None]:
-        """Counts a transaction that begins in the block.
+    def taking(
+        self, quota: QuotaName, name: str, is_there: Callable[[str], bool]
+    ) -> Iterator[None]:
+        """Counts a transaction or a group that the caller begins or joins in the block.
 
         Args:
-            is_open: Whether a transaction of that transactional id is not over.
+            quota: OPEN_TRANSACTIONS or GROUPS.
+            name: The transactional id, or the group.
+            is_there: Whether what has that name is not over.
 
         Raises:
             QuotaExceededError: As many others as may be are not over.
         """
-        limit = self._limits.get(QuotaName.OPEN_TRANSACTIONS)
+        limit = self._limits.get(quota)
         if limit is None:
             yield
             return
-        begun = self._quotas.begun.setdefault(limit.who, Counter())
-        if transactional_id not in begun and len(begun) >= min(limit.value, _REMEMBERED_MAX):
-            for name in [name for name, now in begun.items() if not now and not is_open(name)]:
-                del begun[name]
-            if len(begun) >= limit.value:
-                self._quotas.throttled(QuotaName.OPEN_TRANSACTIONS, limit)
-                raise _exceeded(QuotaName.OPEN_TRANSACTIONS, limit, WAIT_S_MAX)
-        begun[transactional_id] += 1
-        self._quotas.keep_begun()
+        taken = self._quotas.taken.setdefault((quota, limit.who), Counter())
+        if name not in taken and len(taken) >= min(limit.value, _REMEMBERED_MAX):
+            for other in [one for one, now in taken.items() if not now and not is_there(one)]:
+                del taken[other]
+            if len(taken) >= limit.value:
+                self._quotas.throttled(quota, limit)
+                raise _exceeded(quota, limit, WAIT_S_MAX)
+        taken[name] += 1
+        self._quotas.keep_taken()
         try:
             yield
         finally:
-            begun[transactional_id] -= 1
+            taken[name] -= 1
 
-    def _wait(self, charge: Charge) -> tuple[QuotaName | None, float]:
+    def _check_wait(self, name: QuotaName | None, wait_s: float) -> None:
+        """Counts who has to wait for a rate, and refuses who may not."""
+        if name is not None:
+            limit = self._limits[name]
+            self._quotas.throttled(name, limit)
+            if wait_s > WAIT_S_MAX or self._quotas.too_many_wait:
+                raise _exceeded(name, limit, wait_s)
+
+    def _wait(self, names: Iterable[QuotaName | None]) -> tuple[QuotaName | None, float]:
         """The rate that has to be waited for longest; None: there is none."""
         found: tuple[QuotaName | None, float] = (None, 0.0)
-        for name in (QuotaName.REQUEST_RATE, charge.value):
+        for name in names:
             limit = None if name is None else self._limits.get(name)
             if name is not None and limit is not None:
                 wait_s = self._quotas.bucket(name, limit).wait_s(self._quotas.now_s())
@@ -180,8 +221,8 @@ class Quotas:
 
     Attributes:
         open_calls: How many calls each connection has under way, by those that share a limit.
-        begun: The transactional ids of which transactions were begun that may not be over, and how
-            many calls are beginning one, likewise.
+        taken: The transactional ids whose transactions, and the groups, that may not be over, and
+            how many calls are beginning or joining each, by quota and likewise.
     """
 
     def __init__(
@@ -201,7 +242,7 @@ class Quotas:
         self._buckets: OrderedDict[tuple[QuotaName, _Who], Bucket] = OrderedDict()
         self._labels: set[tuple[str, str]] = set()
         self.open_calls: dict[_Who, dict[str, int]] = {}
-        self.begun: OrderedDict[_Who, Counter[str]] = OrderedDict()
+        self.taken: OrderedDict[tuple[QuotaName, _Who], Counter[str]] = OrderedDict()
         self._throttled = prometheus_client.Counter(
             "mainstem_quota_throttled",
             "Calls that waited for a quota, or were refused.",
@@ -263,17 +304,19 @@ class Quotas:
         finally:
             self._waiting -= 1
 
-    def keep_begun(self) -> None:
-        """Forgets the transactions of those who began one first, where too many did."""
-        if len(self.begun) > _REMEMBERED_MAX:
-            self.begun.popitem(last=False)
+    def keep_taken(self) -> None:
+        """Forgets what those took who took something first, where too many did."""
+        if len(self.taken) > _REMEMBERED_MAX:
+            self.taken.popitem(last=False)
 
     def bucket(self, name: QuotaName, limit: Limit) -> Bucket:
         """That of those that share the limit."""
         key = (name, limit.who)
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = Bucket(limit.value, self.now_s())
+            mutates = name is QuotaName.CONTROLLER_MUTATION_RATE
+            debt_s_max = _MUTATION_DEBT_S_MAX if mutates else DEBT_S_MAX
+            bucket = self._buckets[key] = Bucket(limit.value, self.now_s(), debt_s_max)
             if len(self._buckets) > _REMEMBERED_MAX:
                 self._buckets.popitem(last=False)
         elif bucket.rate != limit.value:

@@ -62,6 +62,8 @@ class AdminService:
         self, request: admin_pb2.CreateTopicRequest, call: Call
     ) -> admin_pb2.CreateTopicResponse:
         call.check_creates(request.topic)
+        if not request.validate_only:
+            await call.admit_mutation(partial(self._new_count, request.partition_count))
         metadata = await self._topics.create(
             request.topic,
             request.partition_count,
@@ -84,6 +86,7 @@ class AdminService:
         self, request: admin_pb2.DeleteTopicRequest, call: Call
     ) -> admin_pb2.DeleteTopicResponse:
         check_topic_name(request.topic)
+        await call.admit_mutation(partial(self._partition_count, request.topic))
         topic_id = await self._topics.delete(request.topic)
         log.info("topic deleted", topic=request.topic, topic_id=topic_id, **call.facts())
         return admin_pb2.DeleteTopicResponse(topic_id=topic_id)
@@ -146,6 +149,9 @@ class AdminService:
         self, request: admin_pb2.AddPartitionsRequest, call: Call
     ) -> admin_pb2.AddPartitionsResponse:
         check_topic_name(request.topic)
+        await call.admit_mutation(
+            partial(self._added_count, request.topic, request.partition_count)
+        )
         version = await self._topics.change(
             request.topic,
             "ADD PARTITIONS",
@@ -231,6 +237,21 @@ class AdminService:
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         return response
+
+    async def _new_count(self, asked_count: int) -> int:
+        return asked_count or self._topics.default_partition_count
+
+    async def _partition_count(self, topic: str) -> int:
+        """Of a topic; 1 where nobody can tell, as of one that is damaged and is to go."""
+        try:
+            return await self._topics.describe(topic, lambda state, _: state.partition_count)
+        except UnknownTopicError:
+            raise
+        except MainstemError:
+            return 1
+
+    async def _added_count(self, topic: str, partition_count: int) -> int:
+        return max(partition_count - await self._partition_count(topic), 0)
 
     def _description(
         self, topic: str, state: TableState, appender: Appender | None

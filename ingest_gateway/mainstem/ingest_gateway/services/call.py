@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from mainstem.ingest_gateway.quotas import Charge, Quotas, Throttle
 from mainstem.ingest_gateway.security import Access, refusal
 from mainstem.ingest_gateway.services.audited_calls import MethodAudit
 from mainstem.ingest_gateway.services.requirements import Need
-from mainstem.security import CLUSTER_NAME, Operation, Principal, ResourceType
+from mainstem.security import CLUSTER_NAME, Operation, Principal, QuotaName, ResourceType
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -116,6 +116,17 @@ class Call:
         if not self.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
             self.require(Operation.CREATE, ResourceType.TOPIC, topic)
 
+    def check_creates_itself(self, topic: str, partition_count: int) -> None:
+        """`check_creates`, for a topic that the caller's records make: counts its partitions.
+
+        Raises:
+            QuotaExceededError: It would have to wait for them.
+        """
+        self.check_creates(topic)
+        throttle = self.throttle
+        if throttle is not None:
+            throttle.mutate(partition_count)
+
     def may_each(
         self, operation: Operation, resource_type: ResourceType
     ) -> Callable[[str], bool] | None:
@@ -209,12 +220,22 @@ class Call:
         if throttle is not None:
             throttle.use(charge, size_bytes)
 
-    def beginning(
-        self, transactional_id: str, is_open: Callable[[str], bool]
+    def taking(
+        self, quota: QuotaName, name: str, is_there: Callable[[str], bool]
     ) -> AbstractContextManager[None]:
-        """Counts a transaction that begins in the block; see `Throttle.beginning`."""
+        """Counts what the caller begins or joins in the block; see `Throttle.taking`."""
         throttle = self.throttle
-        return nullcontext() if throttle is None else throttle.beginning(transactional_id, is_open)
+        return nullcontext() if throttle is None else throttle.taking(quota, name, is_there)
+
+    async def admit_mutation(self, count_partitions: Callable[[], Awaitable[int]]) -> None:
+        """Waits until the caller may make or delete partitions; see `Throttle.admit_mutation`.
+
+        Args:
+            count_partitions: How many; not asked where nobody wants to know.
+        """
+        throttle = self.throttle
+        if throttle is not None and throttle.limits_mutations:
+            await throttle.admit_mutation(await count_partitions())
 
     def add_done_callback(self, callback: Any) -> None:
         """Has gRPC call it when the call is over."""

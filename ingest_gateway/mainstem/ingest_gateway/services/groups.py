@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import TypeVar
 
 import structlog
 
-from mainstem.consumers import EMPTY, Beat, Heartbeat, Partition, partitions_by_topic
+from mainstem.consumers import (
+    EMPTY,
+    JOIN_EPOCH,
+    Beat,
+    Group,
+    Heartbeat,
+    Partition,
+    partitions_by_topic,
+)
 from mainstem.consumers.events import OFFSETS_MOVED, GroupEvent
 from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset
 from mainstem.errors import (
@@ -24,7 +33,7 @@ from mainstem.ingest_gateway.services.call import Call
 from mainstem.limits import OFFSETS_PER_COMMIT_MAX
 from mainstem.protocol import error_to_message
 from mainstem.protocol.v1 import groups_pb2
-from mainstem.security import Operation, ResourceType
+from mainstem.security import Operation, QuotaName, ResourceType
 
 log = structlog.get_logger()
 
@@ -71,7 +80,16 @@ class GroupService:
             call.may_each(Operation.READ, ResourceType.TOPIC),
         )
         running = await self._coordination.started()
-        answer, interval_ms = await self._coordination.heartbeat(running, beat)
+        joining: AbstractContextManager[None] = nullcontext()
+        if beat.member_epoch == JOIN_EPOCH:
+            groups = running.coordinator.groups
+            joining = call.taking(
+                QuotaName.GROUPS,
+                beat.group,
+                lambda name: bool(name in groups and groups[name].members),
+            )
+        with joining:
+            answer, interval_ms = await self._coordination.heartbeat(running, beat)
         return await self._either(len(answer.assignment), partial(_beaten, answer, interval_ms))
 
     async def _owned(self, request: groups_pb2.HeartbeatRequest) -> frozenset[Partition]:
@@ -259,6 +277,11 @@ class GroupService:
                 message.truncated_to = truncated_to
             found.append(message)
         return found
+
+
+def _has_members(groups: Mapping[str, Group], name: str) -> bool:
+    group = groups.get(name)
+    return group is not None and bool(group.members)
 
 
 def _beaten(answer: Beat, interval_ms: int) -> bytes:

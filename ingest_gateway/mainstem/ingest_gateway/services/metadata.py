@@ -80,7 +80,7 @@ class MetadataService:
             if topic in refused:
                 raise refused[topic]
             check_topic_name(topic)
-            creates = partial(call.check_creates, topic) if may_create else None
+            creates = partial(call.check_creates_itself, topic) if may_create else None
             return await self._topics.describe(topic, found, creates=creates)
         except MainstemError as error:
             if not asked and isinstance(error, UnknownTopicError):

@@ -21,7 +21,7 @@ from mainstem.ingest_gateway.transactions import (
 )
 from mainstem.protocol import error_from_message
 from mainstem.protocol.v1 import transactions_pb2
-from mainstem.security import Operation, ResourceType
+from mainstem.security import Operation, QuotaName, ResourceType
 
 _DESCRIBED_AT_ONCE = 1_000
 
@@ -73,7 +73,7 @@ class TransactionService:
         ref = TransactionRef.of(request.transaction)
         term = await self._transactions.started()
         check_owner(term, ref.transactional_id, call)
-        with call.beginning(ref.transactional_id, term.is_open):
+        with call.taking(QuotaName.OPEN_TRANSACTIONS, ref.transactional_id, term.is_open):
             await term.begin(ref, call.client_id)
         return transactions_pb2.BeginTransactionResponse()
 

@@ -127,18 +127,23 @@ class GatewayTopics:
             task.add_done_callback(lambda _: self._leading.pop(name, None))
         return await asyncio.shield(task)
 
-    async def lead_or_create(self, name: str, creates: Callable[[], None]) -> GatewayTopic:
+    @property
+    def default_partition_count(self) -> int:
+        """Of a topic that is created without a number of partitions."""
+        return self._config.number("num.partitions")
+
+    async def lead_or_create(self, name: str, creates: Callable[[int], None]) -> GatewayTopic:
         """`lead`, for a producer: a topic that does not exist is created if the gateway may.
 
         Args:
-            creates: Raises unless the producer may have it created.
+            creates: Raises unless the producer may have it created, with so many partitions.
         """
         try:
             return await self.lead(name)
         except UnknownTopicError:
             if not self._config.flag("auto.create.topics.enable"):
                 raise
-            creates()
+            creates(self.default_partition_count)
         await self._operations.finish(self._create(name))
         return await self.lead(name)
 
@@ -146,8 +151,9 @@ class GatewayTopics:
         async with self._memory.holding(name):
             self._operations.check_running()
             with contextlib.suppress(TopicExistsError):
-                partition_count = self._config.number("num.partitions")
-                await self._operations.run(self._tables.create, name, partition_count, {})
+                await self._operations.run(
+                    self._tables.create, name, self.default_partition_count, {}
+                )
                 log.info("topic created automatically", topic=name)
 
     async def _lead(self, name: str) -> GatewayTopic:
@@ -209,14 +215,14 @@ class GatewayTopics:
         name: str,
         view: Callable[[TableState, Appender | None], T],
         *,
-        creates: Callable[[], None] | None = None,
+        creates: Callable[[int], None] | None = None,
     ) -> T:
         """What `view` makes of the topic's newest state, and of its appender if it is led here.
 
         Args:
             view: Called on the loop, and does not keep the state: it changes with the next commit.
             creates: For a producer: a topic that does not exist is created if the gateway may, and
-                unless this raises.
+                unless this raises; see `lead_or_create`.
 
         Raises:
             UnknownTopicError: There is none.
@@ -358,7 +364,7 @@ class GatewayTopics:
             partial(
                 self._tables.create,
                 name,
-                partition_count or self._config.number("num.partitions"),
+                partition_count or self.default_partition_count,
                 config,
                 validate_only=validate_only,
             )

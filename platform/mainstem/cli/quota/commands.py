@@ -29,6 +29,8 @@ _NAMES = (
     "request_rate",
     "connections",
     "open_transactions",
+    "groups",
+    "controller_mutation_rate",
 )
 
 
@@ -114,6 +116,13 @@ def _entity(
 @click.option(
     "--open-transactions", type=float, metavar="N", help="Transactions that are not over."
 )
+@click.option("--groups", type=float, metavar="N", help="Consumer groups that have members.")
+@click.option(
+    "--controller-mutation-rate",
+    type=float,
+    metavar="N",
+    help="Partitions a second it may make or delete.",
+)
 @bootstrap_servers
 @pass_settings
 @reports_errors
@@ -129,6 +138,8 @@ def set_(
     request_rate: float | None,
     connections: float | None,
     open_transactions: float | None,
+    groups: float | None,
+    controller_mutation_rate: float | None,
 ) -> None:
     """Set quotas of a user, a client.id, or a user's client.id. Others stay as they are.
 
@@ -147,6 +158,8 @@ def set_(
         request_rate,
         connections,
         open_transactions,
+        groups,
+        controller_mutation_rate,
     )
     given = {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
     if not given:

@@ -22,7 +22,8 @@ class ClientQuota:
         principal: `User:name`; `<default>`: each user who has none; empty: whoever it is.
         client_id: Likewise.
         values: By name: `producer_byte_rate`, `consumer_byte_rate` (bytes a second),
-            `request_rate` (requests a second), `connections`, `open_transactions`.
+            `request_rate` (requests a second), `connections`, `open_transactions`, `groups`,
+            `controller_mutation_rate` (partitions a second that are made or deleted; KIP-599).
     """
 
     principal: str = ""

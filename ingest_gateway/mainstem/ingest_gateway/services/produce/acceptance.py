@@ -99,7 +99,7 @@ class Acceptance:
             term.check_open(_transaction(request))  # or a topic would be created for nobody
             found = await self._found(request.topic, call)
             return await self._stage(term, request, found, call)
-        creates = partial(call.check_creates, request.topic)
+        creates = partial(call.check_creates_itself, request.topic)
         topic = await self._topics.lead_or_create(request.topic, creates)
         return await self._queue(request, topic, call)
 
@@ -164,7 +164,7 @@ class Acceptance:
         try:
             await self._topics.look(name)
         except UnknownTopicError:
-            await self._topics.lead_or_create(name, partial(call.check_creates, name))
+            await self._topics.lead_or_create(name, partial(call.check_creates_itself, name))
         found = self._topics.current(name, any_age=True)
         if found is None:
             raise StoreUnavailableError(f"topic {name!r} cannot be read now; try again", topic=name)
