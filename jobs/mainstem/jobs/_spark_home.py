@@ -8,17 +8,23 @@ is planned, read or written. Without it they import the pyspark that is installe
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 #: What is left out of pyspark's directory: `python/lib/pyspark.zip`, and nothing else.
 _LEFT_OUT: Final = "python"
+
+#: Making it takes milliseconds: whoever waits for longer does without.
+_LOCK_S_MAX: Final = 10.0
+_LOCK_EVERY_S: Final = 0.02
 
 
 def quick_spark_home(keep_in: Path, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -41,14 +47,40 @@ def quick_spark_home(keep_in: Path, environment: Mapping[str, str] = os.environ)
     home = keep_in / f"spark-{pyspark.__version__}-{mark}"
     try:
         if not _is_whole(home, source):
-            _make(home, source)
+            _make_once(home, source)
     except OSError:
         return None
     return str(home) if _is_whole(home, source) else None
 
 
-def _make(home: Path, source: Path) -> None:
+def _make_once(home: Path, source: Path) -> None:
+    """Makes the directory, unless another process does so at this moment: to take its away, be it
+    for an instant, would end the Spark that starts there."""
     home.parent.mkdir(parents=True, exist_ok=True)
+    directory = os.open(home.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _lock(directory)
+        if not _is_whole(home, source):
+            _make(home, source)
+    finally:
+        os.close(directory)
+
+
+def _lock(directory: int) -> None:
+    """Raises BlockingIOError where somebody else has it for too long."""
+    deadline = time.monotonic() + _LOCK_S_MAX
+    while True:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOCK_EVERY_S)
+        else:
+            return
+
+
+def _make(home: Path, source: Path) -> None:
     draft = Path(tempfile.mkdtemp(prefix=".spark-", dir=home.parent))
     try:
         for entry in source.iterdir():
@@ -57,8 +89,7 @@ def _make(home: Path, source: Path) -> None:
         if home.is_dir():  # of a pyspark that was installed anew
             with contextlib.suppress(FileNotFoundError):
                 home.rename(draft.with_name(f"{draft.name}.old"))
-        with contextlib.suppress(OSError):  # another process was faster
-            draft.rename(home)
+        draft.rename(home)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(draft.with_name(f"{draft.name}.old"), ignore_errors=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pyspark
@@ -68,3 +71,32 @@ def test_the_python_processes_of_a_session_import_what_is_installed(tmp_path: Pa
         [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=True
     )
     assert told.stdout.splitlines()[-1] == pyspark.__file__
+
+
+def test_of_two_processes_that_make_it_at_the_same_time_none_takes_it_from_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark that starts in one of them would find no `bin/spark-class` for a moment."""
+    began, may_go_on = threading.Event(), threading.Event()
+    iterdir = Path.iterdir
+
+    def slow_once(directory: Path) -> Iterator[Path]:
+        # The first has found that there is none.
+        if not began.is_set() and list(tmp_path.glob(".spark-*/")):
+            began.set()
+            may_go_on.wait(2.0)
+        return iter(list(iterdir(directory)))
+
+    monkeypatch.setattr(Path, "iterdir", slow_once)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(quick_spark_home, tmp_path, {})
+        assert began.wait(10.0)
+        second = pool.submit(quick_spark_home, tmp_path, {})
+        made = {wait([first, second], return_when=FIRST_COMPLETED).done.pop().result(20.0)}
+        (home,) = made
+        assert home is not None
+        before = Path(home).stat().st_ino
+        may_go_on.set()
+        made |= {first.result(20.0), second.result(20.0)}
+    assert made == {home}
+    assert Path(home).stat().st_ino == before
