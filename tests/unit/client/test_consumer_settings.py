@@ -22,7 +22,7 @@ def test_the_defaults_are_kafkas_where_nothing_says_otherwise() -> None:
     assert settings.heartbeat_interval_ms == 3_000
     assert settings.max_poll_interval_ms == 300_000
     assert settings.fetch_max_wait_ms == 500
-    assert settings.max_partition_fetch_bytes == 1024 * 1024
+    assert settings.max_partition_fetch_bytes == 4 * 1024 * 1024
     assert not settings.auto_commit, "there is no group to commit to"
     assert ConsumerSettings.parse({**SERVER, "group.id": "g"}).auto_commit
 

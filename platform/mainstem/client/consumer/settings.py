@@ -200,8 +200,10 @@ CONSUMER_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
         ),
         _bytes(
             "max.partition.fetch.bytes",
-            MIB,
-            "Bytes of records of one partition in one answer. Kafka: max.partition.fetch.bytes.",
+            4 * MIB,
+            "Bytes of records of one partition in one answer, as they are and not as they are "
+            "compressed, which Kafka counts: it defaults to 1 MiB. Kafka: "
+            "max.partition.fetch.bytes.",
         ),
         ConfigKey(
             "queued.max.messages.kbytes",
