@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.kafka.compaction import compact
 from benchmarks.kafka.row import (
     KAFKA,
     MAINSTEM,
@@ -136,15 +137,19 @@ def _task(systems: Systems, system: str, row: str, topic: str, count: int, warm_
     )
 
 
-def filled_topic(systems: Systems, system: str, count: int, value_bytes: int = 100) -> str:
+def filled_topic(
+    systems: Systems, system: str, count: int, value_bytes: int = 100, *, compacted: bool = False
+) -> str:
     """A topic with so many records, a whole number of 10,000; the same for all who ask for it."""
-    key = f"{system} {count} {value_bytes}"
+    key = f"{system} {count} {value_bytes} {compacted}"
     if key not in systems.filled:
         topic = systems.new_topic(system)
         row = "produce_batches" if system in (MAINSTEM, KAFKA) else "produce"
         task = _task(systems, system, row, topic, count, 0)
         task.value_bytes = value_bytes
         run_worker(task, systems.environment)
+        if compacted:
+            compact(systems.gateway.warehouse, topic)
         systems.filled[key] = topic
     return systems.filled[key]
 

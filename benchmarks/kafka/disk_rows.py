@@ -6,19 +6,17 @@ without their indexes.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.kafka.compaction import compact
 from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome, Row, Variant
 from benchmarks.kafka.systems import Systems
 
 from mainstem.cli.demo.data import DemoRecord, read_flights, records
 from mainstem.delta_log import LocalStore, Topics
 
-_CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _DEADLINE_S: Final = 300.0
 _MB: Final = 1e6
 
@@ -39,7 +37,7 @@ def _measure(systems: Systems, variant: Variant, scale: float) -> Outcome:
     _produce(systems, topic, variant, wanted)
     warehouse = systems.gateway.warehouse
     before, before_files = _table_bytes(warehouse, topic)
-    _compact(warehouse, topic)
+    compact(warehouse, topic)
     after, after_files = _table_bytes(warehouse, topic)
     return Outcome(
         round(after / _MB, 3),
@@ -99,20 +97,6 @@ def _table_bytes(warehouse: Path, topic: str) -> tuple[int, int]:
 def _folder(warehouse: Path, topic: str) -> Path:
     (log,) = warehouse.rglob(f"{topic}/{_LOG}")
     return log.parent
-
-
-def _compact(warehouse: Path, topic: str) -> None:
-    command = ["job", "run", "compaction", "-T", topic, "--warehouse", str(warehouse)]
-    done = subprocess.run(
-        [sys.executable, "-m", "mainstem.cli", *command, "-o", "compaction.min.age.ms=0"],
-        capture_output=True,
-        text=True,
-        timeout=_DEADLINE_S,
-        cwd=_CHECKOUT,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"compaction failed:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
 
 
 #: Batches are as large as the client makes them, so that codecs have much to compress at a time.

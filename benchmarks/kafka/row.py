@@ -53,6 +53,7 @@ class Variant:
         topic: Settings of the topic.
         share: Of the row's records that this variant is measured with: less than 1 where each
             takes so long that all of them would take minutes.
+        compacted: The topic that it reads was compacted before, by the project's own job.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Variant:
     config: Mapping[str, Any] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
     share: float = 1.0
+    compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

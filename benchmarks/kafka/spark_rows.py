@@ -42,12 +42,12 @@ class Scan:
     """
 
     row: str
-    count: int = 2_000_000
+    count: int = 8_000_000
 
     def __call__(self, systems: Systems, variant: Variant, scale: float) -> Outcome:
         """One turn."""
         count = max(round(self.count * scale / _SMALL), 1) * _SMALL
-        topic = filled_topic(systems, variant.system, count)
+        topic = filled_topic(systems, variant.system, count, compacted=variant.compacted)
         small_topic = filled_topic(systems, variant.system, _SMALL)
         return _measure(systems, variant, self.row, topic, small_topic, count, _SMALL)
 
@@ -110,6 +110,7 @@ ROWS: Final = (
         "SQL over the topic table",
         "records/s",
         (
+            Variant("mainstem, compacted table", MAINSTEM, compacted=True),
             Variant("mainstem, Delta table", MAINSTEM),
             Variant("Kafka, default", KAFKA),
             Variant("Kafka, tuned", KAFKA, dict(_TUNED)),

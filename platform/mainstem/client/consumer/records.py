@@ -79,20 +79,27 @@ def _from_offset(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch | None:
 def records_from_batch(topic: str, partition: int, batch: pa.RecordBatch) -> list[ConsumerRecord]:
     """The rows as records. Call it with `DECODE_ROWS` rows or fewer."""
     headers = batch.column("headers")
-    kinds = batch.column("timestamp_type")
     return consumer_records(
         ConsumerRecord,
         topic,
         partition,
         batch.column("offset").to_numpy(),
         _milliseconds(batch.column("timestamp")),
-        None if kinds.null_count == len(kinds) else [one or 0 for one in kinds.to_pylist()],
+        _types(batch.column("timestamp_type")),
         batch.column("key"),
         batch.column("value"),
         None
         if headers.null_count == len(headers)
         else [tuple((h["key"], h["value"]) for h in one or ()) for one in headers.to_pylist()],
     )
+
+
+def _types(column: pa.Array) -> list[int] | None:
+    """The type of each timestamp; None: all are the producer's."""
+    nulls: int = column.null_count
+    if nulls == len(column) or (nulls == 0 and not column.to_numpy().any()):
+        return None
+    return [one or 0 for one in column.to_pylist()]
 
 
 def _milliseconds(column: pa.Array) -> npt.NDArray[np.int64]:
