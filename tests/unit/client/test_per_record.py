@@ -30,6 +30,21 @@ compiled = pytest.importorskip(
 )
 
 BOTH = pytest.mark.parametrize("module", [plain, compiled], ids=["plain", "compiled"])
+
+#: A producer's buffers are compiled ones, or not: what is compiled takes no others.
+BOTH_AS_INSTALLED = pytest.mark.parametrize(
+    "module",
+    [
+        plain,
+        pytest.param(
+            compiled,
+            marks=pytest.mark.skipif(
+                not per_record.COMPILED, reason="this run uses what is not compiled"
+            ),
+        ),
+    ],
+    ids=["plain", "compiled"],
+)
 VALUES = st.lists(st.none() | st.binary(max_size=40), max_size=60)
 
 
@@ -159,29 +174,56 @@ ROWS = st.lists(
 )
 
 
-@given(ROWS, st.integers(0, 5), st.booleans(), st.booleans())
+@given(ROWS, st.integers(0, 5), st.booleans(), st.booleans(), st.integers(0, 41), st.integers(0, 9))
 def test_records_of_columns_are_the_same(
-    rows: list[tuple[bytes | None, bytes | None]], skipped: int, typed: bool, with_headers: bool
+    rows: list[tuple[bytes | None, bytes | None]],
+    skipped: int,
+    typed: bool,
+    with_headers: bool,
+    start: int,
+    wanted: int,
 ) -> None:
     keys = pa.array([b"before", *(key for key, _ in rows)], type=pa.binary()).slice(1)
     values = pa.array([None] * 3 + [value for _, value in rows], type=pa.binary()).slice(3)
     count = len(rows)
-    arguments: Any = (
+    columns: Any = (
         ConsumerRecord,
         "t",
         3,
         np.arange(skipped, skipped + 2 * count, 2, dtype=np.int64),
         np.arange(2 * count, dtype=np.int64)[::2],  # with a stride
-        [number % 2 for number in range(count)] if typed else None,
         keys,
         values,
-        [(("h", b"x"),)] * count if with_headers else None,
     )
-    ours = compiled.consumer_records(*arguments)
-    assert ours == plain.consumer_records(*arguments)
-    assert all(type(record) is ConsumerRecord for record in ours)
-    assert all(type(one) is int for record in ours for one in record[1:5])
-    assert not any(gc.is_tracked(record) for record in ours), "they take the collector's time"
+    start = min(start, count)
+    stop = min(start + wanted, count)
+    ours, theirs = compiled.RecordColumns(*columns), plain.RecordColumns(*columns)
+    arguments: Any = (
+        start,
+        wanted,
+        [number % 2 for number in range(start, stop)] if typed else None,
+        [(("h", b"x"),)] * (stop - start) if with_headers else None,
+    )
+    found = ours.take(*arguments)
+    assert found == theirs.take(*arguments)
+    assert [(one.key, one.value) for one in found] == rows[start:stop]
+    assert all(type(record) is ConsumerRecord for record in found)
+    assert all(type(one) is int for record in found for one in record[1:5])
+    assert not any(gc.is_tracked(record) for record in found), "they take the collector's time"
+
+
+@BOTH
+def test_a_list_that_is_not_as_long_as_its_records_is_refused(module: ModuleType) -> None:
+    numbers = np.arange(3, dtype=np.int64)
+    binary = pa.array([b"a", b"b", b"c"], type=pa.binary())
+    columns = module.RecordColumns(ConsumerRecord, "t", 0, numbers, numbers, binary, binary)
+    assert [one.offset for one in columns.take(2, 5, [1], [()])] == [2]
+    for short, long in (([0], None), (None, [(), (), ()])):
+        with pytest.raises(ValueError, match="not one of each"):
+            columns.take(0, 2, short, long)
+    for start, count in ((-1, 2), (0, -1)):
+        with pytest.raises(ValueError, match="from 0"):
+            columns.take(start, count)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 2**62), st.integers(0, 2**62))))
@@ -193,8 +235,9 @@ def test_places_of_records_are_the_same(rows: list[tuple[int, int, int]]) -> Non
     assert all(type(one) is RecordMetadata for one in ours)
 
 
+@BOTH
 @pytest.mark.parametrize("column", ["keys", "values", "timestamps"])
-def test_columns_of_different_lengths_are_refused(column: str) -> None:
+def test_columns_of_different_lengths_are_refused(column: str, module: ModuleType) -> None:
     binary = pa.array([b"a", b"b"], type=pa.binary())
     columns: dict[str, Any] = {
         "keys": binary,
@@ -203,10 +246,7 @@ def test_columns_of_different_lengths_are_refused(column: str) -> None:
     }
     columns[column] = columns[column][:1]
     with pytest.raises(ValueError, match="lengths"):
-        compiled.consumer_records(
-            ConsumerRecord, "t", 0, np.zeros(2, dtype=np.int64), timestamp_types=None, headers=None,
-            **columns,
-        )  # fmt: skip
+        module.RecordColumns(ConsumerRecord, "t", 0, np.zeros(2, dtype=np.int64), **columns)
 
 
 @pytest.mark.parametrize("offsets", [(0, 1, 99), (0, 2, 1), (-4, 0, 1)], ids=str)
@@ -222,10 +262,9 @@ def test_a_column_whose_offsets_lead_out_of_its_data_is_refused(
     honest = batch.column("x")
     numbers = np.zeros(2, dtype=np.int64)
     for keys, values in ((lying, honest), (honest, lying)):
+        columns = compiled.RecordColumns(ConsumerRecord, "t", 0, numbers, numbers, keys, values)
         with pytest.raises(ValueError, match="out of its data"):
-            compiled.consumer_records(
-                ConsumerRecord, "t", 0, numbers, numbers, None, keys, values, None
-            )
+            columns.take(0, 2)
 
 
 @pytest.mark.skipif(not per_record.COMPILED, reason="it is the one that is not used now")
@@ -240,7 +279,7 @@ def test_produce_looks_as_it_is_documented() -> None:
     assert Producer.produce.__name__ == "produce"
 
 
-@BOTH
+@BOTH_AS_INSTALLED
 def test_a_record_counts_for_as_much_memory(module: ModuleType, gateway: FakeGateway) -> None:
     class Counts(Producer):
         produce = module.faster_produce(inspect.unwrap(Producer.produce))
@@ -252,7 +291,7 @@ def test_a_record_counts_for_as_much_memory(module: ModuleType, gateway: FakeGat
         assert used == len(b"firstksecond") + 2 * RECORD_OVERHEAD_BYTES
 
 
-@BOTH
+@BOTH_AS_INSTALLED
 def test_produce_takes_and_refuses_the_same(module: ModuleType, gateway: FakeGateway) -> None:
     class Places(Producer):
         produce = module.faster_produce(inspect.unwrap(Producer.produce))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from mainstem.client.consumer.partitions import Chunk, Partition, Partitions
-from mainstem.client.consumer.records import DECODE_ROWS, ConsumerRecord, records_from_batch
+from mainstem.client.consumer.records import DECODE_ROWS, BatchRecords, ConsumerRecord
 from mainstem.client.positions import TopicPartition
 
 #: How long the application's thread sleeps without looking up.
@@ -24,11 +24,12 @@ class Reader:
         last: The record of that call, if it was a single one.
     """
 
-    __slots__ = ("_chunk", "_partitions", "_row", "at", "last", "records", "undone")
+    __slots__ = ("_chunk", "_decoder", "_partitions", "_row", "at", "last", "records", "undone")
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
         self._chunk: Chunk | None = None
+        self._decoder: BatchRecords | None = None
         self._row = 0
         self.records: list[ConsumerRecord] = []
         self.at = 0
@@ -59,10 +60,11 @@ class Reader:
                     return False
                 continue
             self.settle()
-            piece = chunk.batch.slice(self._row, DECODE_ROWS)
-            owner = chunk.owner
-            self.records = records_from_batch(owner.topic, owner.partition, piece)
-            self._row += piece.num_rows
+            if self._decoder is None:
+                owner = chunk.owner
+                self._decoder = BatchRecords(owner.topic, owner.partition, chunk.batch)
+            self.records = self._decoder.take(self._row, DECODE_ROWS)
+            self._row += len(self.records)
             self.at = 0
 
     def _next_chunk(self) -> bool:
@@ -70,6 +72,7 @@ class Reader:
         self.records = []
         self.at = 0
         self._row = 0
+        self._decoder = None
         with self._partitions.lock:
             if self._chunk is not None:
                 self._partitions.release(self._chunk)
@@ -151,6 +154,7 @@ class Reader:
             if chunk is not None and not self._partitions.is_current(chunk):
                 self._partitions.release(chunk)
                 self._chunk = None
+                self._decoder = None
                 self.records = []
                 self.at = 0
                 self._row = 0

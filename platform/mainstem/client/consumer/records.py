@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mainstem.client.per_record import consumer_records
+from mainstem.client.per_record import RecordColumns
 from mainstem.errors import InternalError
 from mainstem.limits import ANSWER_UNPACKED_BYTES_MAX
 from mainstem.records import TABLE_SCHEMA, packed_batches
@@ -76,30 +76,42 @@ def _from_offset(batch: pa.RecordBatch, offset: int) -> pa.RecordBatch | None:
     return batch.slice(first) if first < len(offsets) else None
 
 
-def records_from_batch(topic: str, partition: int, batch: pa.RecordBatch) -> list[ConsumerRecord]:
-    """The rows as records. Call it with `DECODE_ROWS` rows or fewer."""
-    headers = batch.column("headers")
-    return consumer_records(
-        ConsumerRecord,
-        topic,
-        partition,
-        batch.column("offset").to_numpy(),
-        _milliseconds(batch.column("timestamp")),
-        _types(batch.column("timestamp_type")),
-        batch.column("key"),
-        batch.column("value"),
-        None
-        if headers.null_count == len(headers)
-        else [tuple((h["key"], h["value"]) for h in one or ()) for one in headers.to_pylist()],
-    )
+class BatchRecords:
+    """The rows of a batch as records, some at a time."""
+
+    __slots__ = ("_columns", "_headers", "_types")
+
+    def __init__(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        self._columns: RecordColumns[ConsumerRecord] = RecordColumns(
+            ConsumerRecord,
+            topic,
+            partition,
+            batch.column("offset").to_numpy(),
+            _milliseconds(batch.column("timestamp")),
+            batch.column("key"),
+            batch.column("value"),
+        )
+        types, headers = batch.column("timestamp_type"), batch.column("headers")
+        self._types: pa.Array | None = None if _all_create_time(types) else types
+        self._headers: pa.Array | None = None if headers.null_count == len(headers) else headers
+
+    def take(self, start: int, count: int) -> list[ConsumerRecord]:
+        """The records from row `start` on, `count` at most."""
+        types: list[int] | None = None
+        if self._types is not None:
+            types = [one or 0 for one in self._types.slice(start, count).to_pylist()]
+        headers: list[tuple[tuple[str, bytes | None], ...]] | None = None
+        if self._headers is not None:
+            headers = [
+                tuple((h["key"], h["value"]) for h in one or ())
+                for one in self._headers.slice(start, count).to_pylist()
+            ]
+        return self._columns.take(start, count, types, headers)
 
 
-def _types(column: pa.Array) -> list[int] | None:
-    """The type of each timestamp; None: all are the producer's."""
-    nulls: int = column.null_count
-    if nulls == len(column) or (nulls == 0 and not column.to_numpy().any()):
-        return None
-    return [one or 0 for one in column.to_pylist()]
+def _all_create_time(types: pa.Array) -> bool:
+    nulls: int = types.null_count
+    return nulls == len(types) or (nulls == 0 and not types.to_numpy().any())
 
 
 def _milliseconds(column: pa.Array) -> npt.NDArray[np.int64]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 from mainstem.client.per_record import plain
 
 #: Of what `_compiled.pyx` offers; another number in a module that an older checkout has built.
-VERSION: Final = 2
+VERSION: Final = 3
 
 if TYPE_CHECKING:
     from mainstem.client.per_record.plain import (
         OpenRecords,
+        RecordColumns,
         binary_column,
-        consumer_records,
         faster_produce,
         record_places,
     )
@@ -36,16 +36,16 @@ else:
                 chosen = _compiled
     COMPILED = chosen is not plain
     OpenRecords = chosen.OpenRecords
+    RecordColumns = chosen.RecordColumns
     binary_column = chosen.binary_column
-    consumer_records = chosen.consumer_records
     faster_produce = chosen.faster_produce
     record_places = chosen.record_places
 
 __all__ = [
     "COMPILED",
     "OpenRecords",
+    "RecordColumns",
     "binary_column",
-    "consumer_records",
     "faster_produce",
     "record_places",
 ]

@@ -24,7 +24,7 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(type kind, Py_ssize_t count)
     void PyObject_GC_UnTrack(void* found)
 
-VERSION = 2
+VERSION = 3
 
 cdef enum:
     APPENDED = 0
@@ -245,46 +245,61 @@ cdef class _Binary:
         return PyBytes_FromStringAndSize(self._data + start, end - start)
 
 
-def consumer_records(
-    type kind,
-    str topic,
-    object partition,
-    offsets,
-    timestamps,
-    list timestamp_types,
-    keys,
-    values,
-    list headers,
-):
-    cdef Py_ssize_t count = len(offsets)
-    cdef Py_ssize_t row
-    offsets, timestamps = _numbers(offsets), _numbers(timestamps)
-    cdef const int64_t* offset = <const int64_t*><uintptr_t>offsets.ctypes.data
-    cdef const int64_t* timestamp = <const int64_t*><uintptr_t>timestamps.ctypes.data
-    cdef _Binary key_column = _Binary(keys)
-    cdef _Binary value_column = _Binary(values)
-    cdef object record
-    cdef object create_time = 0
-    cdef tuple none = ()
-    cdef list records = []
-    if not issubclass(kind, tuple):
-        raise TypeError(f"{kind.__name__} is no tuple")
-    if not len(timestamps) == len(keys) == len(values) == count:
-        raise ValueError("the columns have different lengths")
-    for row in range(count):
-        record = PyType_GenericAlloc(kind, 8)
-        _set(record, 0, topic)
-        _set(record, 1, partition)
-        _set(record, 2, offset[row])
-        _set(record, 3, timestamp[row])
-        _set(record, 4, create_time if timestamp_types is None else timestamp_types[row])
-        _set(record, 5, key_column.at(row))
-        _set(record, 6, value_column.at(row))
-        _set(record, 7, none if headers is None else headers[row])
-        # What it holds cannot lead back to it: looking for cycles in it would be in vain.
-        PyObject_GC_UnTrack(<void*>record)
-        records.append(record)
-    return records
+cdef class RecordColumns:
+    cdef type _kind
+    cdef str _topic
+    cdef object _partition, _offsets, _timestamps
+    cdef const int64_t* _offset
+    cdef const int64_t* _timestamp
+    cdef _Binary _keys
+    cdef _Binary _values
+    cdef Py_ssize_t _count
+
+    def __init__(
+        self, type kind, str topic, object partition, offsets, timestamps, keys, values
+    ):
+        if not issubclass(kind, tuple):
+            raise TypeError(f"{kind.__name__} is no tuple")
+        if not len(offsets) == len(timestamps) == len(keys) == len(values):
+            raise ValueError("the columns have different lengths")
+        self._kind = kind
+        self._topic = topic
+        self._partition = partition
+        self._offsets, self._timestamps = _numbers(offsets), _numbers(timestamps)
+        self._offset = <const int64_t*><uintptr_t>self._offsets.ctypes.data
+        self._timestamp = <const int64_t*><uintptr_t>self._timestamps.ctypes.data
+        self._keys = _Binary(keys)
+        self._values = _Binary(values)
+        self._count = len(offsets)
+
+    def take(
+        self, Py_ssize_t start, Py_ssize_t count, list timestamp_types=None, list headers=None
+    ):
+        if start < 0 or count < 0:
+            raise ValueError("rows are counted from 0")
+        cdef Py_ssize_t stop = min(start + count, self._count)
+        cdef Py_ssize_t row
+        cdef object record
+        cdef object create_time = 0
+        cdef tuple none = ()
+        cdef list records = []
+        for given in (timestamp_types, headers):
+            if given is not None and len(given) != max(stop - start, 0):
+                raise ValueError("a list has not one of each record")
+        for row in range(start, stop):
+            record = PyType_GenericAlloc(self._kind, 8)
+            _set(record, 0, self._topic)
+            _set(record, 1, self._partition)
+            _set(record, 2, self._offset[row])
+            _set(record, 3, self._timestamp[row])
+            _set(record, 4, create_time if timestamp_types is None else timestamp_types[row - start])
+            _set(record, 5, self._keys.at(row))
+            _set(record, 6, self._values.at(row))
+            _set(record, 7, none if headers is None else headers[row - start])
+            # What it holds cannot lead back to it: looking for cycles in it would be in vain.
+            PyObject_GC_UnTrack(<void*>record)
+            records.append(record)
+        return records
 
 
 cdef class record_places:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
 from time import time_ns
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -134,38 +134,70 @@ def binary_column(
     return bytes_column(values)
 
 
-def consumer_records(
-    kind: type[T],
-    topic: str,
-    partition: int,
-    offsets: npt.NDArray[np.int64],
-    timestamps: npt.NDArray[np.int64],
-    timestamp_types: list[int] | None,
-    keys: pa.Array,
-    values: pa.Array,
-    headers: list[tuple[tuple[str, bytes | None], ...]] | None,
-) -> list[T]:
-    """Records of columns of one length.
+class RecordColumns(Generic[T]):
+    """Records of columns, some at a time: what the columns cost is paid once.
 
     Args:
-        kind: ConsumerRecord: a tuple of what follows, in this order.
+        kind: ConsumerRecord: a tuple of topic, partition, offset, timestamp, timestamp type, key,
+            value and headers, in this order.
         offsets, timestamps: One a record.
-        timestamp_types: None: 0 for all.
-        keys, values: Binary columns.
-        headers: None: no record has any.
+        keys, values: Binary columns, as long.
     """
-    fields = zip(
-        repeat(topic),
-        repeat(partition),
-        offsets.tolist(),
-        timestamps.tolist(),
-        repeat(0) if timestamp_types is None else timestamp_types,
-        keys.to_pylist(),
-        values.to_pylist(),
-        repeat(()) if headers is None else headers,
-        strict=False,
-    )
-    return list(map(partial(_new_tuple, kind), fields))
+
+    __slots__ = ("_keys", "_kind", "_offsets", "_partition", "_timestamps", "_topic", "_values")
+
+    def __init__(
+        self,
+        kind: type[T],
+        topic: str,
+        partition: int,
+        offsets: npt.NDArray[np.int64],
+        timestamps: npt.NDArray[np.int64],
+        keys: pa.Array,
+        values: pa.Array,
+    ) -> None:
+        if not len(offsets) == len(timestamps) == len(keys) == len(values):
+            raise ValueError("the columns have different lengths")
+        self._kind = kind
+        self._topic = topic
+        self._partition = partition
+        self._offsets = offsets
+        self._timestamps = timestamps
+        self._keys = keys
+        self._values = values
+
+    def take(
+        self,
+        start: int,
+        count: int,
+        timestamp_types: list[int] | None = None,
+        headers: list[tuple[tuple[str, bytes | None], ...]] | None = None,
+    ) -> list[T]:
+        """The records from row `start` on, `count` at most.
+
+        Args:
+            timestamp_types: Of these records; None: 0 for all.
+            headers: Of these records; None: none has any.
+        """
+        if start < 0 or count < 0:
+            raise ValueError("rows are counted from 0")
+        stop = start + count
+        offsets = self._offsets[start:stop].tolist()
+        for given in (timestamp_types, headers):
+            if given is not None and len(given) != len(offsets):
+                raise ValueError("a list has not one of each record")
+        fields = zip(
+            repeat(self._topic),
+            repeat(self._partition),
+            offsets,
+            self._timestamps[start:stop].tolist(),
+            repeat(0) if timestamp_types is None else timestamp_types,
+            self._keys.slice(start, count).to_pylist(),
+            self._values.slice(start, count).to_pylist(),
+            repeat(()) if headers is None else headers,
+            strict=False,
+        )
+        return list(map(partial(_new_tuple, self._kind), fields))
 
 
 def record_places(
