@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
+from benchmarks.kafka.client import Task
 from benchmarks.kafka.client_rows import run_worker
 from benchmarks.kafka.row import MAINSTEM
 from benchmarks.kafka.systems import PARTITIONS, Systems
-from benchmarks.kafka.worker import BEGINS, Task
+from benchmarks.kafka.worker import BEGINS
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[1]
 _PLACE: Final = _CHECKOUT / ".cache" / "profile"

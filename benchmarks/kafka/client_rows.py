@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.kafka.client import Task
 from benchmarks.kafka.compaction import compact
 from benchmarks.kafka.row import (
     KAFKA,
@@ -21,7 +22,6 @@ from benchmarks.kafka.row import (
     Variant,
 )
 from benchmarks.kafka.systems import PARTITIONS, Systems
-from benchmarks.kafka.worker import Task
 
 if TYPE_CHECKING:
     from benchmarks.kafka.spark_worker import SparkTask

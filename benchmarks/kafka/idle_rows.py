@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.kafka.client import Task
 from benchmarks.kafka.client_rows import run_worker
 from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome, Row, Variant
 from benchmarks.kafka.systems import Systems
-from benchmarks.kafka.worker import Task
 
 _TOPICS: Final = 1_000
 _WARM_UP_S: Final = 15.0

@@ -1,4 +1,4 @@
-"""What rows ask of a client, with nats-py; see `Client` of worker.py.
+"""What rows ask of a client, with nats-py; see `client.py`.
 
 nats-py lives in an event loop, which has a thread of its own here, so that the rows can call it
 from any thread. A message has no key: the key's bytes go in front of the value's.
@@ -17,7 +17,7 @@ import nats
 from nats.aio.msg import Msg
 
 if TYPE_CHECKING:
-    from benchmarks.kafka.worker import Task
+    from benchmarks.kafka.client import Task
 
 #: Messages that may wait for their acknowledgements; nats-py's own default for this.
 _OUTSTANDING: Final = 4_000

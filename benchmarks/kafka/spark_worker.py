@@ -18,10 +18,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from benchmarks.kafka import worker
+from benchmarks.kafka.client import Client, Task
 from benchmarks.kafka.processes import cpu_s, peak_bytes, tree_cpu_s, tree_peak_bytes
 from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome
 from benchmarks.kafka.table_reader import TableReader
+from benchmarks.kafka.worker import client_of, sending
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -213,12 +214,12 @@ def _visible(task: SparkTask) -> Outcome:
 
 
 def _send_and_see(
-    client: worker.Client, reader: TableReader, first: int, count: int, task: SparkTask
+    client: Client, reader: TableReader, first: int, count: int, task: SparkTask
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Seconds from sending to seeing of `count` records, on a timetable that waits for nobody."""
     seen = np.zeros(count)
     ends_at = time.monotonic() + count / task.rate + _DEADLINE_S
-    with worker.sending(client, count, task.rate, task.value_bytes, first) as sent:
+    with sending(client, count, task.rate, task.value_bytes, first) as sent:
         while not seen.all():
             if time.monotonic() > ends_at:
                 raise RuntimeError(f"{np.count_nonzero(seen == 0)} records are not in the table")
@@ -248,9 +249,9 @@ def _into_delta(task: SparkTask, table: str) -> Iterator[None]:
             running.stop()
 
 
-def _client(task: SparkTask) -> worker.Client:
+def _client(task: SparkTask) -> Client:
     """Of the system, a producer that does not wait for more."""
-    own = worker.Task(
+    own = Task(
         system=task.system,
         row="produce",
         address=task.address,
@@ -261,7 +262,8 @@ def _client(task: SparkTask) -> worker.Client:
         warm_up=0,
         config={"linger.ms": 0},
     )
-    return worker.Mainstem(own) if task.system == MAINSTEM else worker.Kafka(own)
+    client: Client = client_of(own)
+    return client
 
 
 @contextlib.contextmanager

@@ -18,11 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import asdict
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from benchmarks.kafka.client import BATCH_ROWS, DEADLINE_S, Client, Task
 from benchmarks.kafka.processes import cpu_s, peak_bytes, reset_peak, resident_bytes
 from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome
 
@@ -30,9 +31,7 @@ from benchmarks.kafka.row import KAFKA, MAINSTEM, Outcome
 BEGINS: Final = "measuring begins"
 
 _POOL: Final = 100_000
-_BATCH_ROWS: Final = 10_000
 _KEY_BYTES: Final = 16
-_DEADLINE_S: Final = 300.0
 _TRANSACTION_RECORDS: Final = 1_000
 #: What a record begins with whose way is timed.
 NUMBER: Final = struct.Struct("<q")
@@ -40,265 +39,6 @@ NUMBER: Final = struct.Struct("<q")
 #: Between two samples of the server's memory, and the part of them that is the server's start.
 _SAMPLE_RECORDS: Final = 250_000
 _SAMPLES_BEFORE: Final = 0.2
-
-
-@dataclass(slots=True)
-class Task:
-    """What is measured.
-
-    Attributes:
-        system: As in `row.py`.
-        row: The name of a function of `ROWS`.
-        config: Settings of the client beside `bootstrap.servers`.
-        topics: Beside `topic`, of rows that need many.
-        server_pid: Whose processor time and memory are noted.
-    """
-
-    system: str
-    row: str
-    address: str
-    topic: str
-    partitions: int
-    server_pid: int
-    count: int
-    warm_up: int
-    value_bytes: int = 100
-    rate: float = 200.0
-    config: dict[str, Any] = field(default_factory=dict)
-    topics: list[str] = field(default_factory=list)
-
-    @property
-    def produces(self) -> bool:
-        """The row needs a producer."""
-        return not self.row.startswith("consume")
-
-    @property
-    def reads(self) -> bool:
-        """The row needs a consumer."""
-        return self.row.startswith(("consume", "latency", "memory"))
-
-
-class Client(Protocol):
-    """What rows ask of a system."""
-
-    def produce(self, records: Iterator[tuple[bytes, bytes]], *, callbacks: bool) -> None: ...
-    def produce_batches(self, batches: list[pa.RecordBatch], count: int) -> None: ...
-    def consume(self, count: int) -> None: ...
-    def consume_batches(self, count: int) -> None: ...
-    def poll(self, timeout_s: float) -> bytes | None: ...
-    def produce_one(self, value: bytes, topic: str = "") -> None: ...
-    def begin_transactions(self) -> None: ...
-    def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None: ...
-    def produce_and_wait(self, key: bytes, value: bytes) -> None: ...
-    def begin_reading(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class Mainstem:
-    """Our client."""
-
-    def __init__(self, task: Task) -> None:
-        from mainstem.client import Consumer, Producer, TopicPartition
-
-        self._task = task
-        servers = {"bootstrap.servers": task.address}
-        own = {"fetch.visibility", "max.poll.records"}
-        self._producer: Any = None
-        if task.produces:
-            config = {k: v for k, v in task.config.items() if k not in own}
-            self._producer = Producer({**servers, **config})
-            self._producer.partitions_for(task.topic)
-        self._consumer: Any = None
-        if task.reads:
-            config = {k: v for k, v in task.config.items() if k in own}
-            self._consumer = Consumer({**servers, **config})
-            self._partitions = [TopicPartition(task.topic, n, 0) for n in range(task.partitions)]
-
-    def begin_reading(self) -> None:
-        self._consumer.assign(self._partitions)
-
-    def produce(self, records: Iterator[tuple[bytes, bytes]], *, callbacks: bool) -> None:
-        produce, topic, poll = self._producer.produce, self._task.topic, self._producer.poll
-        failed: list[Any] = []
-        if callbacks:
-
-            def done(error: object, _: object) -> None:
-                if error is not None:
-                    failed.append(error)
-
-            for number, (key, value) in enumerate(records):
-                produce(topic, value, key, on_delivery=done)
-                if number % 1_000 == 0:
-                    poll(0)
-        else:
-            for key, value in records:
-                produce(topic, value, key)
-        if self._producer.flush(_DEADLINE_S) or failed:
-            raise RuntimeError(f"not everything was delivered: {failed[:1]}")
-
-    def produce_batches(self, batches: list[pa.RecordBatch], count: int) -> None:
-        futures = []
-        for number in range(count // _BATCH_ROWS):
-            batch = batches[number % len(batches)]
-            futures.append(self._producer.produce_batch(self._task.topic, batch))
-        self._producer.flush(_DEADLINE_S)
-        for future in futures:
-            future.result(0)
-
-    def consume(self, count: int) -> None:
-        left = count
-        ends_at = time.monotonic() + _DEADLINE_S
-        while left > 0 and time.monotonic() < ends_at:
-            for record in self._consumer.consume(min(left, 10_000), 1.0):
-                _ = record.key, record.value, record.offset
-                left -= 1
-        if left:
-            raise RuntimeError(f"{left} records did not come")
-
-    def consume_batches(self, count: int) -> None:
-        left = count
-        ends_at = time.monotonic() + _DEADLINE_S
-        while left > 0 and time.monotonic() < ends_at:
-            found = self._consumer.poll_batch(timeout=1.0)
-            left -= sum(batch.num_rows for batch in found.values())
-        if left > 0:
-            raise RuntimeError(f"{left} records did not come")
-
-    def poll(self, timeout_s: float) -> bytes | None:
-        record = self._consumer.poll(timeout_s)
-        return None if record is None else bytes(record.value)
-
-    def produce_one(self, value: bytes, topic: str = "") -> None:
-        self._producer.produce(topic or self._task.topic, value)
-        self._producer.poll(0)
-
-    def begin_transactions(self) -> None:
-        self._producer.init_transactions()
-
-    def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None:
-        _in_transactions(self._producer, self._task.topic, records, size)
-
-    def produce_and_wait(self, key: bytes, value: bytes) -> None:
-        _produce_and_wait(self._producer, self._task.topic, key, value)
-
-    def close(self) -> None:
-        for one in (self._producer, self._consumer):
-            if one is not None:
-                one.close()
-
-
-class Kafka:
-    """confluent-kafka."""
-
-    def __init__(self, task: Task) -> None:
-        from confluent_kafka import Consumer, Producer, TopicPartition
-
-        self._task = task
-        servers = {"bootstrap.servers": task.address}
-        own = {"fetch.queue.backoff.ms", "queued.min.messages", "fetch.wait.max.ms"}
-        self._producer: Any = None
-        if task.produces:
-            config = {k: v for k, v in task.config.items() if k not in own}
-            self._producer = Producer({**servers, "enable.idempotence": True, **config})
-        self._consumer: Any = None
-        if task.reads:
-            config = {k: v for k, v in task.config.items() if k in own}
-            more = {"group.id": "bench", "enable.auto.commit": False}
-            self._consumer = Consumer({**servers, **more, **config})
-            self._partitions = [TopicPartition(task.topic, n, 0) for n in range(task.partitions)]
-
-    def begin_reading(self) -> None:
-        self._consumer.assign(self._partitions)
-
-    def produce(self, records: Iterator[tuple[bytes, bytes]], *, callbacks: bool) -> None:
-        produce, topic, poll = self._producer.produce, self._task.topic, self._producer.poll
-        failed: list[Any] = []
-
-        def done(error: object, _: object) -> None:
-            if error is not None:
-                failed.append(error)
-
-        options = {"on_delivery": done} if callbacks else {}
-        for number, (key, value) in enumerate(records):
-            while True:
-                try:
-                    produce(topic, value, key, **options)
-                    break
-                except BufferError:
-                    poll(0.1)
-            if number % 1_000 == 0:
-                poll(0)
-        if self._producer.flush(_DEADLINE_S) or failed:
-            raise RuntimeError(f"not everything was delivered: {failed[:1]}")
-
-    def produce_batches(self, batches: list[pa.RecordBatch], count: int) -> None:
-        # Its own call for many; keys and values have to be Python objects for it.
-        columns = ("key", "value")
-        lists = [
-            [
-                dict(zip(columns, pair, strict=True))
-                for pair in zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-            ]
-            for batch in batches
-        ]
-        for number in range(count // _BATCH_ROWS):
-            waiting = lists[number % len(lists)]
-            while waiting:
-                taken = self._producer.produce_batch(self._task.topic, waiting)
-                waiting = waiting[taken:]
-                self._producer.poll(0.1 if waiting else 0)
-        if self._producer.flush(_DEADLINE_S):
-            raise RuntimeError("not everything was delivered")
-
-    def consume(self, count: int) -> None:
-        left = count
-        ends_at = time.monotonic() + _DEADLINE_S
-        while left > 0 and time.monotonic() < ends_at:
-            for message in self._consumer.consume(min(left, 10_000), 1.0):
-                if message.error() is not None:
-                    raise RuntimeError(str(message.error()))
-                message.key(), message.value(), message.offset()
-                left -= 1
-        if left:
-            raise RuntimeError(f"{left} records did not come")
-
-    consume_batches = consume
-
-    def poll(self, timeout_s: float) -> bytes | None:
-        message = self._consumer.poll(timeout_s)
-        return None if message is None or message.error() else bytes(message.value())
-
-    def produce_one(self, value: bytes, topic: str = "") -> None:
-        self._producer.produce(topic or self._task.topic, value)
-        self._producer.poll(0)
-
-    def begin_transactions(self) -> None:
-        self._producer.init_transactions()
-
-    def produce_transactions(self, records: Iterator[tuple[bytes, bytes]], size: int) -> None:
-        _in_transactions(self._producer, self._task.topic, records, size)
-
-    def produce_and_wait(self, key: bytes, value: bytes) -> None:
-        _produce_and_wait(self._producer, self._task.topic, key, value)
-
-    def close(self) -> None:
-        if self._producer is not None:
-            self._producer.flush(_DEADLINE_S)
-        if self._consumer is not None:
-            self._consumer.close()
-
-
-def _produce_and_wait(producer: Any, topic: str, key: bytes, value: bytes) -> None:
-    """Both clients' calls have the same names."""
-    failed: list[Any] = []
-
-    def done(error: object, _: object) -> None:
-        if error is not None:
-            failed.append(error)
-
-    producer.produce(topic, value, key, on_delivery=done)
-    if producer.flush(_DEADLINE_S) or failed:
-        raise RuntimeError(f"not delivered: {failed}")
 
 
 def _random_records(task: Task) -> list[tuple[bytes, bytes]]:
@@ -373,18 +113,6 @@ def slope_mb_per_million(resident_mb: list[float]) -> float:
     return round(float(np.polyfit(millions, later, 1)[0]), 2)
 
 
-def _in_transactions(
-    producer: Any, topic: str, records: Iterator[tuple[bytes, bytes]], size: int
-) -> None:
-    """Of so many records each; both clients' calls have the same names."""
-    produce = producer.produce
-    while some := list(itertools.islice(records, size)):
-        producer.begin_transaction()
-        for key, value in some:
-            produce(topic, value, key)
-        producer.commit_transaction(_DEADLINE_S)
-
-
 def _transactions(client: Client, task: Task) -> Outcome:
     records = itertools.cycle(_random_records(task))
 
@@ -425,8 +153,8 @@ def _produce_batches(client: Client, task: Task) -> Outcome:
     batches = [
         pa.record_batch(
             {
-                "key": _random_column(_BATCH_ROWS, _KEY_BYTES),
-                "value": _random_column(_BATCH_ROWS, task.value_bytes),
+                "key": _random_column(BATCH_ROWS, _KEY_BYTES),
+                "value": _random_column(BATCH_ROWS, task.value_bytes),
             }
         )
         for _ in range(20)
@@ -454,7 +182,7 @@ def _latencies_ms(client: Client, task: Task) -> list[float]:
     total = task.warm_up + task.count
     seen = np.zeros(total)
     got = 0
-    ends_at = time.monotonic() + _DEADLINE_S
+    ends_at = time.monotonic() + DEADLINE_S
     with sending(client, total, task.rate, task.value_bytes) as sent:
         while got < total and time.monotonic() < ends_at:
             value = client.poll(0.5)
@@ -552,12 +280,16 @@ def _random_column(rows: int, size: int) -> pa.Array:
     return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), data])
 
 
-def _client(task: Task) -> Any:
+def client_of(task: Task) -> Any:
+    """The system's `Client`, NATS's for some rows only. Who measures a system needs its package."""
     if task.system == MAINSTEM:
+        from benchmarks.kafka.mainstem_client import Mainstem
+
         return Mainstem(task)
     if task.system == KAFKA:
+        from benchmarks.kafka.kafka_client import Kafka
+
         return Kafka(task)
-    # Only who measures NATS needs its package.
     from benchmarks.kafka.nats_client import Nats
 
     return Nats(task)
@@ -566,7 +298,7 @@ def _client(task: Task) -> Any:
 def main() -> None:
     """Measures, and prints the outcome."""
     task = Task(**json.loads(sys.argv[1]))
-    client = _client(task)
+    client = client_of(task)
     try:
         outcome = ROWS[task.row](client, task)
     finally:
