@@ -161,7 +161,12 @@ class Teller:
     def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        code = self._process.wait(60)
+        try:
+            code = self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)
+            self._process.wait(10)
+            raise AssertionError(f"a teller does not end:\n{self.log[-20_000:]}") from None
         assert code in (0, FENCED), f"a teller ended with exit code {code}:\n{self.log}"
 
 

@@ -9,6 +9,7 @@ its transactional id.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import random
 import select
@@ -114,4 +115,5 @@ class Teller:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # SIGABRT shows where every thread is
     Teller(json.loads(sys.argv[1])).run()
