@@ -69,16 +69,20 @@ class Reader:
 
     def _next_chunk(self) -> bool:
         self.settle()
-        self.records = []
-        self.at = 0
-        self._row = 0
-        self._decoder = None
+        self._drop_decoded()
         with self._partitions.lock:
             if self._chunk is not None:
                 self._partitions.release(self._chunk)
             self._chunk = self._partitions.pop()
         self.settle()
         return self._chunk is not None
+
+    def _drop_decoded(self) -> None:
+        """Nothing is decoded of the chunk that comes."""
+        self._decoder = None
+        self._row = 0
+        self.records = []
+        self.at = 0
 
     def take(self, count: int, into: list[ConsumerRecord]) -> None:
         """Moves up to `count` records that are there to `into`."""
@@ -154,10 +158,7 @@ class Reader:
             if chunk is not None and not self._partitions.is_current(chunk):
                 self._partitions.release(chunk)
                 self._chunk = None
-                self._decoder = None
-                self.records = []
-                self.at = 0
-                self._row = 0
+                self._drop_decoded()
 
     def wait(self, deadline: float | None, closed: Callable[[], bool]) -> bool:
         """Waits for a chunk or for attention; False: the time is over. Wakes now and then."""
