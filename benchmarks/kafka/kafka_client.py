@@ -14,14 +14,13 @@ from benchmarks.kafka.client import (
     in_transactions,
     produce_and_wait,
 )
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 
 class Kafka:
     """confluent-kafka."""
 
     def __init__(self, task: Task) -> None:
-        from confluent_kafka import Consumer, Producer, TopicPartition
-
         self._task = task
         servers = {"bootstrap.servers": task.address}
         own = {"fetch.queue.backoff.ms", "queued.min.messages", "fetch.wait.max.ms"}

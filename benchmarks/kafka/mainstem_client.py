@@ -15,13 +15,13 @@ from benchmarks.kafka.client import (
     produce_and_wait,
 )
 
+from mainstem.client import Consumer, Producer, TopicPartition
+
 
 class Mainstem:
     """Our client."""
 
     def __init__(self, task: Task) -> None:
-        from mainstem.client import Consumer, Producer, TopicPartition
-
         self._task = task
         servers = {"bootstrap.servers": task.address}
         own = {"fetch.visibility", "max.poll.records"}
