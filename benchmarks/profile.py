@@ -1,8 +1,10 @@
 """Where does the time go? Flame graphs of the gateway and of the client, under the usual loads.
 
 Each load runs in a worker of benchmarks/kafka against a gateway of its own; py-spy samples both
-processes while it is measured, not before. Writes two SVGs a load, which any browser shows, and
-prints the functions with the most time of their own.
+processes while it is measured, not before. Then it runs again, and pyinstrument samples the thread
+of the client that produces or consumes: its calls in their order, which a flame graph has not.
+Writes two SVGs and an HTML page a load, which any browser shows, and prints the functions with the
+most time of their own.
 
 Usage: python -m benchmarks.profile [--loads produce,batch,consume,latency] [--scale 1.0]
            [--directory .cache/profile] [--native]
@@ -21,7 +23,7 @@ import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -122,7 +124,7 @@ def top(flame_graph: str, count: int) -> str:
 
 
 def profile(name: str, scale: float, directory: Path, *, native: bool) -> dict[str, Path]:
-    """Runs a load; returns the graphs of `gateway` and `client`.
+    """Runs a load twice; returns the graphs of `gateway` and `client`, and the client's `calls`.
 
     Raises:
         RuntimeError: The load failed, or py-spy did; the message has what it said.
@@ -150,7 +152,10 @@ def profile(name: str, scale: float, directory: Path, *, native: bool) -> dict[s
             filling = Task(**{**asdict(task), "row": "produce_batches", "warm_up": 0})
             filling.count = count + load.warm_up + _SPARE
             run_worker(filling)
-        return _sampled(task, directory, name, native=native)
+        drawn = _sampled(task, directory, name, native=native)
+        calls = directory / f"{name}-calls.html"
+        run_worker(replace(task, call_tree=str(calls.resolve())))
+        return {**drawn, "calls": calls}
 
 
 def _sampled(task: Task, directory: Path, name: str, *, native: bool) -> dict[str, Path]:
@@ -216,9 +221,11 @@ def main() -> None:
         parser.error(f"there is no load {', '.join(sorted(unknown))}; there are {', '.join(LOADS)}")
     options.directory.mkdir(parents=True, exist_ok=True)
     for name in loads:
-        graphs = profile(name, options.scale, options.directory, native=options.native)
-        for process, graph in graphs.items():
+        drawn = profile(name, options.scale, options.directory, native=options.native)
+        for process in ("gateway", "client"):
+            graph = drawn[process]
             print(f"{name}, {process}: {graph}\n{top(graph.read_text(), _TOP)}\n", flush=True)
+        print(f"{name}, the calls of the client's thread: {drawn['calls']}\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ class Task:
         config: Settings of the client beside `bootstrap.servers`.
         topics: Beside `topic`, of rows that need many.
         server_pid: Whose processor time and memory are noted.
+        call_tree: The file for the calls of the thread that measures; empty: it is not sampled.
     """
 
     system: str
@@ -40,6 +41,7 @@ class Task:
     rate: float = 200.0
     config: dict[str, Any] = field(default_factory=dict)
     topics: list[str] = field(default_factory=list)
+    call_tree: str = ""
 
     @property
     def produces(self) -> bool:

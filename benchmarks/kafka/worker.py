@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +40,9 @@ NUMBER: Final = struct.Struct("<q")
 #: Between two samples of the server's memory, and the part of them that is the server's start.
 _SAMPLE_RECORDS: Final = 250_000
 _SAMPLES_BEFORE: Final = 0.2
+
+#: Between two looks at the calls of a thread: a measurement of seconds has thousands.
+_CALL_TREE_INTERVAL_S: Final = 0.001
 
 
 def _random_records(task: Task) -> list[tuple[bytes, bytes]]:
@@ -256,9 +260,10 @@ def _measured(task: Task, count: int, work: Callable[[], None]) -> Outcome:
     reset_peak(task.server_pid)
     reset_peak(own_pid)
     server_before, before = cpu_s(task.server_pid), _own_cpu_s()
-    started = time.perf_counter()
-    work()
-    seconds = time.perf_counter() - started
+    with call_tree(task.call_tree):
+        started = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - started
     return Outcome(
         round(count / seconds),
         round(_own_cpu_s() - before, 3),
@@ -267,6 +272,19 @@ def _measured(task: Task, count: int, work: Callable[[], None]) -> Outcome:
         peak_bytes(task.server_pid),
         records=count,
     )
+
+
+@contextlib.contextmanager
+def call_tree(path: str) -> Iterator[None]:
+    """Samples this thread with pyinstrument, if there is a `path`, and writes the calls as HTML."""
+    if not path:
+        yield
+        return
+    from pyinstrument import Profiler
+
+    with Profiler(interval=_CALL_TREE_INTERVAL_S, async_mode="disabled") as profiler:
+        yield
+    Path(path).write_text(profiler.output_html(), encoding="utf-8")
 
 
 def _own_cpu_s() -> float:

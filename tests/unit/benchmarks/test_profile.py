@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
+from benchmarks.kafka.worker import call_tree
 from benchmarks.profile import own_times, top
 
 
@@ -44,3 +48,22 @@ def test_the_text_leaves_out_what_waits_and_names_the_largest_first() -> None:
 
 def test_a_graph_without_samples_has_no_lines() -> None:
     assert top('<svg xmlns="http://www.w3.org/2000/svg"/>', 5) == ""
+
+
+def busy_function_of_a_client() -> None:
+    until = time.monotonic() + 0.05
+    while time.monotonic() < until:
+        pass
+
+
+def test_a_call_tree_names_what_the_thread_called(tmp_path: Path) -> None:
+    page = tmp_path / "calls.html"
+    with call_tree(str(page)):
+        busy_function_of_a_client()
+    assert "busy_function_of_a_client" in page.read_text()
+
+
+def test_nothing_is_sampled_without_a_place_for_it(tmp_path: Path) -> None:
+    with call_tree(""):
+        busy_function_of_a_client()
+    assert list(tmp_path.iterdir()) == []
