@@ -27,11 +27,13 @@ class GatewayMetrics:
 
     def __init__(self) -> None:
         self.registry = process_registry()
-        self.produce_records = self._counter("produce_records", "Records accepted.", "topic")
-        self.produce_bytes = self._counter("produce_bytes", "Bytes of records accepted.", "topic")
+        #: Bytes of records that were accepted, and that were given, since the gateway started.
+        self.in_bytes = self.out_bytes = 0
+        self._produce_records = self._counter("produce_records", "Records accepted.", "topic")
+        self._produce_bytes = self._counter("produce_bytes", "Bytes of records accepted.", "topic")
         self.produce_rejected = self._counter("produce_rejected", "Requests refused.", "reason")
-        self.fetch_records = self._counter("fetch_records", "Records given to readers.", "topic")
-        self.fetch_bytes = self._counter("fetch_bytes", "Bytes of records given.", "topic")
+        self._fetch_records = self._counter("fetch_records", "Records given to readers.", "topic")
+        self._fetch_bytes = self._counter("fetch_bytes", "Bytes of records given.", "topic")
         self.checkpoints = self._counter("checkpoints", "Checkpoints of topic tables.", "outcome")
         self.log_repairs = self._counter("log_repairs", "Files of logs that were mended.", "file")
         self.background_task_ends = self._counter(
@@ -133,17 +135,25 @@ class GatewayMetrics:
         self.wal_bytes.set_function(lambda: wal.size_bytes)
         self.registry.register(_WalFailures(wal))
 
-    def bytes_total(self) -> tuple[int, int]:
-        """Bytes of records that were accepted, and that were given, of the topics that are."""
-        return _total(self.produce_bytes), _total(self.fetch_bytes)
+    def accepted(self, topic: str, record_count: int, record_bytes: int) -> None:
+        """Counts records of a producer."""
+        self._produce_records.labels(topic).inc(record_count)
+        self._produce_bytes.labels(topic).inc(record_bytes)
+        self.in_bytes += record_bytes
+
+    def given(self, topic: str, record_count: int, record_bytes: int) -> None:
+        """Counts records that a reader got."""
+        self._fetch_records.labels(topic).inc(record_count)
+        self._fetch_bytes.labels(topic).inc(record_bytes)
+        self.out_bytes += record_bytes
 
     def forget_topic(self, topic: str) -> None:
         """Drops what carries the name of a topic that is no more."""
         for counter in (
-            self.produce_records,
-            self.produce_bytes,
-            self.fetch_records,
-            self.fetch_bytes,
+            self._produce_records,
+            self._produce_bytes,
+            self._fetch_records,
+            self._fetch_bytes,
         ):
             with contextlib.suppress(KeyError):
                 counter.remove(topic)
@@ -169,15 +179,6 @@ class GatewayMetrics:
 
     def _counter(self, name: str, doc: str, label: str) -> Counter:
         return Counter(f"mainstem_{name}", doc, [label], registry=self.registry)
-
-
-def _total(counter: Counter) -> int:
-    return sum(
-        int(sample.value)
-        for family in counter.collect()
-        for sample in family.samples
-        if sample.name.endswith("_total")
-    )
 
 
 class _WalFailures(Collector):

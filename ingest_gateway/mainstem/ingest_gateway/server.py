@@ -406,7 +406,7 @@ class Gateway:
 
     def _load(self) -> Load:
         """What the heartbeat says of this gateway's work."""
-        return Load(*self._metrics.bytes_total())
+        return Load(self._metrics.in_bytes, self._metrics.out_bytes)
 
     async def _store_trouble(self) -> str:
         """What is wrong with the store, which may be that it does not say."""

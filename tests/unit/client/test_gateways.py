@@ -333,8 +333,8 @@ def test_a_leader_that_cannot_be_reached_is_told_with_the_setting_that_names_it(
         producer = Producer(
             {
                 "bootstrap.servers": gateway.address,
-                "delivery.timeout.ms": 300,
-                "request.timeout.ms": 250,
+                "delivery.timeout.ms": 2_000,
+                "request.timeout.ms": 1_000,
                 "retry.backoff.ms": 20,
                 "enable.idempotence": False,
             }

@@ -109,8 +109,7 @@ class FetchService:
         with self._one_of_connection(call.peer), self._counted():
             answer = await self._fetch(request, call)
         for topic, served in answer.served.items():
-            self._metrics.fetch_records.labels(topic).inc(served.record_count)
-            self._metrics.fetch_bytes.labels(topic).inc(served.record_bytes)
+            self._metrics.given(topic, served.record_count, served.record_bytes)
         size = len(answer.data)  # counted by `_built`
 
         def sent(_: object) -> None:

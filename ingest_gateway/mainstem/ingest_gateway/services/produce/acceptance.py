@@ -197,8 +197,7 @@ class Acceptance:
     def _accepted(
         self, request: log_pb2.ProduceRequest, payload: Payload, future: asyncio.Future[Appended]
     ) -> Accepted:
-        self._metrics.produce_records.labels(request.topic).inc(payload.record_count)
-        self._metrics.produce_bytes.labels(request.topic).inc(payload.record_bytes)
+        self._metrics.accepted(request.topic, payload.record_count, payload.record_bytes)
         partitions = tuple((slice_.partition, slice_.records.num_rows) for slice_ in payload.slices)
         return Accepted(future, partitions, payload.placed)
 
