@@ -223,7 +223,7 @@ class Engine:
             if not topic.created_at:
                 topic.created_at = self.clock()
                 topic.flush_at_ns = now_ns + self._linger_ns
-                self.sender.wake_by(topic.created_at + self._policy.linger_s)
+                self.sender.opened(topic)
             if topic.used >= topic.batch_bytes:
                 self.sender.cut(topic, ready=True)
             elif row_count >= PIECE_ROWS_MAX:

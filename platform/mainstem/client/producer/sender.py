@@ -9,6 +9,7 @@ nobody else takes; while it is held no topic's lock is taken, and nobody is told
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -46,6 +47,9 @@ _CUT_AFTER_S = 1.0
 
 #: The background thread looks at everything at least so often.
 _LOOK_EVERY_S = 10.0
+
+#: Links that are of no use any more are looked for so often, as that goes over all topics.
+_RELEASE_EVERY_S = 1.0
 
 #: Threads end at once when they are told to; one that does not is left behind as a daemon.
 _JOIN_S = 5.0
@@ -91,8 +95,14 @@ class Sender:
         self._clock = clock
         self._rng = rng
         self._topics: dict[str, TopicBuffer] = {}
-        # Those with something to send.
+        # Of a thousand topics few have anything to do at a time, and a look is for those: which
+        # have something to send, and which have open records.
         self._active: dict[TopicBuffer, None] = {}
+        self._open: dict[TopicBuffer, None] = {}
+        #: No piece expires before.
+        self._expires_at = math.inf
+        #: Links that are of no use are looked for then.
+        self._release_at = 0.0
         self._links = Links(settings, gateways, self._on_answer, self._on_end, fault)
         self._identity = IdentityKeeper(asks=transactions is None)
         #: Of transactions: it takes all requests, whoever leads their topics. Empty: leaders do.
@@ -127,6 +137,12 @@ class Sender:
             if self._settings.idempotent and self._identity.current is None:
                 self._alarm.by(self._identity.want(now))
 
+    def opened(self, topic: TopicBuffer) -> None:
+        """The topic has its first open record; the caller holds the topic's lock."""
+        with self._lock:
+            self._open[topic] = None
+            self._alarm.by(topic.created_at + self._policy.linger_s)
+
     def cut(self, topic: TopicBuffer, *, ready: bool) -> None:
         """Makes a piece of the open records and queues it; the caller holds the topic's lock."""
         if not topic.created_at:
@@ -145,6 +161,9 @@ class Sender:
             self._reports.begin(topic.name, piece)
             topic.queue.add(piece)
             self._active[topic] = None
+            if not topic.created_at:
+                self._open.pop(topic, None)
+            self._expires_at = min(self._expires_at, piece.deadline)
             self._alarm.by(min(piece.deadline, piece.created_at + self._policy.linger_s))
 
     def pump(self) -> None:
@@ -175,6 +194,7 @@ class Sender:
         with self._lock:
             self._identity.given(identity)
             self._coordinator = coordinator
+            self._release_at = 0.0
 
     @property
     def transaction_record_count(self) -> int:
@@ -202,10 +222,6 @@ class Sender:
         for stream in streams:
             stream.cancel()
         self._tell(ended)
-
-    def wake_by(self, at: float) -> None:
-        """Makes the background thread look at the latest at `at` (monotonic seconds)."""
-        self._alarm.by(at)
 
     def abandon(self, error: MainstemError) -> None:
         """Fails everything that has not ended."""
@@ -381,12 +397,10 @@ class Sender:
         """Does what is overdue; returns when to look again."""
         now = self._clock()
         hanging = []
+        names: list[str] = []
+        ends: list[Callable[[], None]] = []
         with self._lock:
-            ended = [
-                (topic, failed(topic.queue.expire(now, left=self._links.may_have_left(topic))))
-                for topic in self._topics.values()
-                if topic.queue.next_deadline() <= now
-            ]
+            ended = self._expire(now)
             for link in self._links.overdue(now):
                 assert link.stream is not None
                 hanging.append((link.address, link.stream))
@@ -400,9 +414,11 @@ class Sender:
                 if not topic.queue.sendable:
                     del self._active[topic]
             self._pump(now)
-            ends = self._links.release(set(map(self._target, self._topics.values())))
-            names = list(self._topics)
-            refresh = bool(names) and self._refresh.begin(now)
+            if now >= self._release_at:
+                self._release_at = now + _RELEASE_EVERY_S
+                ends = self._links.release(set(map(self._target, self._topics.values())))
+            if self._topics and self._refresh.begin(now):
+                names = list(self._topics)
             ask = self._identity.begin(now)
         for address, stream in hanging:
             self._gateways.doubt(address)
@@ -412,12 +428,25 @@ class Sender:
             end()
         self._tell(ended)
         self._cut_overdue(now)
-        if refresh:
+        if names:
             self._metadata.refresh(names, self._request_timeout_s, self._refreshed)
         if ask:
             self._metadata.init_producer(self._request_timeout_s, self._identified)
         with self._lock:
             return self._next_look(self._clock())
+
+    def _expire(self, now: float) -> Ended:
+        """Fails what is past its deadline; under the lock."""
+        if now < self._expires_at:
+            return []
+        topics = [one for one in self._topics.values() if not one.queue.idle]
+        ended = [
+            (topic, failed(topic.queue.expire(now, left=self._links.may_have_left(topic))))
+            for topic in topics
+            if topic.queue.next_deadline() <= now
+        ]
+        self._expires_at = min((one.queue.next_deadline() for one in topics), default=math.inf)
+        return ended
 
     def _look_failed(self, failure: Exception) -> None:
         # Without the thread nothing would expire, and flush() might wait for ever.
@@ -426,9 +455,10 @@ class Sender:
 
     def _next_look(self, now: float) -> float:
         at = min(now + _LOOK_EVERY_S, self._identity.next_call(), self._links.next_look())
+        at = min(at, self._expires_at)
         if self._topics:
             at = min(at, self._refresh.next_call())
-        for topic in self._topics.values():
+        for topic in {**self._open, **self._active}:
             queue = topic.queue
             link = self._links.to(self._target(topic))
             may_send = self._may_send(topic)
@@ -438,10 +468,7 @@ class Sender:
                 # Behind what waits already they would only wait, too.
                 if may_send and not queue.sendable:
                     at = min(at, max(topic.created_at + self._policy.linger_s, opens_at))
-            if queue.idle:
-                continue
-            at = min(at, queue.next_deadline())
-            if may_send:
+            if may_send and queue.sendable:
                 at = min(at, max(queue.next_send(self._identity.current), opens_at))
         # Waking up for something that turns out to be blocked must not become a busy loop.
         return max(at, now + 0.0005)
@@ -449,7 +476,7 @@ class Sender:
     def _cut_overdue(self, now: float) -> None:
         """Makes pieces of records that have waited for linger.ms, where their request could go."""
         cut = False
-        for topic in list(self._topics.values()):
+        for topic in list(self._open):
             created_at = topic.created_at
             if not created_at or now - created_at < self._policy.linger_s:
                 continue
@@ -502,6 +529,7 @@ class Sender:
                 self._refresh.answered(now)
             else:
                 self._refresh.failed(now, self._backoff_s(self._refresh.failures))
+            self._release_at = now
             for name, answer in answers.items():
                 topic = self._topics.get(name)
                 if topic is None:
