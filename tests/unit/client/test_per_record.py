@@ -74,6 +74,17 @@ def test_an_order_of_other_values_reads_nothing_beside_them(order: list[int]) ->
         compiled.binary_column([b"a", b"b"], np.array(order, dtype=np.int64))
 
 
+@BOTH
+def test_an_order_may_name_a_value_twice(module: ModuleType) -> None:
+    long = b"x" * 4_000
+    values = [long, *([b""] * 63)]
+    column = module.binary_column(values, np.zeros(64, dtype=np.int64))
+    column.validate(full=True)
+    assert column.to_pylist() == [long] * 64
+    nulls = module.binary_column([None, b"a"], np.zeros(2, dtype=np.int64))
+    assert (nulls.to_pylist(), nulls.null_count) == ([None, None], 2)
+
+
 APPENDS = st.lists(
     st.fixed_dictionaries(
         {
@@ -210,6 +221,7 @@ def test_records_of_columns_are_the_same(
     assert all(type(record) is ConsumerRecord for record in found)
     assert all(type(one) is int for record in found for one in record[1:5])
     assert not any(gc.is_tracked(record) for record in found), "they take the collector's time"
+    assert [hash(record) for record in found] == [hash(record[:]) for record in found]
 
 
 @BOTH
@@ -232,6 +244,7 @@ def test_places_of_records_are_the_same(rows: list[tuple[int, int, int]]) -> Non
     arguments = (RecordMetadata, "t", columns[:, 0], columns[:, 1], columns[:, 2], 7)
     ours = list(compiled.record_places(*arguments))
     assert ours == list(plain.record_places(*arguments))
+    assert [hash(one) for one in ours] == [hash(one[:]) for one in ours]
     assert all(type(one) is RecordMetadata for one in ours)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mainstem.client.per_record import plain
 
 #: Of what `_compiled.pyx` offers; another number in a module that an older checkout has built.
-VERSION: Final = 3
+VERSION: Final = 4
 
 if TYPE_CHECKING:
     from mainstem.client.per_record.plain import (

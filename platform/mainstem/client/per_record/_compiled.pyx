@@ -24,7 +24,18 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(type kind, Py_ssize_t count)
     void PyObject_GC_UnTrack(void* found)
 
-VERSION = 3
+cdef extern from *:
+    """
+    /* A tuple keeps its hash since Python 3.14. -1: it has none yet; allocated memory says 0. */
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define MAINSTEM_NO_HASH_YET(made) (((PyTupleObject*)(made))->ob_hash = -1)
+    #else
+    #define MAINSTEM_NO_HASH_YET(made) ((void)(made))
+    #endif
+    """
+    void MAINSTEM_NO_HASH_YET(void* made)
+
+VERSION = 4
 
 cdef enum:
     APPENDED = 0
@@ -170,7 +181,9 @@ def binary_column(list values, order=None):
         rows = <int64_t*><uintptr_t>order.ctypes.data
         if len(order) != count or count and not 0 <= order.min() <= order.max() < count:
             raise IndexError("the order is of other values")
-    for value in values:
+    for row in range(count):
+        # By the order: one that names a value twice needs room for it twice.
+        value = values[rows[row] if ordered else row]
         if type(value) is bytes:
             total += PyBytes_GET_SIZE(value)
         elif value is None:
@@ -287,7 +300,7 @@ cdef class RecordColumns:
             if given is not None and len(given) != max(stop - start, 0):
                 raise ValueError("a list has not one of each record")
         for row in range(start, stop):
-            record = PyType_GenericAlloc(self._kind, 8)
+            record = _new_tuple(self._kind, 8)
             _set(record, 0, self._topic)
             _set(record, 1, self._partition)
             _set(record, 2, self._offset[row])
@@ -339,7 +352,7 @@ cdef class record_places:
         if row >= self._count:
             raise StopIteration
         self._next = row + 1
-        place = PyType_GenericAlloc(self._kind, 5)
+        place = _new_tuple(self._kind, 5)
         _set(place, 0, self._topic)
         _set(place, 1, self._partition[row])
         _set(place, 2, self._offset[row])
@@ -351,6 +364,13 @@ cdef class record_places:
 
 cdef object _numbers(object array):
     return np.ascontiguousarray(array, dtype=np.int64)
+
+
+cdef inline object _new_tuple(type kind, Py_ssize_t count):
+    """With fields that are still to be set."""
+    made = PyType_GenericAlloc(kind, count)
+    MAINSTEM_NO_HASH_YET(<void*>made)
+    return made
 
 
 cdef inline void _set(object record, Py_ssize_t index, object field):
