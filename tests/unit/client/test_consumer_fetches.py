@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 
 import pytest
 from tests.unit.client.waiting import wait_until
@@ -223,3 +225,73 @@ def test_an_interrupted_consume_gives_back_what_it_had(
     assert sorted(record.value or b"" for record in (first, *rest)) == [b"a", b"b", b"c", b"d"]
     committed = consumer.commit(asynchronous=False) or []
     assert [tp.offset for tp in sorted(committed, key=lambda tp: tp.partition)] == [3, 1, 0, 0]
+
+
+def interrupt_after(module: str, caller: str, called: str) -> Callable[[], None]:
+    """Interrupts this thread once, where a signal would: as `caller` goes on after that call."""
+
+    def look(frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        name = getattr(argument, "__name__", "")
+        found = (code.co_filename.rsplit("/", 1)[-1], code.co_name, name)
+        if event == "c_return" and found == (f"{module}.py", caller, called):
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    return lambda: sys.setprofile(before)
+
+
+@pytest.mark.parametrize("call", ["poll", "consume", "poll_batch"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("partitions", "pop", "popleft"),
+        ("partitions", "is_current", "get"),
+        ("reader", "load", "len"),
+        ("reader", "_take_rows", "setdefault"),
+    ],
+    ids=".".join,
+)
+def test_a_call_that_is_interrupted_at_any_moment_neither_skips_nor_repeats_a_record(
+    place: tuple[str, str, str], call: str, gateway: FakeLogGateway, make: MakeConsumer
+) -> None:
+    count = 30
+    for first in range(0, count, 10):
+        for partition in range(PARTITIONS):
+            gateway.append("t", partition, [b"%d" % (first + number) for number in range(10)])
+    consumer = make()
+    wait_until(lambda: len(consumer._partitions.chunks) >= PARTITIONS)
+    read: dict[int, list[bytes | None]] = {number: [] for number in range(PARTITIONS)}
+
+    def take() -> None:
+        if call == "poll":
+            found = [consumer.poll(1.0)]
+        elif call == "consume":
+            found = [*consumer.consume(7, 1.0)]
+        else:
+            batches = consumer.poll_batch(1.0, 7)
+            for tp, batch in batches.items():
+                read[tp.partition] += batch.column("value").to_pylist()
+            return
+        for record in found:
+            if record is not None:
+                read[record.partition].append(record.value)
+
+    stop = interrupt_after(*place)
+    try:
+        for _ in range(15):
+            take()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        stop()
+    wanted = [b"%d" % number for number in range(count)]
+    deadline = time.monotonic() + DEADLINE_S
+    while sum(map(len, read.values())) < count * PARTITIONS and time.monotonic() < deadline:
+        take()
+    assert read == dict.fromkeys(read, wanted)
+    assert not consumer.consume(1, 0.01)
+    assert not any(consumer._partitions.buffered.values())
+    assert not any(one.queued for one in consumer._partitions.assigned.values())

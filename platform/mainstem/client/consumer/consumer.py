@@ -106,8 +106,12 @@ class Consumer(StepwiseConsumer):
     def _poll(self, timeout: float | None) -> ConsumerRecord | None:
         reader = self._reader
         reader.begin()
-        if not self._wait_for_records(timeout):
-            return None
+        try:
+            if not self._wait_for_records(timeout):
+                return None
+        except BaseException as failure:
+            self._engine.give_back(failure)
+            raise
         reader.last = record = reader.records[reader.at]
         reader.at += 1
         return record
@@ -127,8 +131,8 @@ class Consumer(StepwiseConsumer):
             self._reader.begin()
             try:
                 self._consume(num_messages, timeout, records)
-            except BaseException:
-                self._engine.give_back()
+            except BaseException as failure:
+                self._engine.give_back(failure)
                 raise
         return records
 
@@ -169,7 +173,7 @@ class Consumer(StepwiseConsumer):
 
         Returns:
             Batches with the columns offset, timestamp, timestamp_type, key, value and headers.
-            Empty when the time is over.
+            Empty when the time is over. An interrupted call gives back what it had.
 
         Raises:
             As `poll`.
@@ -177,9 +181,13 @@ class Consumer(StepwiseConsumer):
         limit = self.poll_limit(max_records)
         with self._alone():
             self._reader.begin()
-            if not self._wait_for_records(timeout, decode=False):
-                return {}
-            return self._reader.take_batches(limit)
+            try:
+                if not self._wait_for_records(timeout, decode=False):
+                    return {}
+                return self._reader.take_batches(limit)
+            except BaseException as failure:
+                self._engine.give_back(failure)
+                raise
 
     # ----------------------------------------------------------------------------------- membership
 

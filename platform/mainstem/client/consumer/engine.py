@@ -323,9 +323,19 @@ class ConsumerEngine:
             self.partitions.purge()
         self.reader.drop_void()
 
-    def give_back(self) -> None:
-        """The call that has taken records ends without handing them out: the next one gets them."""
-        for one, offset in list(self.reader.undone.items()):
+    def give_back(self, failure: BaseException) -> None:
+        """A call ends without handing out the records that it has taken: the next one gets them.
+
+        An interrupt (Ctrl-C, or what another signal's handler raises) may have come between any two
+        steps: a chunk is then neither in the buffer nor in the reader. All is fetched again.
+        """
+        self.reader.settle()
+        undone = list(self.reader.undone.items())
+        if not isinstance(failure, MainstemError):
+            with self.partitions.lock:
+                self.reader.forget()
+                self.partitions.forget()
+        for one, offset in undone:
             if self.partitions.assigned.get(one.tp) is one:
                 self.seek(TopicPartition(one.topic, one.partition, offset))
 

@@ -243,6 +243,17 @@ class Partitions:
         self.chunks = kept
         self.changed()
 
+    def forget(self) -> None:
+        """Nothing was fetched, whatever the buffer's account says; the lock is held."""
+        self.chunks.clear()
+        self.buffered.clear()
+        for one in self.assigned.values():
+            one.queued = 0
+            if one.start is Start.READY:
+                one.generation += 1
+                one.fetch_offset = one.position
+        self.changed()
+
     def drop(self, gone: Iterable[TopicPartition]) -> None:
         """Takes partitions away, with what was fetched of them; the lock is held."""
         for tp in gone:

@@ -63,8 +63,11 @@ class Reader:
             if self._decoder is None:
                 owner = chunk.owner
                 self._decoder = BatchRecords(owner.topic, owner.partition, chunk.batch)
-            self.records = self._decoder.take(self._row, DECODE_ROWS)
-            self._row += len(self.records)
+            records = self._decoder.take(self._row, DECODE_ROWS)
+            row = self._row + len(records)
+            # Together: an interrupt comes after a call, and there is none in between.
+            self.records = records
+            self._row = row
             self.at = 0
 
     def _next_chunk(self) -> bool:
@@ -159,6 +162,11 @@ class Reader:
                 self._partitions.release(chunk)
                 self._chunk = None
                 self._drop_decoded()
+
+    def forget(self) -> None:
+        """Nothing was fetched; the lock is held."""
+        self._chunk = None
+        self._drop_decoded()
 
     def wait(self, deadline: float | None, closed: Callable[[], bool]) -> bool:
         """Waits for a chunk or for attention; False: the time is over. Wakes now and then."""
