@@ -90,24 +90,34 @@ class OpenRecords:
             used = self.used + size
             if used > self.limit:
                 return FULL
-            self.used = used
             values = self.values
             index = len(values)
             now_ns = time_ns()
-            values.append(value)
-            self.keys.append(key)
-            self._times_ns.append(now_ns)
-            if partition >= 0:
-                self.explicit[index] = partition
-            if waiter is not None:
-                self.waiters[index] = waiter
-            if timestamp_ms:
-                self.timestamps_ms[index] = timestamp_ms
-            if headers:
-                self.headers[index] = headers
+            try:
+                values.append(value)
+                self.keys.append(key)
+                self._times_ns.append(now_ns)
+                if partition >= 0:
+                    self.explicit[index] = partition
+                if waiter is not None:
+                    self.waiters[index] = waiter
+                if timestamp_ms:
+                    self.timestamps_ms[index] = timestamp_ms
+                if headers:
+                    self.headers[index] = headers
+            except BaseException:  # an interrupt: Python raises it after any call
+                self._drop_from(index)
+                raise
+            self.used = used
             if now_ns >= self.flush_at_ns or index >= PIECE_ROWS_MAX - 1:
                 return LOOK
             return APPENDED
+
+    def _drop_from(self, index: int) -> None:
+        for column in (self.values, self.keys, self._times_ns):
+            del column[index:]
+        for some in (self.explicit, self.waiters, self.timestamps_ms, self.headers):
+            some.pop(index, None)
 
     def appended_ns(self) -> int:
         """When the last record was appended, since 1970-01-01 UTC; there is one."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from mainstem.client.per_record.plain import FULL
 from mainstem.client.producer.accumulator import Headers, TopicBuffer, record_bytes
 from mainstem.client.producer.engine import Engine
+from mainstem.client.producer.interrupts import held_back
 from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES, BatchPromise, Waiter
 from mainstem.client.results import BatchMetadata
 from mainstem.errors import InvalidRecordError, QueueFullError, RecordTooLargeError
@@ -151,7 +152,8 @@ def append_batch(engine: Engine, topic_name: str, batch: pa.RecordBatch) -> Futu
     bounds = _part_bounds(sizes, engine.settings.max_request_size)
     promise.part_count = len(bounds) - 1
     _queue(engine, topic, batch, partitions, sizes, bounds, promise)
-    engine.sender.pump()
+    with held_back():
+        engine.sender.pump()
     return promise.future
 
 
@@ -168,7 +170,7 @@ def _queue(
     total_bytes = int(sizes.sum())
     deadline = engine.clock() + engine.settings.max_block_ms / 1000
     while True:
-        with topic.lock:
+        with held_back(), topic.lock:
             if topic.values:
                 # What came before in time stays before in the log.
                 sender.cut(topic, ready=True)
@@ -190,7 +192,8 @@ def _queue(
                 for piece in pieces:
                     sender.enqueue(topic, piece)
                 return
-        sender.pump()
+        with held_back():
+            sender.pump()
         engine.open(topic.name)
         engine.wait_for_room(total_bytes, deadline)
 

@@ -19,6 +19,7 @@ from mainstem.client.per_record.plain import PIECE_ROWS_MAX
 from mainstem.client.producer import exits
 from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.delivery import LOOK_EVERY_S, Reports
+from mainstem.client.producer.interrupts import held_back
 from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.sender import Sender
 from mainstem.client.producer.settings import ProducerSettings
@@ -215,6 +216,10 @@ class Engine:
 
     def look(self, topic: TopicBuffer) -> None:
         """After an append that said LOOK: starts the linger clock, or ends the piece."""
+        with held_back():
+            self._look(topic)
+
+    def _look(self, topic: TopicBuffer) -> None:
         with topic.lock:
             row_count = len(topic.values)
             if not row_count:
@@ -256,26 +261,34 @@ class Engine:
                 return self.open(topic.name, blocking=blocking)
             if topic.closed:
                 return self.open(topic.name, blocking=blocking)
-            cut = False
-            with topic.lock:
-                if topic.closed:
-                    continue
-                if topic.values and topic.used + size > topic.batch_bytes:
-                    self.sender.cut(topic, ready=True)
-                    cut = True
-                room = topic.reserve(self.memory, size)
-                if not room and topic.values:
-                    self.sender.cut(topic, ready=True)
-                    cut = True
-            if cut:
-                self.sender.pump()
+            with held_back():
+                room = self._room(topic, size)
             if room:
                 return topic
+            if topic.closed:
+                continue
             if not blocking:
                 raise WouldBlock("", partial(self.wait_for_room, size))
             if deadline is None:
                 deadline = self.clock() + self.settings.max_block_ms / 1000
             self.wait_for_room(size, deadline)
+
+    def _room(self, topic: TopicBuffer, size: int) -> bool:
+        """Whether the topic has memory for a record of `size` bytes now."""
+        cut = room = False
+        with topic.lock:
+            if topic.closed:
+                return False
+            if topic.values and topic.used + size > topic.batch_bytes:
+                self.sender.cut(topic, ready=True)
+                cut = True
+            room = topic.reserve(self.memory, size)
+            if not room and topic.values:
+                self.sender.cut(topic, ready=True)
+                cut = True
+        if cut:
+            self.sender.pump()
+        return room
 
     def wait_for_room(
         self, size: int, deadline: float, given_up: threading.Event | None = None
@@ -321,14 +334,15 @@ class Engine:
 
     def shut(self) -> None:
         """No more records, until `open` lets some in again; what is open becomes a piece."""
-        with self.gate:
-            self.topics.clear()
-        for topic in self.sender.topics():
-            with topic.lock:
-                topic.closed = True
-                topic.limit = -1
-                if topic.values:
-                    self.sender.cut(topic, ready=True)
+        with held_back():
+            with self.gate:
+                self.topics.clear()
+            for topic in self.sender.topics():
+                with topic.lock:
+                    topic.closed = True
+                    topic.limit = -1
+                    if topic.values:
+                        self.sender.cut(topic, ready=True)
 
     def poll(self, timeout_s: float | None) -> int:
         """Calls the callbacks of delivery reports; waits up to `timeout_s` for the first."""
@@ -386,11 +400,12 @@ class Engine:
         """
         self._check_process()
         deadline = None if timeout_s is None or timeout_s < 0 else self.clock() + timeout_s
-        for topic in self.sender.topics():
-            with topic.lock:
-                if topic.values:
-                    self.sender.cut(topic, ready=True)
-        mark = self.sender.mark_ready()
+        with held_back():
+            for topic in self.sender.topics():
+                with topic.lock:
+                    if topic.values:
+                        self.sender.cut(topic, ready=True)
+            mark = self.sender.mark_ready()
         while True:
             self.reports.serve(failures)
             if not closing and failures and not isinstance(failures[-1], Exception):
