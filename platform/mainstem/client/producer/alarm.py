@@ -28,7 +28,8 @@ class Alarm:
         self._look = look
         self._failed = failed
         self._clock = clock
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._at = clock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -40,14 +41,14 @@ class Alarm:
     def by(self, at: float) -> None:
         """Looks at `at` at the latest."""
         if at < self._at:
-            with self._changed:
+            with self._lock:
                 if at < self._at:
                     self._at = at
                     self._changed.notify()
 
     def stop(self, timeout_s: float) -> None:
         """Ends the thread, and waits for that unless it is the caller."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._changed.notify()
         if self._thread is not threading.current_thread():
@@ -62,7 +63,7 @@ class Alarm:
 
     def _wait(self) -> bool:
         """Waits until it is time; returns False when there will be no more looks."""
-        with self._changed:
+        with self._lock:
             while not self._stopped and self._at > (now := self._clock()):
                 self._changed.wait(self._at - now)
             # What changes from here on, the look finds, or it tells with `by` that it comes later.

@@ -75,8 +75,10 @@ class Reports:
     def __init__(self, memory: BufferMemory, clock: Callable[[], float]) -> None:
         self._memory = memory
         self._clock = clock
+        #: Taken by itself: an interrupt as a Condition is entered would leave it taken for good.
+        self._lock = threading.Lock()
         #: Notified when a piece has ended, or reports were served.
-        self._progress = threading.Condition(threading.Lock())
+        self._progress = threading.Condition(self._lock)
         #: Pieces that have not ended, each with its topic.
         self._undone: dict[Piece, str] = {}
         #: In order, as far as they are not served.
@@ -89,7 +91,7 @@ class Reports:
 
     def __len__(self) -> int:
         """Reports that wait to be served."""
-        with self._progress:
+        with self._lock:
             return self._report_count()
 
     def _report_count(self) -> int:
@@ -99,12 +101,12 @@ class Reports:
 
     def begin(self, topic: str, piece: Piece) -> None:
         """A piece is on its way."""
-        with self._progress:
+        with self._lock:
             self._undone[piece] = topic
 
     def replace(self, piece: Piece, parts: Iterable[Piece]) -> None:
         """A piece goes on as its parts."""
-        with self._progress:
+        with self._lock:
             topic = self._undone.pop(piece)
             self._undone.update(dict.fromkeys(parts, topic))
 
@@ -117,7 +119,7 @@ class Reports:
         error: MainstemError | None,
     ) -> None:
         """A piece has ended: tells everyone who asked, then gives its memory back. Once a piece."""
-        with self._progress:
+        with self._lock:
             if piece.told:
                 return
             piece.told = True
@@ -149,7 +151,7 @@ class Reports:
         finally:
             report_bytes = len(reports) * reports.share if reports else 0
             self._memory.finished(piece.memory_bytes, report_bytes)
-            with self._progress:
+            with self._lock:
                 self._undone.pop(piece, None)
                 if reports:
                     self._reports[reports] = None
@@ -160,7 +162,7 @@ class Reports:
 
     def fail_all(self, error: MainstemError) -> None:
         """Ends every piece that has not ended."""
-        with self._progress:
+        with self._lock:
             left = list(self._undone.items())
         for piece, topic in left:
             self.completed(topic, piece, None, -1, error)
@@ -168,7 +170,7 @@ class Reports:
     def left_count(self, before: float = math.inf) -> int:
         """Records of pieces with a number below `before` that have not ended, and all reports that
         are not served."""
-        with self._progress:
+        with self._lock:
             rows = sum(piece.row_count for piece in self._undone if piece.number < before)
             return rows + self._report_count()
 
@@ -180,7 +182,7 @@ class Reports:
         Args:
             served: False: whatever becomes of the reports.
         """
-        with self._progress:
+        with self._lock:
             to_serve = served and self._report_count() > 0
             being_served = served and self._serving.keys() - {threading.get_ident()}
             ended = not any(piece.number < before for piece in self._undone)
@@ -192,7 +194,7 @@ class Reports:
 
     def wake(self) -> None:
         """The producer ends: a poll() looks again."""
-        with self._progress:
+        with self._lock:
             self._progress.notify_all()
 
     # ---------------------------------------------------------------------------------- reports
@@ -204,7 +206,7 @@ class Reports:
         self._polled_by = (threading.get_ident(), self._clock())
         if timeout_s != 0:
             deadline = None if timeout_s is None or timeout_s < 0 else self._clock() + timeout_s
-            with self._progress:
+            with self._lock:
                 while not self._report_count() and not closing():
                     left_s = LOOK_EVERY_S
                     if deadline is not None:
@@ -228,18 +230,18 @@ class Reports:
             return 0  # most polls: without a lock
         depth = self._serving.get(thread, 0)
         served_count = 0
-        with self._progress:
-            self._serving[thread] = depth + 1
-            there = list(self._reports)
         try:
+            with self._lock:
+                self._serving[thread] = depth + 1
+                there = list(self._reports)
             for reports in there:
                 served_count += self._serve_piece(reports, failures)
         finally:
-            with self._progress:
+            with self._lock:
                 if depth:
                     self._serving[thread] = depth
                 else:
-                    del self._serving[thread]
+                    self._serving.pop(thread, None)
                 self._progress.notify_all()
         return served_count
 
@@ -261,7 +263,7 @@ class Reports:
         finally:
             self._memory.served(served_count * reports.share)
             if not reports:
-                with self._progress:
+                with self._lock:
                     self._reports.pop(reports, None)
         return served_count
 
@@ -277,13 +279,13 @@ class Reports:
 
     def forget_failure(self) -> None:
         """What failed was told otherwise."""
-        with self._progress:
+        with self._lock:
             self._failure = None
             self._failure_count = 0
 
     def raise_failure(self) -> None:
         """Raises what failed since the last call and nobody had asked about, if anything did."""
-        with self._progress:
+        with self._lock:
             failure, self._failure = self._failure, None
             count, self._failure_count = self._failure_count, 0
         if failure is not None:
