@@ -67,6 +67,8 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": 1_000,
     "append.threads": 2,
     "fetch.threads": 1,
+    # Each takes some memory until it expires, and most damaged requests have one of their own.
+    "transactional.id.max.count": 5_000,
 }
 
 STALL_MS_MAX = 200.0
