@@ -89,8 +89,11 @@ class Coordinator:
         self._targets = Targets(self._topics, compute, self.events.rebalanced)
         #: (when it may be evicted, group, member); may be early, never late.
         self._ends: list[tuple[int, str, str]] = []
-        #: Groups whose members wait, and until when.
+        #: Groups whose members wait, and until when; and the same, the soonest first.
         self._held: dict[str, int] = {}
+        self._hold_ends: list[tuple[int, str]] = []
+        #: Groups with a member that has a pattern; some of them had one only before.
+        self._patterned: dict[str, None] = {}
         #: Groups that have got their first member or lost their last since `take_changed`.
         self._changed: dict[str, None] = {}
         #: Groups without members, since `empty_since_ms`: who is empty for longest comes first.
@@ -275,7 +278,8 @@ class Coordinator:
             self._empty[group_name] = self._clock_ms()
             if hold_ms:
                 group.held = True
-                self._held[group_name] = self._clock_ms() + hold_ms
+                self._held[group_name] = until_ms = self._clock_ms() + hold_ms
+                heapq.heappush(self._hold_ends, (until_ms, group_name))
 
     def forget(self, group_name: str) -> None:
         """Drops an empty group."""
@@ -289,8 +293,9 @@ class Coordinator:
     def tick(self) -> None:
         """Evicts who was silent, or did not give up what it was told to, for too long."""
         now_ms = self._clock_ms()
-        if self._held:
-            for name in [name for name, until_ms in self._held.items() if until_ms <= now_ms]:
+        while self._hold_ends and self._hold_ends[0][0] <= now_ms:
+            until_ms, name = heapq.heappop(self._hold_ends)
+            if self._held.get(name) == until_ms:  # else it is forgotten
                 del self._held[name]
                 self._groups[name].held = False
                 self._targets.renew(self._groups[name])
@@ -311,11 +316,19 @@ class Coordinator:
         different = self._topics.update(changes)
         if not different:
             return
-        for group in self._groups.values():
+        # A pattern may fit a topic that it did not fit before, a name means what it meant.
+        for name in {**self._targets.wanting(different), **self._patterned}:
+            group = self._groups.get(name)
+            if group is None or not any(one.topic_pattern for one in group.members.values()):
+                self._patterned.pop(name, None)
+            if group is None:
+                continue
             touched = False
             for member in group.members.values():
                 wants = self._topics.wanted_by(member)
-                touched = touched or bool((wants | member.wants) & different)
+                touched = touched or not (
+                    different.isdisjoint(wants) and different.isdisjoint(member.wants)
+                )
                 member.wants = wants
             if touched:
                 self._targets.renew(group)
@@ -453,6 +466,8 @@ class Coordinator:
         member.rebalance_timeout_ms = beat.rebalance_timeout_ms or member.rebalance_timeout_ms
         if beat.topics or beat.topic_pattern:
             member.topics, member.topic_pattern = beat.topics, beat.topic_pattern
+        if member.topic_pattern:
+            self._patterned[group.name] = None
         wants = self._topics.wanted_by(member)
         if changed or wants != member.wants:
             member.wants = wants

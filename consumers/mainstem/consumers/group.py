@@ -117,7 +117,11 @@ class Retargeting:
 
 
 class Group:
-    """A group. `epoch` never goes back: start it above what was ever given."""
+    """A group. `epoch` never goes back: start it above what was ever given.
+
+    Attributes:
+        wanted: The names that its members wanted at the last `retarget`.
+    """
 
     def __init__(self, name: str, epoch: int = 0) -> None:
         self.name = name
@@ -126,6 +130,7 @@ class Group:
         #: Member id → partition → the epoch in which the target gave it.
         self.target: dict[str, dict[Partition, int]] = {}
         self.rebalance_count = 0
+        self.wanted: frozenset[str] = frozenset()
         #: Nobody is given anything yet; see `Coordinator.restore`.
         self.held = False
         #: A new target is being computed.
@@ -138,8 +143,8 @@ class Group:
         self._owners: dict[Partition, str] = {}
         self._instances: dict[str, str] = {}
         self._fenced: OrderedDict[str, None] = OrderedDict()
-        #: Topic id → how many partitions it had when a member first wanted it.
-        self._first_counts: dict[str, int] = {}
+        #: Topic id → its name, and how many partitions it had when a member first wanted it.
+        self._first_counts: dict[str, tuple[str, int]] = {}
 
     @property
     def state(self) -> str:
@@ -242,24 +247,26 @@ class Group:
         return frozenset(
             one
             for one in partitions
-            if one.partition >= counts.get(one.topic_id, one.partition + 1)
+            if one.topic_id in counts and one.partition >= counts[one.topic_id][1]
         )
 
     def retarget(self, topics: Mapping[str, TopicInfo]) -> Retargeting | None:
-        """What is to be computed for a new target, which `take_target` takes; None: nothing now."""
-        wanted: set[str] = set()
-        for member in self.members.values():
-            wanted |= member.wants
-        known = {name: topics[name] for name in sorted(wanted) if name in topics}
-        counts = self._first_counts
+        """What is to be computed for a new target, which `take_target` takes; None: nothing now.
+
+        Args:
+            topics: All that are known, of all groups: looked up by name.
+        """
+        self.wanted = frozenset().union(*(member.wants for member in self.members.values()))
+        known = {name: topics[name] for name in sorted(self.wanted) if name in topics}
         self._first_counts = {
-            info.topic_id: counts.get(info.topic_id, info.partition_count)
-            for name, info in topics.items()
-            if name in known or info.topic_id in counts
+            topic_id: (name, count)
+            for topic_id, (name, count) in self._first_counts.items()
+            if name in topics and topics[name].topic_id == topic_id
         }
+        for name, info in known.items():
+            self._first_counts.setdefault(info.topic_id, (name, info.partition_count))
         self._has_grown = any(
-            info.partition_count > self._first_counts.get(info.topic_id, info.partition_count)
-            for info in topics.values()
+            topics[name].partition_count > count for name, count in self._first_counts.values()
         )
         self._version += 1
         if self.held:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -45,10 +45,18 @@ class Targets:
         self._topics = topics
         self._compute = compute
         self._rebalanced = rebalanced
+        #: By topic, existing or not, the groups that want it.
+        self._wanting: dict[str, dict[str, None]] = {}
+
+    def wanting(self, topics: Iterable[str]) -> dict[str, None]:
+        """The groups whose members want one of the topics, by name."""
+        return {group: None for topic in topics for group in self._wanting.get(topic, ())}
 
     def renew(self, group: Group) -> None:
         """Has a new target computed: the group, or what is known of its topics, has changed."""
+        before = group.wanted
         work = group.retarget(self._topics.infos)
+        self._note_wanted(group, before)
         if work is None:
             return
         if work.size <= COMPUTED_AT_ONCE_MAX:
@@ -56,6 +64,15 @@ class Targets:
         elif not group.targeting:  # else it is found out when that one is done
             group.begin_target(work)
             self._compute(work.target, partial(self._computed, group, work))
+
+    def _note_wanted(self, group: Group, before: frozenset[str]) -> None:
+        for topic in before - group.wanted:
+            groups = self._wanting[topic]
+            del groups[group.name]
+            if not groups:
+                del self._wanting[topic]
+        for topic in group.wanted - before:
+            self._wanting.setdefault(topic, {})[group.name] = None
 
     def _computed(self, group: Group, work: Retargeting, target: Target | None) -> None:
         if not self._take(group, work, target):
