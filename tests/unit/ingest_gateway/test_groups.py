@@ -7,6 +7,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Awaitable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.unit.ingest_gateway.harness import (
 )
 from tests.unit.ingest_gateway.payloads import records_request, values_request
 
+from mainstem.consumers import Coordinator, Heartbeat, TopicInfo
 from mainstem.delta_log import LocalStore, load_table, read_data_file
 from mainstem.delta_log.topics import Topics
 from mainstem.ingest_gateway.groups import coordination as group_coordination
@@ -859,6 +861,34 @@ async def sample(gateway: Gateway, name: str, **labels: str) -> float | None:
     return await asyncio.to_thread(
         registry.get_sample_value, f"mainstem_consumer_group_{name}", labels
     )
+
+
+class Unlisted(dict[str, TopicInfo]):
+    """Topics that may be looked up, and not gone through."""
+
+    def keys(self) -> Any:
+        raise AssertionError("all topics were looked at")
+
+
+def test_a_heartbeat_looks_up_its_own_topics_among_those_of_all_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", 2)
+            await Member(client).beat()
+            coordination = coordination_of(gateway)
+            running_now = await coordination.started()
+            beat = Heartbeat("g", "other", topics=frozenset({"t"}))
+            first, _ = await coordination.heartbeat(running_now, beat)
+            known = Unlisted(running_now.coordinator.known_topics)
+            with monkeypatch.context() as patched:
+                patched.setattr(Coordinator, "known_topics", property(lambda _: known))
+                beat = replace(beat, member_epoch=first.member_epoch)
+                answer, _ = await coordination.heartbeat(running_now, beat)
+            assert answer.member_id == "other"
+
+    run(test())
 
 
 PLACE: Any = {"group": "g", "topic": "t", "partition": "0"}

@@ -232,7 +232,9 @@ class GroupCoordination:
     async def heartbeat(self, running: Running, beat: Heartbeat) -> tuple[Beat, int]:
         """The answer to a heartbeat, and after how many ms the next one is due."""
         coordinator = running.coordinator
-        new = beat.topics - coordinator.known_topics.keys() - running.missing
+        known, missing = coordinator.known_topics, running.missing
+        # A difference of sets would look at all topics that anybody has.
+        new = {topic for topic in beat.topics if topic not in known and topic not in missing}
         if beat.topic_pattern and not running.all_topics_known:
             new |= set(await self._topics.names()) - coordinator.known_topics.keys()
             running.all_topics_known = True
