@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from mainstem.delta_log.system import gateway_key
-from mainstem.ingest_gateway.cluster import Placement, moves
+from mainstem.ingest_gateway.cluster import Placement, moves, placement
 
 GATEWAYS = [gateway_key(f"gateway-{number}") for number in range(10)]
 TOPICS = [f"topic-{number}" for number in range(2_000)]
@@ -50,3 +52,22 @@ def test_moves_are_those_of_topics_that_belong_elsewhere_and_no_more_than_allowe
     assert moves(targets, own, targets.get, 10) == [("b", other), ("d", other), ("e", other)]
     assert moves(targets, own, targets.get, 2) == [("b", other), ("d", other)]
     assert moves([], own, targets.get, 10) == []
+
+
+def test_where_topics_belong_is_found_out_once_while_the_gateways_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashed: Counter[str] = Counter()
+
+    def counting(topic: str) -> int:
+        hashed[topic] += 1
+        return gateway_key(topic)
+
+    monkeypatch.setattr(placement, "gateway_key", counting)
+    alone, two = Placement(GATEWAYS[:1]), Placement(GATEWAYS[:2])
+    assert moves(TOPICS, GATEWAYS[0], alone.target, 10) == []
+    assert not hashed
+    found = moves(TOPICS, GATEWAYS[0], two.target, len(TOPICS))
+    assert hashed == Counter(TOPICS)
+    assert moves(TOPICS, GATEWAYS[0], two.target, len(TOPICS)) == found
+    assert hashed == Counter(TOPICS)
