@@ -378,8 +378,12 @@ class Cluster:
         self._metrics.cluster(
             live_count=len(others) + 1 - draining_count,
             draining_count=draining_count,
-            topics_led=len(self._held - {COORDINATION}),
+            topics_led=self._topics_led,
         )
+
+    @property
+    def _topics_led(self) -> int:
+        return len(self._held) - (COORDINATION in self._held)
 
     def _heartbeat_failed(self, error: MainstemError) -> None:
         self._failure = error
@@ -395,7 +399,7 @@ class Cluster:
             self._rack,
             self._clock_ms(),
             self.draining,
-            len(self._held - {COORDINATION}),
+            self._topics_led,
             max(0, round((load.in_bytes - self._loaded.in_bytes) / passed_s)),
             max(0, round((load.out_bytes - self._loaded.out_bytes) / passed_s)),
         )
