@@ -263,7 +263,8 @@ GATEWAY_KEYS: Final[dict[str, ConfigKey]] = keys_by_name(
             "int",
             1_000,
             "How often the topics of groups are looked at: new partitions, topics that match a "
-            "pattern, topics that were deleted or created again.",
+            "pattern, topics that were deleted or created again. Each time 100 of them are looked "
+            "up in the store, in turn.",
             unit="ms",
             minimum=10,
             maximum=3_600_000,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from mainstem.delta_log import LocalStore, load_table, read_data_file
 from mainstem.delta_log.topics import Topics
 from mainstem.ingest_gateway.groups import coordination as group_coordination
 from mainstem.ingest_gateway.groups import watch as group_watch
+from mainstem.ingest_gateway.groups.group_topics import GroupTopics
 from mainstem.ingest_gateway.groups.metrics import GroupMetrics
 from mainstem.ingest_gateway.server import Gateway
 from mainstem.protocol.v1 import admin_pb2, groups_pb2, groups_pb2_grpc, log_pb2
@@ -887,6 +889,54 @@ def test_a_heartbeat_looks_up_its_own_topics_among_those_of_all_groups(
                 beat = replace(beat, member_epoch=first.member_epoch)
                 answer, _ = await coordination.heartbeat(running_now, beat)
             assert answer.member_id == "other"
+
+    run(test())
+
+
+def test_topics_of_groups_are_looked_up_in_turn_and_those_that_are_led_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_coordination, "LOOKED_UP_MAX", 3)
+    looked: Counter[str] = Counter()
+    topic = GroupTopics.topic
+
+    async def counting(topics: GroupTopics, name: str) -> TopicInfo | None:
+        looked[name] += 1
+        return await topic(topics, name)
+
+    monkeypatch.setattr(GroupTopics, "topic", counting)
+    names = [f"t{number}" for number in range(9)]
+
+    async def test() -> None:
+        async with running(tmp_path, group_metadata_refresh_interval_ms=3_600_000) as (
+            gateway,
+            client,
+        ):
+            for name in names:
+                await client.create(name, 1)
+            await client.produce(values_request(b"x", topic="t0"))
+            member = Member(client, topics=[*names, "later"])
+            await member.beat()
+            coordination = coordination_of(gateway)
+            running_now = await coordination.started()
+            known = running_now.coordinator.known_topics
+            assert looked == Counter([*names, "later"])
+            # The gateway's own first look.
+            await until(lambda: looked.total() == 13 and not running_now.looks)
+            running_now.not_looked_up.clear()
+            looked.clear()
+            for _ in range(4):
+                await coordination.refresh(running_now)
+            assert looked == Counter([*names, "later"])
+            # What is done here shows in the next look, whose turn it ever is.
+            running_now.not_looked_up.clear()
+            await client.admin.AddPartitions(
+                admin_pb2.AddPartitionsRequest(topic="t0", partition_count=3), timeout=WAIT_S
+            )
+            looked.clear()
+            await coordination.refresh(running_now)
+            assert "t0" not in looked
+            assert known["t0"].partition_count == 3
 
     run(test())
 

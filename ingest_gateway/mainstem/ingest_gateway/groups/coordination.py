@@ -55,6 +55,10 @@ UNUSED_GROUP_KEPT_MS = 600_000
 #: How often sessions are looked at when nobody asks anything.
 TICK_S = 0.5
 
+#: Topics that a refresh looks up in the store, in turn: each takes about a millisecond of what
+#: appends and fetches need.
+LOOKED_UP_MAX = 100
+
 #: Heartbeats of all members together: at most about 100 a second while all is settled, and 500
 #: while partitions move. So small groups learn within half a second that they have to give way.
 SETTLED_MS_MIN = 500
@@ -307,8 +311,12 @@ class GroupCoordination:
 
     # -- topics ------------------------------------------------------------------------------------
 
-    async def _refresh(self, running: Running) -> None:
-        """Looks for partitions that were added, and topics that came, went or are new ones."""
+    async def refresh(self, running: Running) -> None:
+        """Looks for partitions that were added, and topics that came, went or are new ones.
+
+        What was done to topics that are led here is known without the store; whether somebody else
+        has done something is looked up of `LOOKED_UP_MAX` topics each time.
+        """
         coordinator = running.coordinator
         wanted = coordinator.topic_names()
         if coordinator.has_patterns:
@@ -316,7 +324,8 @@ class GroupCoordination:
         else:
             running.all_topics_known = False
         unwanted = coordinator.known_topics.keys() - wanted
-        await learn(running, self.topics, wanted, self._metrics)
+        coordinator.set_topics(self.topics.led(wanted))
+        await learn(running, self.topics, _to_look_up(running, wanted), self._metrics)
         gone = unwanted - coordinator.topic_names()  # nobody asked for it meanwhile
         if not coordinator.has_patterns or running.all_topics_known:
             coordinator.set_topics(dict.fromkeys(gone))
@@ -341,7 +350,7 @@ class GroupCoordination:
                 self.note_changes(running)
                 self.log.tell_rest()
                 if running.members_count and time.monotonic() >= refresh_at:
-                    await self._refresh(running)
+                    await self.refresh(running)
                     refresh_at = time.monotonic() + self._refresh_s
                 if time.monotonic() >= retention_at:
                     retention_at = time.monotonic() + self._retention_check_s
@@ -496,6 +505,17 @@ class GroupCoordination:
     async def _close_tables(self, running: Running, timeout_s: float) -> None:
         await self._end_also(timeout_s)
         await running.table.close(timeout_s)
+
+
+def _to_look_up(running: Running, wanted: set[str]) -> set[str]:
+    """Those that nothing is known of, and the next ones of the others."""
+    known, missing, rest = running.coordinator.known_topics, running.missing, running.not_looked_up
+    if not rest:
+        rest += sorted(wanted)
+    some = rest[-LOOKED_UP_MAX:]
+    del rest[-LOOKED_UP_MAX:]
+    new = {name for name in wanted if name not in known and name not in missing}
+    return new | wanted.intersection(some)
 
 
 async def _nothing(*_: object) -> None:

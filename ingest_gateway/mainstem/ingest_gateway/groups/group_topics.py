@@ -40,6 +40,17 @@ class GroupTopics:
         except UnknownTopicError:
             return None
 
+    def led(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """What those are that are led here, as far as their leaders know."""
+        found: dict[str, TopicInfo] = {}
+        for name in names:
+            if self._topics.is_leader(name):
+                topic = self._topics.leading(name)
+                if topic is not None and topic.leader is not None:
+                    state = topic.leader.state
+                    found[name] = TopicInfo(state.topic_id, state.partition_count)
+        return found
+
     async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo | None]:
         """What topics are now, some of them looked at at a time."""
         each = list(dict.fromkeys(names))
