@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -32,6 +33,8 @@ class AskedConsumer:
         self._stopped = False
         #: What calls that are no coroutines asked for, in order.
         self._asked: deque[Callable[[client.AsyncConsumer], Awaitable[object]]] = deque()
+        #: What is under way of that.
+        self._begun: set[asyncio.Task[None]] = set()
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         #: Paused on behalf of getone(partitions) and getmany(partitions).
@@ -58,18 +61,42 @@ class AskedConsumer:
             self._check_assigned(tp)
         left_out = self._assigned - only - self._paused if only else set()
         if left_out != self._left_out:
-            with their_errors():
-                back = (self._left_out - left_out - self._paused) & self._assigned
-                await consumer.resume([to_ours(tp) for tp in back])
-                await consumer.pause([to_ours(tp) for tp in left_out])
-            self._left_out = left_out
+            await self._to_its_end(self._leave_out(consumer, left_out))
         return consumer
+
+    async def _leave_out(
+        self, consumer: client.AsyncConsumer, left_out: set[TopicPartition]
+    ) -> None:
+        back = (self._left_out - left_out - self._paused) & self._assigned
+        await consumer.resume([to_ours(tp) for tp in back])
+        await consumer.pause([to_ours(tp) for tp in left_out])
+        self._left_out = left_out
 
     async def _do_what_was_asked(self) -> None:
         consumer = self._running()
         while self._asked:
-            with their_errors():
-                await self._asked.popleft()(consumer)
+            await self._to_its_end(self._asked.popleft()(consumer))
+
+    async def _to_its_end(self, work: Awaitable[object]) -> None:
+        """Does something that goes on when the caller goes away: nobody would ask for it again."""
+        with their_errors():
+            await asyncio.shield(self._begin(work))
+
+    def _begin(self, work: Awaitable[object]) -> asyncio.Task[None]:
+        """Begins it; calls that come later have their turn after it."""
+
+        async def run() -> None:
+            await work
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._begun.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._begun.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, though the caller may be gone
 
     def _check_assigned(self, partition: TopicPartition) -> None:
         to_ours(partition)

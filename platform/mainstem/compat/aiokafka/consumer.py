@@ -106,8 +106,12 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             members.stopped(consumer)
-            with their_errors():
-                await consumer.close()
+            try:
+                if self._begun:
+                    await asyncio.wait(self._begun)  # or what it goes back to would be committed
+            finally:
+                with their_errors():
+                    await consumer.close()
 
     # ------------------------------------------------------------------------------ records
 
@@ -192,6 +196,7 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         given: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         failure: Exception | None = None
+        again: list[client.ConsumerRecord] = []
         for tp, records in found.items():
             made: list[ConsumerRecord[Any, Any]] = []
             for record in records:
@@ -199,20 +204,25 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
                     made.append(self._record(record))
                 except Exception as error:
                     failure = failure or error
-                    await self._go_back_to(consumer, record)
+                    again.append(record)
                     break
             if made:
                 given[to_theirs(tp)] = made
+        if again:
+            try:
+                await self._go_back_to(consumer, *again)
+            except asyncio.CancelledError:
+                # Nobody gets the others either.
+                self._begin(_go_back(consumer, [records[0] for records in found.values()]))
+                raise
         if failure is not None and not given:
             raise failure
         return given
 
     async def _go_back_to(
-        self, consumer: client.AsyncConsumer, record: client.ConsumerRecord
+        self, consumer: client.AsyncConsumer, *records: client.ConsumerRecord
     ) -> None:
-        tp = TopicPartition(record.topic, record.partition)
-        with their_errors():
-            await consumer.seek(to_ours(tp, record.offset))
+        await self._to_its_end(_go_back(consumer, records))
 
     def _record(self, record: client.ConsumerRecord) -> ConsumerRecord[Any, Any]:
         key, value = record.key, record.value
@@ -229,6 +239,14 @@ class AIOKafkaConsumer(MembershipCalls, PositionCalls):
             size(value),
             record.headers,
         )
+
+
+async def _go_back(
+    consumer: client.AsyncConsumer, records: Sequence[client.ConsumerRecord]
+) -> None:
+    for record in records:
+        tp = TopicPartition(record.topic, record.partition)
+        await consumer.seek(to_ours(tp, record.offset))
 
 
 def _deserialized(deserializer: Any, data: bytes | None) -> Any:
