@@ -35,7 +35,7 @@ class Unlisted(dict[str, TopicInfo]):
     def _refuse(self, *_: object) -> NoReturn:
         raise AssertionError("all topics were looked at")
 
-    __iter__ = keys = values = items = _refuse  # type: ignore[assignment]
+    __iter__ = keys = values = items = _refuse
 
 
 class Groups:
