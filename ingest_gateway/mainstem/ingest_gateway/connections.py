@@ -118,12 +118,15 @@ class Connections:
 
     def _forget(self, now: float, new_count: int) -> None:
         """Forgets those that are idle for too long, and the idlest where new ones have no room."""
-        for connection in list(self._connections.values()):
-            too_many = len(self._connections) + new_count > self._connections_max
-            if not too_many and now - connection.used_at < IDLE_S_MAX:
+        gone: list[str] = []
+        for connection in self._connections.values():
+            count = len(self._connections) - len(gone) + new_count
+            if count <= self._connections_max and now - connection.used_at < IDLE_S_MAX:
                 break
             if not connection.open_calls:
-                del self._connections[connection.peer]
+                gone.append(connection.peer)
+        for peer in gone:
+            del self._connections[peer]
 
 
 def _host(peer: str) -> str:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from tests.unit.ingest_gateway.harness import WAIT_S, run, running
 from tests.unit.ingest_gateway.payloads import values_request
 
 from mainstem.cli.root import cli
 from mainstem.client import Producer
-from mainstem.ingest_gateway.connections import IDLE_S_MAX, Connections
+from mainstem.ingest_gateway import connections
+from mainstem.ingest_gateway.connections import IDLE_S_MAX, Connection, Connections
 from mainstem.protocol.v1 import admin_pb2
 
 
@@ -66,6 +70,31 @@ def test_no_more_connections_are_remembered_than_there_may_be() -> None:
             world.now_s += 1
             world.call(f"p{number}")
         assert world.peers() == ["streams", "p8", "p9"]
+
+
+class Counting(OrderedDict[str, Connection]):
+    """Connections that count how many of them are looked at."""
+
+    looked = 0
+
+    def values(self) -> Any:
+        for one in super().values():
+            Counting.looked += 1
+            yield one
+
+
+def test_a_new_connection_looks_at_the_one_that_is_idle_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "OrderedDict", Counting)
+    world = World(connections_max=50)
+    for number in range(50):
+        world.call(f"{number}")
+    assert Counting.looked <= 50
+    Counting.looked = 0
+    world.call("new")
+    assert Counting.looked == 2  # the idlest, which makes room, and the next, which does not
+    assert "0" not in world.peers()
 
 
 def test_a_gateway_lists_its_connections_with_their_client_ids(tmp_path: Path) -> None:
