@@ -165,8 +165,34 @@ def facts(pairs: int, scale: float) -> dict[str, Any]:
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    """The rows of a file of results; none where there is no such file."""
-    return list(json.loads(file.read_text())["rows"]) if file.exists() else []
+    """The rows of a file of results; none where there is no such file.
+
+    Raises:
+        ValueError: It is torn, or not a file of results.
+    """
+    if not file.exists():
+        return []
+    try:
+        rows = list(json.loads(file.read_text())["rows"])
+        if all(isinstance(one["row"], str) for one in rows):
+            return rows
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise ValueError(f"{file} is not a file of results; remove it, or name another one")
+
+
+def check(file: Path) -> None:
+    """Finds out whether `keep` would do, before hours are measured; changes nothing.
+
+    Raises:
+        ValueError: The file is there, and is not one of results.
+        OSError: It cannot be made, or written.
+    """
+    read(file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    written = _beside(file)
+    written.write_text("")
+    written.unlink()
 
 
 def keep(file: Path, new: dict[str, Any], order: list[str]) -> None:
@@ -176,10 +202,21 @@ def keep(file: Path, new: dict[str, Any], order: list[str]) -> None:
 
     Args:
         order: The names of all rows; what has another name is of no row any more, and dropped.
+
+    Raises:
+        ValueError: The file is not one of results.
+        OSError: It cannot be written, and is as it was.
     """
     rows = {one["row"]: one for one in read(file)} | {new["row"]: new}
     kept = {"rows": [rows[name] for name in order if name in rows]}
     file.parent.mkdir(parents=True, exist_ok=True)
-    written = file.with_name(f"{file.name}.new")
-    written.write_text(json.dumps(kept, indent=1) + "\n")
-    written.replace(file)
+    written = _beside(file)
+    try:
+        written.write_text(json.dumps(kept, indent=1) + "\n")
+        written.replace(file)
+    finally:
+        written.unlink(missing_ok=True)  # it is there after a failure only
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f"{file.name}.new")

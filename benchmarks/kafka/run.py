@@ -5,7 +5,7 @@ their spread, and what each variant takes of the processor and of memory. `--jso
 the file is written after each row, and keeps the rows that this run does not measure.
 
 A row that fails is named with the end of its error; the others are measured, and the run exits
-with 1.
+with 1. So is a row whose result cannot be written: it is printed all the same.
 
 Usage: python -m benchmarks.kafka.run [--pairs 5] [--rows produce,consume] [--json FILE]
 Needs Java 17 and, the first time, Maven.
@@ -14,7 +14,6 @@ Needs Java 17 and, the first time, Maven.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -28,7 +27,8 @@ from benchmarks.kafka import (
     spark_rows,
     transaction_rows,
 )
-from benchmarks.kafka.report import costs_table, facts, keep, ratios_table, summary
+from benchmarks.kafka.arguments import add_arguments, chosen, end_when_told
+from benchmarks.kafka.report import check, costs_table, facts, keep, ratios_table, summary
 from benchmarks.kafka.row import Outcome, Row
 from benchmarks.kafka.systems import Systems
 
@@ -71,7 +71,11 @@ def run(systems: Systems, rows: list[Row], options: argparse.Namespace) -> bool:
         one = {**summary(row, turns), "facts": facts(options.pairs, options.scale)}
         summaries.append(one)
         if options.json:
-            keep(options.json, one, [known.name for known in ROWS])
+            try:
+                keep(options.json, one, [known.name for known in ROWS])
+            except (OSError, ValueError) as error:
+                failed.append(f"{row.name} is not in {options.json}: {_end_of(error)}")
+                print(failed[-1], file=sys.stderr, flush=True)
     if summaries:
         print(ratios_table(summaries), costs_table(summaries), sep="\n\n")
     for line in failed:
@@ -87,22 +91,28 @@ def _end_of(error: Exception) -> str:
 def main() -> int:
     """Runs what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--pairs", type=int, default=5, help="turns of each variant")
-    parser.add_argument("--rows", default="", help="parts of names, with commas between")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of records")
+    add_arguments(parser)
     parser.add_argument("--json", type=Path, help="a file that keeps the results")
     options = parser.parse_args()
-    wanted = [part for part in options.rows.split(",") if part]
-    rows = [row for row in ROWS if not wanted or any(part in row.name for part in wanted)]
-    if not rows:
-        parser.error(f"no row has one of {options.rows} in its name")
-    # Told to end, it stops its servers, as after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with (
-        tempfile.TemporaryDirectory(prefix="mainstem-bench-") as folder,
-        Systems(Path(folder)) as systems,
-    ):
-        return 0 if run(systems, rows, options) else 1
+    rows = chosen(parser, ROWS, options.rows)
+    if options.json:
+        try:
+            check(options.json)
+        except ValueError as error:
+            parser.error(str(error))
+        except OSError as error:
+            parser.error(f"{options.json} cannot be written: {error}")
+    end_when_told()
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="mainstem-bench-") as folder,
+            Systems(Path(folder)) as systems,
+        ):
+            return 0 if run(systems, rows, options) else 1
+    except KeyboardInterrupt:
+        kept = f"; rows that were measured are in {options.json}" if options.json else ""
+        print(f"interrupted{kept}", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

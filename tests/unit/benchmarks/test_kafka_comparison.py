@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +147,86 @@ def test_a_row_that_fails_is_named_and_the_others_are_measured_and_kept(
     assert "broken failed: RuntimeError: Traceback: | much | the server is gone" in (
         capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize("content", ['{"rows": [', "[1]", '{"rows": [1]}', '{"rows": 1}'])
+def test_a_file_that_is_not_of_results_is_refused_before_anything_is_measured_and_stays(
+    content: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "kafka.json"
+    file.write_text(content)
+    assert refused(["--json", str(file)], monkeypatch, capsys).endswith(
+        f"{file} is not a file of results; remove it, or name another one\n"
+    )
+    assert file.read_text() == content
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_place_where_no_file_can_be_made_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plain").touch()
+    file = tmp_path / "plain" / "kafka.json"
+    said = refused(["--json", str(file)], monkeypatch, capsys)
+    assert f"{file} cannot be written: " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rows", "good,prodcue"], "no row has 'prodcue' in its name; there are: good"),
+        (["--pairs", "0"], "'0' is not a number from 1 on"),
+        (["--scale", "0"], "'0' is not a number above 0"),
+        (["--scale", "nan"], "'nan' is not a number above 0"),
+    ],
+)
+def test_what_a_run_cannot_do_is_refused_before_anything_is_measured(
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert said in refused(arguments, monkeypatch, capsys)
+
+
+def refused(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """What is said of arguments that are wrong usage."""
+    monkeypatch.setattr(comparison, "ROWS", (row("good", outcomes=iter(())),))
+    monkeypatch.setattr("sys.argv", ["run", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        comparison.main()
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_result_that_cannot_be_kept_is_said_and_printed_and_the_other_rows_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row(name, outcomes=iter([1.0, 2.0, 3.0, 4.0])) for name in ("first", "second")]
+    monkeypatch.setattr(comparison, "ROWS", tuple(rows))
+    monkeypatch.setattr(comparison, "facts", lambda pairs, scale: FACTS)
+    file = tmp_path / "kafka.json"
+    write = Path.write_text
+
+    def full(path: Path, text: str) -> int:
+        if '"first"' in text and '"second"' not in text:
+            write(path, text[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    options = argparse.Namespace(pairs=1, scale=1.0, json=file)
+    assert not comparison.run(Systems(tmp_path), rows, options)
+    printed = capsys.readouterr().out
+    assert f"first is not in {file}: OSError: [Errno 28] No space left on device" in printed
+    assert [one["row"] for one in read(file)] == ["second"]
+    assert all(name in printed.partition("CPU")[0] for name in ("first", "second"))
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_the_page_gets_the_run_between_its_marks_and_says_what_each_row_was_measured_with() -> None:
