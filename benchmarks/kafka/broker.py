@@ -5,9 +5,11 @@ Its jars are fetched once, into `.cache/kafka` of the checkout, by the `pom.xml`
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +19,10 @@ from benchmarks.kafka.server_process import ServerProcess
 
 _HERE: Final = Path(__file__).resolve().parent
 JARS: Final = _HERE.parents[1] / ".cache" / "kafka"
+POM: Final = _HERE / "pom.xml"
+
+#: The first of these lines of Maven has the reason, the last ones say where to read about Maven.
+_REASON: Final = re.compile(r"\[ERROR\] (\S.*)")
 
 _FETCH_S: Final = 600.0
 _START_S: Final = 60.0
@@ -69,6 +75,11 @@ class Broker(ServerProcess):
         return sum(path.stat().st_size for path in segments)
 
     def _prepare(self) -> list[str]:
+        if shutil.which("java") is None:
+            raise RuntimeError(
+                "Kafka needs Java 17 or newer: there is no `java` in PATH; install one"
+                " (apt-get install openjdk-17-jre-headless)"
+            )
         fetch_jars()
         self._port, controller_port = _free_ports(2)
         properties = self._directory / "server.properties"
@@ -107,19 +118,29 @@ def fetch_jars() -> None:
         return
     if shutil.which("mvn") is None:
         raise RuntimeError("Maven fetches the broker: install it (apt-get install maven)")
-    done = subprocess.run(
-        [
-            *("mvn", "--quiet", "--batch-mode", "--file", str(_HERE / "pom.xml")),
-            *("dependency:copy-dependencies", f"-DoutputDirectory={JARS}"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=_FETCH_S,
-        check=False,
-    )
-    if done.returncode:
-        shutil.rmtree(JARS, ignore_errors=True)
-        raise RuntimeError(f"Maven could not fetch the broker:\n{done.stdout[-3000:]}")
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    # Under their name when all are there: Maven, interrupted, leaves some of them.
+    with tempfile.TemporaryDirectory(prefix="kafka-", dir=JARS.parent) as folder:
+        fetched = Path(folder) / "jars"
+        done = subprocess.run(
+            [
+                *("mvn", "--quiet", "--batch-mode", "--file", str(POM)),
+                *("dependency:copy-dependencies", f"-DoutputDirectory={fetched}"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=_FETCH_S,
+            check=False,
+        )
+        if done.returncode:
+            reason = _REASON.search(done.stdout)
+            raise RuntimeError(
+                "Maven could not fetch the broker:"
+                f" {reason[1] if reason else done.stdout[-1000:] + done.stderr[-1000:]}; see what"
+                f" `mvn --file {POM} dependency:resolve` says"
+            )
+        shutil.rmtree(JARS, ignore_errors=True)  # without the broker's own jar
+        fetched.replace(JARS)
 
 
 def kafka_version() -> str:

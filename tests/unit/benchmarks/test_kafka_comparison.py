@@ -6,11 +6,14 @@ import argparse
 import errno
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.kafka import broker
 from benchmarks.kafka import run as comparison
 from benchmarks.kafka.plots import BEGIN, END, page, pictures
 from benchmarks.kafka.report import costs_table, keep, number, ratios_table, read, summary
@@ -227,6 +230,54 @@ def test_a_result_that_cannot_be_kept_is_said_and_printed_and_the_other_rows_are
     assert [one["row"] for one in read(file)] == ["second"]
     assert all(name in printed.partition("CPU")[0] for name in ("first", "second"))
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_jars_that_were_not_all_fetched_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = tmp_path / "cache" / "kafka"
+    monkeypatch.setattr(broker, "JARS", jars)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+
+    def interrupted(command: list[str], **_: object) -> None:
+        folder = Path(command[-1].partition("=")[2])
+        folder.mkdir(parents=True)
+        (folder / "kafka_2.13-4.2.0.jar").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        broker.fetch_jars()
+    assert list(jars.parent.iterdir()) == []
+
+
+def test_of_a_maven_that_fails_the_reason_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "\x1b[0m[ERROR] Could not transfer x from gone\n[ERROR] \n[ERROR] [Help 1] http://...\n"
+    monkeypatch.setattr(broker, "JARS", tmp_path / "kafka")
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    failed = subprocess.CompletedProcess[str]([], 1, stdout=said, stderr="")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(RuntimeError) as raised:
+        broker.fetch_jars()
+    assert str(raised.value) == (
+        "Maven could not fetch the broker: Could not transfer x from gone; see what"
+        f" `mvn --file {broker.POM} dependency:resolve` says"
+    )
+
+
+def test_a_broker_without_java_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(broker, "fetch_jars", lambda: None)
+    with (
+        pytest.raises(RuntimeError, match="Kafka needs Java 17 or newer: there is no `java` in"),
+        broker.Broker(tmp_path),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_page_gets_the_run_between_its_marks_and_says_what_each_row_was_measured_with() -> None:
