@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.kafka import client_rows
+from benchmarks.kafka.arguments import add_arguments, chosen, end_when_told
 from benchmarks.kafka.row import MAINSTEM, Row
 from benchmarks.kafka.systems import PARTITIONS, Systems
 
@@ -201,16 +202,17 @@ def main() -> None:
     """Compares what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("revision", help="a commit, branch or tag")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--rows", default="", help="parts of names, with commas between")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of records")
+    add_arguments(parser)
     options = parser.parse_args()
-    wanted = [part for part in options.rows.split(",") if part]
-    rows = [row for row in ROWS if not wanted or any(part in row.name for part in wanted)]
+    rows = chosen(parser, ROWS, options.rows)
+    try:
+        name = _git("rev-parse", "--verify", "--short", f"{options.revision}^{{commit}}")
+    except RuntimeError:
+        parser.error(f"{options.revision} is not a commit, branch or tag of this checkout")
+    end_when_told()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mainstem-bench-")))
         tree = stack.enter_context(worktree(options.revision))
-        name = _git("-C", str(tree), "rev-parse", "--short", "HEAD")
         revisions = (
             stack.enter_context(Revision(name, tree, folder / "before")),
             stack.enter_context(Revision("this", _CHECKOUT, folder / "after")),

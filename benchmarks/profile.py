@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
+from benchmarks.kafka.arguments import end_when_told, scale
 from benchmarks.kafka.client import Task
 from benchmarks.kafka.client_rows import run_worker
 from benchmarks.kafka.row import MAINSTEM
@@ -212,14 +213,18 @@ def main() -> None:
     """Samples what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--loads", default=",".join(LOADS), help="with commas between")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of records")
+    parser.add_argument("--scale", type=scale, default=1.0, help="of the numbers of records")
     parser.add_argument("--directory", type=Path, default=_PLACE)
     parser.add_argument("--native", action="store_true", help="with the functions of C and C++")
     options = parser.parse_args()
     loads = options.loads.split(",")
     if unknown := set(loads) - LOADS.keys():
         parser.error(f"there is no load {', '.join(sorted(unknown))}; there are {', '.join(LOADS)}")
-    options.directory.mkdir(parents=True, exist_ok=True)
+    try:
+        options.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--directory {options.directory} cannot be made: {error}")
+    end_when_told()
     for name in loads:
         drawn = profile(name, options.scale, options.directory, native=options.native)
         for process in ("gateway", "client"):
