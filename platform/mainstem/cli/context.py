@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -62,6 +63,9 @@ EXIT_INTERRUPTED: Final = 130
 
 #: Data goes to stdout, everything else to stderr.
 out = Console(highlight=False, soft_wrap=True)
+
+#: Unicode's categories of what moves a cursor: controls, and what ends a line or a paragraph.
+_CONTROLS: Final = ("Cc", "Zl", "Zp")
 
 
 pass_settings = click.make_pass_decorator(Settings)
@@ -224,6 +228,7 @@ def print_rows(
     *,
     numbers: Sequence[str] = (),
     titles: Sequence[str] | None = None,
+    keep_lines: bool = False,
 ) -> None:
     """Prints rows as a table, or with `--format json` as one object a line.
 
@@ -233,6 +238,7 @@ def print_rows(
     Args:
         numbers: The columns to set flush right.
         titles: The heads of the columns; by default their names in capitals.
+        keep_lines: A value may have several lines, such as a plan of Spark's.
     """
     if settings.format == "json":
         for row in rows:
@@ -240,7 +246,11 @@ def print_rows(
         return
     if titles is None:
         titles = [column.upper().replace("_", " ") for column in columns]
-    texts = [["" if value is None else str(value) for value in row] for row in rows]
+    kept = "\n\t" if keep_lines else ""
+    texts = [
+        ["" if value is None else _without_controls(str(value), kept) for value in row]
+        for row in rows
+    ]
     if settings.format == "wide" or not out.is_terminal:
         _print_lines(titles, texts, [column in numbers for column in columns])
         return
@@ -262,6 +272,18 @@ def _print_lines(
             for text, width, flush_right in zip(line, widths, right, strict=True)
         ]
         out.print(Text("  ".join(cells).rstrip(), style="bold" if index == 0 else ""))
+
+
+def _without_controls(text: str, kept: str = "") -> str:
+    """With escapes for what would break a line or command a terminal.
+
+    Clients choose the names of groups, and their own: one might end a line early, so that it looks
+    like two rows, or clear the screen of who operates the gateways.
+    """
+    return "".join(
+        repr(one)[1:-1] if unicodedata.category(one) in _CONTROLS and one not in kept else one
+        for one in text
+    )
 
 
 def say_if_empty(settings: Settings, rows: Sequence[object], message: str) -> None:
@@ -286,4 +308,4 @@ def print_object(settings: Settings, value: Mapping[str, Any]) -> None:
     width = max(map(len, value), default=0)
     for name, item in value.items():
         shown = f"{name.replace('_', ' '):<{width}}"
-        out.print(f"[bold]{shown}[/]  {escape(str(item))}")
+        out.print(f"[bold]{shown}[/]  {escape(_without_controls(str(item)))}")

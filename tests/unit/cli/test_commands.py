@@ -157,6 +157,26 @@ def test_a_table_on_a_terminal_keeps_to_its_width(
     assert all(len(line.rstrip()) <= 40 for line in capsys.readouterr().out.splitlines())
 
 
+HOSTILE = "a\nb\x1b[2J\x9b2J\u2028c\t\u3000é"
+
+
+def test_a_name_that_a_client_chose_neither_ends_a_line_nor_commands_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_rows(Settings(), ["group"], [[HOSTILE]])
+    print_object(Settings(), {"group": HOSTILE})
+    _, row, line = capsys.readouterr().out.split("\n")[:3]
+    assert row == r"a\nb\x1b[2J\x9b2J\u2028c\t" + "\u3000é"
+    assert line == f"group  {row}"
+    print_rows(Settings(format="json"), ["group"], [[HOSTILE]])
+    assert json.loads(capsys.readouterr().out) == {"group": HOSTILE}
+
+
+def test_a_value_of_sql_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(Settings(), ["plan"], [["a\nb\x1b[2J"]], keep_lines=True)
+    assert capsys.readouterr().out == "PLAN\na\nb\\x1b[2J\n"
+
+
 def test_an_object_for_people_has_its_names_in_a_column(capsys: pytest.CaptureFixture[str]) -> None:
     print_object(Settings(), {"a": "[x]", "long name": 1})
     assert capsys.readouterr().out.splitlines() == ["a          [x]", "long name  1"]

@@ -135,7 +135,14 @@ def _run(
         if _NUMBERS.fullmatch(type_)
     ]
     if result.columns:
-        print_rows(settings, result.columns, rows, numbers=numbers, titles=result.columns)
+        print_rows(
+            settings,
+            result.columns,
+            rows,
+            numbers=numbers,
+            titles=result.columns,
+            keep_lines=True,
+        )
     for note in result.notes:
         say(note)
     if result.truncated:
