@@ -80,6 +80,12 @@ def test_a_password_is_asked_for_twice_and_not_shown(warehouse: Path) -> None:
     assert has_password(warehouse, "alice", "secret one")
 
 
+def test_without_an_answer_a_password_is_not_interrupted_but_wrong_usage(warehouse: Path) -> None:
+    unanswered = run(warehouse, "create", "alice", typed="only once\n")
+    assert unanswered.exit_code == 2
+    assert "use --password-file or MAINSTEM_USER_PASSWORD" in " ".join(unanswered.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("data", "words"), [(b"", "empty"), (b"\nsecond\n", "empty"), (b"\xff\xfe\n", "UTF-8")]
 )

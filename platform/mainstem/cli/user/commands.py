@@ -241,14 +241,22 @@ def _password(file: Path | None) -> str:
     elif PASSWORD_VARIABLE in os.environ:
         found = os.environ[PASSWORD_VARIABLE]
     else:
-        found = click.prompt(
-            "Password",
-            hide_input=True,
-            confirmation_prompt=True,
-            err=True,
-            default="",
-            show_default=False,
-        )
+        try:
+            found = click.prompt(
+                "Password",
+                hide_input=True,
+                confirmation_prompt=True,
+                err=True,
+                default="",
+                show_default=False,
+            )
+        except click.Abort as abort:
+            if isinstance(abort.__context__, EOFError):
+                raise click.UsageError(
+                    "stdin is not a terminal and has no password twice: use --password-file or "
+                    f"{PASSWORD_VARIABLE}"
+                ) from None
+            raise
     if not found:
         fail("the password is empty", InvalidConfigError.code)
     return found
