@@ -49,7 +49,7 @@ def chosen(parser: argparse.ArgumentParser, rows: Sequence[Row], parts: str) -> 
 
     Ends the process where a part is in no name: a run of an hour would lack that row.
     """
-    wanted = [part for part in parts.split(",") if part]
+    wanted = [part.strip() for part in parts.split(",") if part.strip()]
     for part in wanted:
         if not any(part in row.name for row in rows):
             names = "; ".join(row.name for row in rows)

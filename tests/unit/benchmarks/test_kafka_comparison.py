@@ -180,7 +180,7 @@ def test_a_place_where_no_file_can_be_made_is_refused_before_anything_is_measure
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--rows", "good,prodcue"], "no row has 'prodcue' in its name; there are: good"),
+        (["--rows", "good, prodcue"], "no row has 'prodcue' in its name; there are: good"),
         (["--pairs", "0"], "'0' is not a number from 1 on"),
         (["--scale", "0"], "'0' is not a number above 0"),
         (["--scale", "nan"], "'nan' is not a number above 0"),
