@@ -9,8 +9,18 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.unit.delta_log.faults import FaultyStore
 from tests.unit.ingest_gateway.fetching import fetch
-from tests.unit.ingest_gateway.harness import refused, run, running, table, until, values
+from tests.unit.ingest_gateway.harness import (
+    Gate,
+    refused,
+    run,
+    running,
+    soon,
+    table,
+    until,
+    values,
+)
 from tests.unit.ingest_gateway.payloads import values_request
 from tests.unit.ingest_gateway.test_groups import Member, groups
 from tests.unit.ingest_gateway.test_groups import fetch as committed
@@ -25,6 +35,7 @@ from tests.unit.ingest_gateway.transacting import (
 from mainstem.delta_log import LocalStore, load_table, read_data_file
 from mainstem.delta_log.format import registers
 from mainstem.ingest_gateway.transactions import term as term_module
+from mainstem.ingest_gateway.transactions.committing import Committing
 from mainstem.ingest_gateway.transactions.coordination import TICK_S
 from mainstem.ingest_gateway.transactions.topic_appends import TopicAppends
 from mainstem.protocol.v1 import transactions_pb2
@@ -496,6 +507,38 @@ def test_a_prepared_transaction_outlives_everybody_and_is_completed_by_its_token
     run(test())
 
 
+@pytest.mark.parametrize("waits_for", ["_staged", "_delta_log"])
+def test_a_prepare_whose_caller_goes_away_is_finished(tmp_path: Path, waits_for: str) -> None:
+    """Were it given up as its row is written, the transaction would be prepared and open: to end
+    what is open, as its time does, would delete what is prepared."""
+    gate = Gate("put" if waits_for == "_staged" else "put_if_absent", "system/transactions")
+
+    async def test() -> None:
+        store = FaultyStore(LocalStore(tmp_path))
+        async with running(store=store) as (_, client):
+            await client.create("a")
+            producer = await Transacting(client).init()
+            await producer.begin()
+            await producer.send("a", b"1")
+            store.before = gate
+            preparing = asyncio.ensure_future(producer.prepare())
+            await until(lambda: gate.calls > 0)
+            preparing.cancel()
+            await asyncio.gather(preparing, return_exceptions=True)
+            await client.serving()
+            gate.open()
+            token = await producer.prepare()
+            async with refused(PRECONDITION, "TRANSACTION_ABORTED"):
+                await producer.send("a", b"2")
+            async with refused(PRECONDITION, "INVALID_TXN_STATE"):
+                await producer.begin()
+            assert await complete(client, token) == {("a", 0): (0, 1)}
+        assert values(tmp_path, "a") == {0: [b"1"]}
+        store.close()
+
+    run(test())
+
+
 def test_a_prepared_transaction_that_is_aborted_leaves_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as (_, client):
@@ -628,6 +671,38 @@ def test_where_one_of_several_is_lost_the_others_go_with_it(tmp_path: Path) -> N
             given_up = await prepared(client, "task-5", b"no")
             await complete_several(client, "q", 1, given_up, tokens[0], commit=False)
             assert await listed(client) == {}
+
+    run(test())
+
+
+def test_what_one_caller_has_begun_to_commit_and_gone_away_no_other_aborts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        reached, goes_on = asyncio.Event(), asyncio.Event()
+        decide = Committing.decide
+
+        async def waiting(self: Committing, *arguments: Any) -> Any:
+            reached.set()
+            await goes_on.wait()
+            return await decide(self, *arguments)
+
+        monkeypatch.setattr(Committing, "decide", waiting)
+        async with running(tmp_path) as (_, client):
+            await client.create("a")
+            tokens = [await prepared(client, f"task-{n}", b"%d" % n) for n in range(2)]
+            committing = asyncio.ensure_future(complete_several(client, "q", 0, *tokens))
+            await soon(reached.wait())
+            committing.cancel()
+            await asyncio.gather(committing, return_exceptions=True)
+            await client.serving()
+            aborting = asyncio.ensure_future(complete(client, tokens[1], commit=False))
+            await client.serving()
+            goes_on.set()
+            async with refused(PRECONDITION, "INVALID_TXN_STATE"):
+                await aborting
+            assert await complete_several(client, "q", 0, *tokens) == ({("a", 0): (0, 2)}, True)
+        assert values(tmp_path, "a") == {0: [b"0", b"1"]}
 
     run(test())
 

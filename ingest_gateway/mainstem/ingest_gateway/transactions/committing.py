@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -42,6 +42,8 @@ from mainstem.ingest_gateway.transactions.staging import Staging
 from mainstem.ingest_gateway.transactions.topic_appends import TopicAppends, results, unplaced
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 #: Topics of a transactional id that may be committed to without a row. The rest is decided by rows.
 _DIRECT_MAX: Final = 50
@@ -109,7 +111,8 @@ class Committing:
         Args:
             more: Rows that are written with it, all or none.
         """
-        await self._written(entry, row, more)
+        # What is written next, and what is deleted then, waits for the same future.
+        await asyncio.shield(self._written(entry, row, more))
 
     def _written(
         self, entry: Entry, row: IdRow, more: Iterable[TransactionRow] = ()
@@ -123,10 +126,10 @@ class Committing:
         """Takes rows of transactional ids away."""
         self.in_background(self._table.write([TransactionRow(name, None) for name in names]))
 
-    def in_background(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+    def in_background(self, work: Awaitable[T]) -> asyncio.Task[T]:
         """Something that the term ends with."""
 
-        async def run() -> Any:
+        async def run() -> T:
             return await work
 
         task = asyncio.get_running_loop().create_task(run())

@@ -29,7 +29,7 @@ EPOCH_MAX: Final = 2**31 - 1
 async def complete_several(
     term: Term, name: str, epoch: int, tokens: Sequence[str], *, one_off: bool
 ) -> tuple[Results, bool]:
-    """Commits prepared transactions as the epoch of `name`.
+    """Commits prepared transactions as the epoch of `name`. To cancel this stops nothing.
 
     Args:
         epoch: From 0; higher than those before.
@@ -49,6 +49,12 @@ async def complete_several(
             f"the epoch is {epoch}; it must be from 0 to {EPOCH_MAX}", transactional_id=name
         )
     refs = [TransactionRef.of_token(token) for token in dict.fromkeys(tokens)]
+    return await term.to_its_end(_complete_all(term, name, epoch, refs, one_off=one_off))
+
+
+async def _complete_all(
+    term: Term, name: str, epoch: int, refs: Sequence[TransactionRef], *, one_off: bool
+) -> tuple[Results, bool]:
     entry = term.find(name) or term.new_entry(
         IdRow(name, -1, 0, 0, is_epochs=True, one_off=one_off)
     )

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -55,6 +55,8 @@ from mainstem.ingest_gateway.transactions.staging import Staging
 from mainstem.ingest_gateway.transactions.topic_appends import TopicAppends
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 #: A producer that begins waits so long for what the one before it has decided; then it is told to
 #: try again.
@@ -409,7 +411,7 @@ class Term:
     async def prepare(
         self, ref: TransactionRef, timeout_ms: int = 0, record_count: int | None = None
     ) -> str:
-        """The first phase; returns the token of the second.
+        """The first phase; returns the token of the second. To cancel this stops nothing.
 
         Args:
             timeout_ms: How long it may stay so; 0: for any time.
@@ -426,12 +428,18 @@ class Term:
                 f"{_PREPARED_MS_MAX}, or with 0 for any time",
                 limit_ms=_PREPARED_MS_MAX,
             )
+        await self.to_its_end(self._prepare(ref, timeout_ms, record_count))
+        return ref.token
+
+    async def _prepare(
+        self, ref: TransactionRef, timeout_ms: int, record_count: int | None
+    ) -> None:
         entry = self.known(ref.transactional_id)
         async with entry.lock:
             self.committing.check_open()
             entry.check_producer(ref)
             if entry.row.state == PREPARED and entry.row.ref == ref:
-                return ref.token
+                return
             opened = entry.open_one(ref)
             self._check_complete(entry, opened, record_count)
             if opened.offsets:
@@ -462,7 +470,6 @@ class Term:
                 raise
             self._staging.end(opened)
             entry.opened = None
-        return ref.token
 
     def _check_complete(
         self, entry: Entry, opened: OpenTransaction, record_count: int | None
@@ -484,11 +491,15 @@ class Term:
     # -- what is prepared --------------------------------------------------------------------------
 
     async def complete(self, ref: TransactionRef, *, commit: bool) -> Results:
-        """The second phase, by whoever has the token; again, it is answered as before.
+        """The second phase, by whoever has the token; again, it is answered as before. To cancel
+        this stops nothing.
 
         Raises:
             InvalidTxnStateError: It is not prepared, or ended otherwise.
         """
+        return await self.to_its_end(self._complete(ref, commit=commit))
+
+    async def _complete(self, ref: TransactionRef, *, commit: bool) -> Results:
         entry = self._entries.get(ref.transactional_id)
         if entry is None:
             raise _not_prepared(ref)
@@ -588,12 +599,12 @@ class Term:
 
     async def outcome(self, ending: Ending) -> Ended:
         """What became of it. To cancel this stops nothing."""
-        try:
-            return await asyncio.shield(ending.task)
-        except asyncio.CancelledError:
-            if not ending.task.cancelled():
-                raise
-            raise moved() from None
+        return await _shielded(ending.task)
+
+    async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` gives, which goes on when the caller goes away: between a row that is written
+        and what follows from it nobody else may come to the transaction."""
+        return await _shielded(self.committing.in_background(work))
 
     async def ended_soon(self, entry: Entry) -> None:
         """Waits a little for what is being completed.
@@ -667,6 +678,20 @@ class Term:
             failure = aborted(ref, "the coordination of transactions has moved since it began")
         entry.ended = Ended(ref, committed, failure)
         return entry.ended
+
+
+async def _shielded(task: asyncio.Task[T]) -> T:
+    """What the task gives. To cancel this stops nothing.
+
+    Raises:
+        NotLeaderError: The term has ended, and the task with it.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+        raise moved() from None
 
 
 def prepared_ordinal(entry: Entry) -> int:
