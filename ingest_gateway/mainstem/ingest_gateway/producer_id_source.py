@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from typing import Final, TypeVar
 
 from mainstem.delta_log import ObjectStore
-from mainstem.delta_log.append import ProducerIds
+from mainstem.delta_log.append import ProducerIds, retrieve
 from mainstem.delta_log.system import ProducerIdsTable
 from mainstem.delta_log.table import OpenTopic
 from mainstem.errors import UnknownProducerIdError
@@ -80,16 +80,22 @@ class ProducerIdSource:
         assert self._ids is not None
         number = next(self._numbers, None)
         if number is None:
-            async with self._lock:
-                number = next(self._numbers, None)  # another call may have taken a block meanwhile
-                if number is None:
-                    number = await self._take_block()
+            # It goes on when the caller goes away: the thread would still use the table when the
+            # next caller came to it.
+            taking = asyncio.ensure_future(self._next_number())
+            taking.add_done_callback(retrieve)
+            number = await asyncio.shield(taking)
         return self._ids.of(number, owner)
 
     async def close(self) -> None:
         """Releases the table."""
         async with self._lock:
             self._table = None
+
+    async def _next_number(self) -> int:
+        async with self._lock:
+            number = next(self._numbers, None)  # another call may have taken a block meanwhile
+            return await self._take_block() if number is None else number
 
     async def _take_block(self) -> int:
         assert self._table is not None, "closed"

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.unit.delta_log.faults import FaultyStore, times, unavailable
-from tests.unit.ingest_gateway.harness import Client, refused, run, running, values
+from tests.unit.ingest_gateway.harness import Client, Gate, refused, run, running, until, values
 from tests.unit.ingest_gateway.payloads import arrow_request, batch_of
 
 from mainstem.delta_log import LocalStore
@@ -103,6 +103,43 @@ def test_while_the_store_fails_no_id_is_given_and_then_it_is(tmp_path: Path) -> 
             assert len(set(given)) == len(given) >= 3
 
     run(test())
+
+
+def test_a_caller_that_goes_away_leaves_the_table_to_nobody_before_its_commit_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_id_source, "BLOCK", 1)
+    inside: list[int] = []
+    most: list[int] = []
+    take = ProducerIdsTable.take
+
+    def counted(self: ProducerIdsTable, count: int) -> range:
+        inside.append(1)
+        most.append(len(inside))
+        try:
+            return take(self, count)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(ProducerIdsTable, "take", counted)
+    gate = Gate("put_if_absent", "system/producer_ids")
+
+    async def test() -> None:
+        store = FaultyStore(LocalStore(tmp_path))
+        async with running(store=store) as (_, client):
+            store.before = gate
+            first = asyncio.ensure_future(_init(client))
+            await until(lambda: gate.calls > 0)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            others = [asyncio.ensure_future(_init(client)) for _ in range(3)]
+            await asyncio.wait(others, timeout=0.2)
+            gate.open()
+            assert len(set(await asyncio.gather(*others))) == 3
+        store.close()
+
+    run(test())
+    assert max(most) == 1
 
 
 def test_a_producer_that_is_short_of_memory_is_told_in_metrics(tmp_path: Path) -> None:
