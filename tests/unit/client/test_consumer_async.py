@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import gc
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -29,6 +30,36 @@ def gateway(no_leaks: None) -> Iterator[FakeLogGateway]:
 def consumer(gateway: FakeLogGateway, **settings: object) -> AsyncConsumer:
     config = {name.replace("_", "."): value for name, value in settings.items()}
     return AsyncConsumer({"bootstrap.servers": gateway.address, "retry.backoff.ms": 5, **config})
+
+
+class CancelledAt:
+    """Awaits a call that is cancelled as it waits for the `step`-th time, as by `asyncio.timeout`;
+    gives whether it waited so often."""
+
+    def __init__(self, call: Coroutine[Any, Any, object], step: int) -> None:
+        self._call = call
+        self._step = step
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        task = asyncio.current_task()
+        assert task is not None
+        steps = self._call.__await__()
+        waits = 0
+        while True:
+            try:
+                waits_for = next(steps)
+            except StopIteration:
+                return False
+            waits += 1
+            if waits == self._step:
+                task.cancel()
+            try:
+                yield waits_for
+            except asyncio.CancelledError as cancelled:
+                with pytest.raises(asyncio.CancelledError):
+                    steps.throw(cancelled)
+                task.uncancel()
+                return True
 
 
 def test_async_for_gives_every_record_in_order(gateway: FakeLogGateway) -> None:
@@ -200,6 +231,59 @@ def test_a_coroutine_callback_that_is_cancelled_with_its_program_leaves_no_threa
         await reading.close()
 
     asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_coroutine_callback_that_gives_a_call_up_goes_on_and_loses_no_record(
+    gateway: FakeLogGateway, step: int
+) -> None:
+    """At its first step it waits for what is due, at its second it takes records."""
+    gateway.append("one", 0, [b"%d" % number for number in range(10)])
+    found: list[int] = []
+    given_up: list[bool] = []
+
+    async def on_revoke(one: AsyncConsumer, gone: list[TopicPartition]) -> None:
+        if not given_up:
+            getting = one.getmany(max_records=3)
+            given_up.append(await CancelledAt(getting, step))
+            await one.position(gone)
+
+    async def read() -> None:
+        async with consumer(gateway, group_id="g", auto_offset_reset="earliest") as reading:
+            await reading.subscribe(["one", "t"], None, on_revoke)
+            found.append((await reading.getone()).offset)
+            await reading.subscribe(["one"], None, on_revoke)
+            while len(found) < 10:
+                found.append((await reading.getone()).offset)
+
+    asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+    assert given_up == [True]
+    assert found == list(range(10))
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_what_a_cancelled_call_raises_is_no_news_to_the_loop(
+    gateway: FakeLogGateway, wait: bool
+) -> None:
+    reported: list[dict[str, Any]] = []
+
+    async def read() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(told))
+        async with consumer(gateway) as reading:
+            await reading.assign([ONE])
+            seeking = asyncio.ensure_future(reading.seek(TopicPartition("none", 0, 1)))
+            await asyncio.sleep(0)
+            seeking.cancel()
+            if not wait:
+                await asyncio.sleep(0)
+                seeking.cancel()
+            await asyncio.wait({seeking})
+            assert await reading.position([ONE])
+            gc.collect()
+
+    asyncio.run(asyncio.wait_for(read(), DEADLINE_S))
+    gc.collect()
+    assert reported == []
 
 
 def test_a_consumer_that_is_closed_in_a_coroutine_callback_ends(gateway: FakeLogGateway) -> None:

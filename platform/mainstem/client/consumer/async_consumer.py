@@ -121,7 +121,7 @@ class AsyncConsumer:
     async def _many(self, take: Callable[[], M], timeout_s: float | None) -> M:
         if inside_callback(self):
             await run_inside(self._consumer.wait_ready, 0.0)
-            return await run_inside(take)
+            return await run_inside(take, unheard=self._take_back)
         deadline = None if timeout_s is None or timeout_s < 0 else time.monotonic() + timeout_s
         async with self._my_turn():
             while True:
@@ -130,6 +130,10 @@ class AsyncConsumer:
                 found = take()
                 if found or left_s <= 0:
                     return found
+
+    def _take_back(self, found: M) -> None:
+        if found:
+            self._consumer.undo()
 
     async def _wait(self, timeout_s: float) -> None:
         self._check_open()
@@ -289,7 +293,7 @@ class AsyncConsumer:
             call = self._executor.submit(partial(self._consumer.close_as, done=done))
             self._close_call = self._left = call
             self._executor.shutdown(wait=False)
-            await asyncio.wait({asyncio.wrap_future(call)})
+            await asyncio.wait({_future_of(call)})
         call.result()
 
     def __del__(self) -> None:
@@ -340,7 +344,7 @@ class AsyncConsumer:
             return
         async with self._turn:
             while self._left is not None:
-                await asyncio.wait({asyncio.wrap_future(self._left)})
+                await asyncio.wait({_future_of(self._left)})
                 self._left = None
             yield
 
@@ -351,11 +355,24 @@ class AsyncConsumer:
             return await run_inside(what, *args)
         self._callbacks.loop = asyncio.get_running_loop()
         call = self._executor.submit(partial(what, *args))
+        ended = _future_of(call)
         try:
-            return await asyncio.shield(asyncio.wrap_future(call))
+            return await asyncio.shield(ended)
         except asyncio.CancelledError:
             # Left alone, the call would use the consumer while the next one does.
             self._left = call
-            await asyncio.wait({asyncio.wrap_future(call)})
+            await asyncio.wait({ended})
             self._left = None
             raise
+
+
+def _future_of(call: Future[T]) -> asyncio.Future[T]:
+    """A call's future for the running loop, where nobody need look at what it raises."""
+    future = asyncio.wrap_future(call)
+    future.add_done_callback(_looked_at)
+    return future
+
+
+def _looked_at(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()

@@ -330,12 +330,16 @@ class ConsumerEngine:
         steps: a chunk is then neither in the buffer nor in the reader. All is fetched again.
         """
         self.reader.settle()
-        undone = list(self.reader.undone.items())
         if not isinstance(failure, MainstemError):
             with self.partitions.lock:
                 self.reader.forget()
                 self.partitions.forget()
-        for one, offset in undone:
+        self.undo()
+
+    def undo(self) -> None:
+        """Goes back to before what the latest call has handed out."""
+        self.reader.settle()
+        for one, offset in list(self.reader.undone.items()):
             if self.partitions.assigned.get(one.tp) is one:
                 self.seek(TopicPartition(one.topic, one.partition, offset))
 

@@ -62,7 +62,12 @@ class LoopCallbacks:
             args = (self._consumer, *args[1:])
         assert self.loop is not None
         call = _Call(self._consumer)
-        done = asyncio.run_coroutine_threadsafe(call.run(callback(*args)), self.loop)
+        running = call.run(partial(callback, *args))
+        try:
+            done = asyncio.run_coroutine_threadsafe(running, self.loop)
+        except RuntimeError:  # the loop is closed
+            running.close()
+            raise
         done.add_done_callback(lambda _: call.work.put(None))
         call.serve(self.loop)
         done.result(0)
@@ -76,11 +81,11 @@ class _Call:
         self.work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self.ended = False
 
-    async def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
+    async def run(self, callback: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """On the loop."""
         _current.set(self)
         try:
-            await coroutine
+            await callback()
         finally:
             self.ended = True
 
@@ -102,10 +107,14 @@ class _Call:
             if work is None:
                 return
             what, future = work
+            if not future.set_running_or_notify_cancel():
+                continue  # who asked for it was cancelled before it began
             try:
-                future.set_result(what())
+                result = what()
             except BaseException as error:
                 future.set_exception(error)
+            else:
+                future.set_result(result)
 
 
 _current: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("callback", default=None)
@@ -118,10 +127,27 @@ def inside_callback(consumer: object) -> bool:
     return call is not None and call.consumer is consumer and not call.ended
 
 
-async def run_inside(what: Callable[..., T], *args: Any) -> T:
-    """In such a task: runs a call in the thread that waits for the callback."""
+async def run_inside(
+    what: Callable[..., T], *args: Any, unheard: Callable[[T], object] | None = None
+) -> T:
+    """In such a task: runs a call in the thread that waits for the callback. A task that is
+    cancelled does not wait for its end; one that had not begun is not made.
+
+    Args:
+        unheard: Called in that thread, after the call, with what it gave to a task that was
+            cancelled meanwhile.
+    """
     call = _current.get()
     assert call is not None
     future: Future[T] = Future()
     call.work.put((partial(what, *args), future))
-    return await asyncio.wrap_future(future)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        if unheard is not None and not future.cancelled():
+            call.work.put((partial(_tell, future, unheard), Future()))
+        raise
+
+
+def _tell(ended: Future[T], unheard: Callable[[T], object]) -> None:
+    unheard(ended.result())

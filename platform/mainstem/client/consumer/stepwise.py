@@ -68,6 +68,11 @@ class StepwiseConsumer:
             self._reader.begin()
             return self._reader.take_batches(limit)
 
+    def undo(self) -> None:
+        """Takes back what the latest call has given: nobody got it, and the next call gives it."""
+        with self._alone():
+            self._engine.undo()
+
     @property
     def commits_automatically(self) -> bool:
         """enable.auto.commit, with a group to commit to."""
