@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 import time
@@ -236,6 +237,30 @@ def test_a_batch_whose_caller_is_cancelled_is_not_overtaken(gateway: FakeGateway
             assert (await later).offset == 2
 
     run(work())
+
+
+@pytest.mark.parametrize("call", ["send", "send_batch"])
+def test_what_a_cancelled_call_raises_is_no_news_to_the_loop(
+    gateway: FakeGateway, call: str
+) -> None:
+    answer = threading.Event()
+    gateway.on_metadata = silent_until(answer)
+    reported: list[object] = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(told))
+        config = {"bootstrap.servers": gateway.address, "topic.metadata.propagation.max.ms": 0}
+        async with AsyncProducer(config) as producer:
+            value = b"x" if call == "send" else pa.record_batch({"value": [b"a"]})
+            sending = asyncio.ensure_future(getattr(producer, call)("none", value))
+            await reached(lambda: bool(threads()))
+            await cancelled(sending)
+            answer.set()
+            await reached(lambda: not threads())
+            gc.collect()
+
+    run(work())
+    assert reported == []
 
 
 def test_a_close_that_is_cancelled_twice_goes_on_and_another_waits_for_its_end(

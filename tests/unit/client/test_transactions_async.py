@@ -168,6 +168,59 @@ async def test_a_task_that_is_cancelled_in_a_block_aborts(gateway: FakeGateway) 
 
 
 @in_loop
+async def test_a_block_that_is_cancelled_as_it_begins_leaves_no_transaction_open(
+    gateway: FakeGateway,
+) -> None:
+    """Nobody would end it, and the next block would be refused."""
+
+    async def run(producer: AsyncProducer) -> None:
+        async with producer.transaction():
+            await producer.send("one", b"a")
+
+    async with transactional(gateway) as producer:
+        for again in (False, True):
+            task = asyncio.ensure_future(run(producer))
+            await asyncio.sleep(0)
+            task.cancel()
+            if again:
+                await asyncio.sleep(0)
+                task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled()
+            async with producer.transaction():
+                await producer.send("one", b"b")
+    assert stored(gateway, "one") == [b"b", b"b"]
+
+
+@in_loop
+async def test_a_block_that_is_cancelled_twice_while_its_offsets_are_sent_is_rolled_back(
+    gateway: FakeGateway,
+) -> None:
+    go_on = threading.Event()
+    gateway.transactions.on_call = held(go_on, "AddOffsets")
+
+    async def run(producer: AsyncProducer) -> None:
+        async with producer.transaction():
+            await producer.send("one", b"a")
+            await producer.send_offsets_to_transaction(
+                [TopicPartition("in", 0, 7)], ConsumerGroupMetadata("g")
+            )
+
+    async with transactional(gateway) as producer:
+        task = asyncio.ensure_future(run(producer))
+        await called(gateway, "AddOffsets")
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait({task})
+        go_on.set()
+        async with producer.transaction():
+            await producer.send("one", b"b")
+    assert stored(gateway, "one") == [b"b"]
+    assert gateway.transactions.commits == {}
+
+
+@in_loop
 async def test_close_waits_for_a_commit_that_was_cancelled(gateway: FakeGateway) -> None:
     go_on = threading.Event()
     gateway.transactions.on_call = held(go_on, "EndTransaction")

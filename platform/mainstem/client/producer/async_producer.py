@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +30,9 @@ from mainstem.client.unclosed import warn_unclosed
 from mainstem.errors import MainstemError
 
 T = TypeVar("T")
+
+#: Calls of which each is another one: who makes the same waits for its end.
+_NOT_JOINED: Final = frozenset({"send_offsets_to_transaction", "transaction"})
 
 #: The arguments of `append_record` behind the engine.
 _Record = tuple[Any, ...]
@@ -144,7 +147,9 @@ class AsyncProducer:
         Where it is cancelled the batch may be queued all the same.
         """
         # In a task of its own: until it is queued or refused, nothing may overtake it.
-        return await asyncio.shield(asyncio.ensure_future(self._queue_batch(topic, batch)))
+        queueing = asyncio.ensure_future(self._queue_batch(topic, batch))
+        queueing.add_done_callback(_looked_at)
+        return await asyncio.shield(queueing)
 
     async def _queue_batch(
         self, topic: str, batch: pa.RecordBatch
@@ -200,14 +205,32 @@ class AsyncProducer:
     async def transaction(self) -> AsyncIterator[Self]:
         """`async with producer.transaction():`, see `Producer.transaction`."""
         transactions = Transactions.of(self._engine, "transaction")
-        await self.begin_transaction()
+        await self._begin_block()
         try:
             yield self
             if transactions.is_open:
                 await self.commit_transaction()
         except BaseException:
-            await self._transact("abort_transaction", Transactions.roll_back)
+            await self._roll_back()
             raise
+
+    async def _begin_block(self) -> None:
+        """`begin_transaction` for a block: one that is cancelled leaves no transaction open, as
+        nobody would end it."""
+        beginning = _Beginning()
+        try:
+            await self._transact("transaction", beginning.open)
+        except asyncio.CancelledError:
+            if beginning.give_up():
+                await self._roll_back()
+            raise
+
+    async def _roll_back(self) -> None:
+        """It goes on when it is cancelled, also where it waits for another call."""
+        work = self._transact("abort_transaction", Transactions.roll_back)
+        rolling_back = asyncio.ensure_future(work)
+        rolling_back.add_done_callback(_looked_at)
+        await asyncio.shield(rolling_back)
 
     async def prepare_transaction(
         self,
@@ -232,12 +255,11 @@ class AsyncProducer:
         transactions = Transactions.of(self._engine, name)
         while self._transacting is not None and not self._transacting[1].done():
             before, running = self._transacting
-            if before == name and before != "send_offsets_to_transaction":
+            if before == name and before not in _NOT_JOINED:
                 return await asyncio.shield(running)
             await asyncio.wait([running])
         running = _in_thread(call, transactions, *arguments)
         self._transacting = name, running
-        running.add_done_callback(_looked_at)
         return await asyncio.shield(running)
 
     async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109
@@ -288,6 +310,30 @@ class AsyncProducer:
                 await self.close()
 
 
+class _Beginning:
+    """The begin of a block's transaction, which the block may give up meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened = False
+        self._given_up = False
+
+    def open(self, transactions: Transactions) -> None:
+        """In a thread."""
+        transactions.open()
+        with self._lock:
+            self._opened = True
+            given_up = self._given_up
+        if given_up:
+            transactions.roll_back()
+
+    def give_up(self) -> bool:
+        """Whether it was open already, and is the caller's to end."""
+        with self._lock:
+            self._given_up = True
+            return self._opened
+
+
 def _looked_at(done: asyncio.Future[Any]) -> None:
     """What a call raised is no news to asyncio: who waits for it is told."""
     if not done.cancelled():
@@ -306,6 +352,7 @@ def _in_thread(call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
             ended.set_exception(failure)
 
     future = _followed(ended)
+    future.add_done_callback(_looked_at)
     threading.Thread(target=run, name="mainstem-async-producer", daemon=True).start()
     return future
 

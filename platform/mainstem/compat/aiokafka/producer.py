@@ -117,7 +117,8 @@ class TransactionContext:
         self._producer = producer
 
     async def __aenter__(self) -> Self:
-        await self._producer.begin_transaction()
+        with their_errors():
+            await self._producer._transactional()._begin_block()
         return self
 
     async def __aexit__(
