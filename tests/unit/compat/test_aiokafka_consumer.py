@@ -185,6 +185,69 @@ def test_a_seek_during_a_getone_that_waits_is_followed(log: FakeLogGateway) -> N
     with_consumer(log, work, "one")
 
 
+def test_a_seek_is_done_when_the_call_that_was_to_do_it_is_cancelled(log: FakeLogGateway) -> None:
+    log.append("one", 0, [b"0", b"1"])
+
+    async def work(consumer: AIOKafkaConsumer) -> None:
+        consumer.assign([ONE])
+        await consumer.getone()
+        await consumer.getone()
+        waiting = asyncio.create_task(consumer.getone())
+        await asyncio.sleep(0.01)
+        consumer.seek(ONE, 1)
+        getting = asyncio.create_task(consumer.getone())
+        await asyncio.sleep(0)
+        getting.cancel()
+        await asyncio.wait({getting})
+        assert getting.cancelled()
+        assert (await asyncio.wait_for(waiting, 5)).offset == 1
+
+    with_consumer(log, work)
+
+
+def test_what_a_cancelled_getmany_has_taken_comes_again(
+    log: FakeLogGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cancelled as it goes back to a record that cannot be deserialized."""
+    good = True
+
+    def deserialize(data: bytes) -> bytes:
+        if data == b"bad" and not good:
+            raise ValueError(data)
+        return data
+
+    for partition in range(3):
+        log.append("t", partition, [b"good"] if partition else [b"good", b"bad"])
+
+    async def work(consumer: AIOKafkaConsumer) -> None:
+        nonlocal good
+        good = False
+        go_back = consumer._go_back_to
+
+        async def cancelled(*arguments: Any) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await go_back(*arguments)
+
+        monkeypatch.setattr(consumer, "_go_back_to", cancelled)
+        while True:  # until one takes the bad record
+            getting = asyncio.create_task(consumer.getmany(max_records=4))
+            await asyncio.wait({getting})
+            if getting.cancelled():
+                break
+            await consumer.seek_to_beginning()
+            await asyncio.sleep(0.05)
+        good = True
+        found: list[Any] = []
+        while len(found) < 4:
+            for records in (await consumer.getmany(timeout_ms=100)).values():
+                found += [record.value for record in records]
+        assert sorted(found) == [b"bad", b"good", b"good", b"good"]
+
+    with_consumer(log, work, "t", value_deserializer=deserialize)
+
+
 def test_offsets_are_committed_found_and_gone_back_to(log: FakeLogGateway) -> None:
     log.append("one", 0, [b"a", b"b", b"c"])
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from mainstem import client
+from mainstem.client.consumer.loop_callbacks import inside_callback
 from mainstem.compat.aiokafka.configuration import their_errors
 from mainstem.compat.aiokafka.errors import (
     ConsumerStoppedError,
@@ -74,6 +75,9 @@ class AskedConsumer:
 
     async def _do_what_was_asked(self) -> None:
         consumer = self._running()
+        # A callback belongs to a call that has the turn for which that would wait.
+        while self._begun and not inside_callback(consumer):
+            await asyncio.wait(self._begun)
         while self._asked:
             await self._to_its_end(self._asked.popleft()(consumer))
 
@@ -83,7 +87,7 @@ class AskedConsumer:
             await asyncio.shield(self._begin(work))
 
     def _begin(self, work: Awaitable[object]) -> asyncio.Task[None]:
-        """Begins it; calls that come later have their turn after it."""
+        """Begins it; calls that come later wait for its end."""
 
         async def run() -> None:
             await work
