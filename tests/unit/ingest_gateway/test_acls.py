@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.unit.delta_log.faults import FaultyStore, unavailable
+from tests.unit.delta_log.faults import FaultyStore, nothing, unavailable
 from tests.unit.ingest_gateway.harness import (
     WAIT_S,
     Client,
@@ -302,6 +303,37 @@ def test_a_call_that_is_given_up_does_not_let_the_next_into_the_table_before_it_
             assert users == ["User:first", "User:second", "User:third"]
 
     run(test())
+
+
+def test_what_a_call_that_is_given_up_meets_later_is_no_news_to_the_loop(tmp_path: Path) -> None:
+    gate = Gate("put_if_absent", "system/acls")
+    reported: list[object] = []
+
+    def fails(call: str, path: str) -> None:
+        gate(call, path)
+        if call == "put_if_absent" and "system/acls" in path:
+            raise RuntimeError("the store has a fault")
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(told))
+        store = FaultyStore(LocalStore(tmp_path))
+        async with running(store=store, **ACL) as (_, client):
+            root = signed_in(client, "root")
+            await allow(root, rule(user="first"))
+            store.before = fails
+            second = asyncio.ensure_future(allow(root, rule(user="second")))
+            await until(lambda: gate.calls == 1)
+            second.cancel()
+            await asyncio.wait({second})
+            await client.serving()
+            gate.open()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await soon(allow(root, rule(user="third")))  # its turn is after the second's
+            store.before = nothing
+        gc.collect()
+
+    run(test())
+    assert reported == []
 
 
 # -- what is kept from whom ------------------------------------------------------------------------

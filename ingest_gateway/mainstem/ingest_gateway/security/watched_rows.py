@@ -10,6 +10,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
+from mainstem.delta_log.append import retrieve
 from mainstem.delta_log.system import RowTable
 from mainstem.errors import MainstemError
 
@@ -126,7 +127,9 @@ class WatchedRows(Generic[R]):
             async with self._lock:
                 await work()
 
-        await asyncio.shield(asyncio.ensure_future(locked()))
+        working = asyncio.ensure_future(locked())
+        working.add_done_callback(retrieve)
+        await asyncio.shield(working)
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)

@@ -10,6 +10,7 @@ import structlog
 
 from mainstem.config import TOPIC_KEYS, format_value
 from mainstem.delta_log import Appender, TableState
+from mainstem.delta_log.append import retrieve
 from mainstem.delta_log.topics import added_partitions, altered_config
 from mainstem.errors import MainstemError, UnknownTopicError
 from mainstem.ingest_gateway.balancing import REQUEST_MOVES_MAX, Balancing
@@ -204,6 +205,7 @@ class AdminService:
         else:
             # It goes on when the caller goes away.
             moving = asyncio.ensure_future(self._balancing.move(REQUEST_MOVES_MAX))
+            moving.add_done_callback(retrieve)
             found = await asyncio.shield(moving)
             log.info("rebalanced", count=len(found), **call.facts())
         return admin_pb2.RebalanceResponse(
