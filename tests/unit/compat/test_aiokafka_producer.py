@@ -41,6 +41,21 @@ def with_producer(
     return asyncio.run(main())
 
 
+def test_of_two_starts_at_once_one_is_refused_and_none_is_left_open(
+    gateway: FakeGateway,
+) -> None:
+    async def main() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=gateway.address)
+        first, second = await asyncio.gather(
+            producer.start(), producer.start(), return_exceptions=True
+        )
+        assert first is None
+        assert isinstance(second, AssertionError)
+        await producer.stop()
+
+    asyncio.run(main())
+
+
 def test_every_name_that_the_package_promises_is_there() -> None:
     assert [name for name in aiokafka.__all__ if not hasattr(aiokafka, name)] == []
 

@@ -175,6 +175,7 @@ class AIOKafkaProducer:
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._producer: client.AsyncProducer | None = None
+        self._starting = False
 
     async def start(self) -> None:
         """Connects; with transactional_id, ends whoever had it before.
@@ -183,7 +184,9 @@ class AIOKafkaProducer:
             KafkaConnectionError: No gateway can be reached.
         """
         assert self._producer is None, "Did you call `start` twice?"
+        assert not self._starting, "Did you call `start` twice?"
         producer = client.AsyncProducer(self._settings)
+        self._starting = True
         try:
             with their_errors():
                 await producer.list_topics(10.0)
@@ -192,6 +195,8 @@ class AIOKafkaProducer:
         except BaseException:
             await producer.close(0)
             raise
+        finally:
+            self._starting = False
         self._producer = producer
 
     async def stop(self) -> None:
