@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.unit.ingest_gateway.payloads import records_request, values_request
 
 from mainstem.delta_log.files import encode_data_file
 from mainstem.delta_log.format import Register, registers
-from mainstem.ingest_gateway.fetching import followers
+from mainstem.ingest_gateway.fetching import FetchPlan, followers, planning
 from mainstem.ingest_gateway.services import fetch as fetch_service
 from mainstem.ingest_gateway.topics import gateway_topic
 from mainstem.protocol.v1 import log_pb2
@@ -43,6 +44,31 @@ def test_a_fetch_at_the_end_waits_and_a_commit_wakes_it(tmp_path: Path) -> None:
             assert [offsets(one) for one in found] == [[], [1]]
             assert [one.next_offset for one in found] == [0, 2]
             assert gateway.fetches_waiting == 0
+
+    run(test())
+
+
+def test_a_partition_without_news_is_planned_without_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[FetchPlan] = []
+
+    def copying(plan: FetchPlan, **changes: Any) -> FetchPlan:
+        copied.append(plan)
+        return replace(plan, **changes)
+
+    monkeypatch.setattr(planning, "replace", copying)
+
+    async def test() -> None:
+        async with running(tmp_path) as (gateway, client):
+            await client.create("t", 20)
+            await client.produce(values_request(b"old", partition=1))
+            quiet = [("t", partition, int(partition == 1)) for partition in range(20)]
+            task = await waiting_fetch(gateway, client, *quiet)
+            assert not copied
+            await client.produce(values_request(b"new", partition=1))
+            assert offsets((await soon(task))[1]) == [1]
+            assert {plan.partition for plan in copied} == {1}
 
     run(test())
 
