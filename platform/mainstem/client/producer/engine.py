@@ -216,8 +216,23 @@ class Engine:
 
     def look(self, topic: TopicBuffer) -> None:
         """After an append that said LOOK: starts the linger clock, or ends the piece."""
+        with topic.lock:
+            if self._must_wait(topic):
+                return
         with held_back():
             self._look(topic)
+
+    def _must_wait(self, topic: TopicBuffer) -> bool:
+        """Whether what is open could go, but for its request: most looks under load. Nothing that
+        an interrupt could leave half done changes, and to hold one back costs more than this."""
+        row_count = len(topic.values)
+        if not row_count or row_count >= PIECE_ROWS_MAX or topic.used >= topic.batch_bytes:
+            return False
+        now_ns = topic.appended_ns()
+        if not topic.created_at or now_ns < topic.flush_at_ns or self.sender.may_go_out(topic):
+            return False
+        topic.flush_at_ns = now_ns + _LOOK_AGAIN_NS
+        return True
 
     def _look(self, topic: TopicBuffer) -> None:
         with topic.lock:
@@ -234,9 +249,6 @@ class Engine:
             elif row_count >= PIECE_ROWS_MAX:
                 self.sender.cut(topic, ready=False)
             elif now_ns >= topic.flush_at_ns:
-                if not self.sender.may_go_out(topic):
-                    topic.flush_at_ns = now_ns + _LOOK_AGAIN_NS
-                    return
                 self.sender.cut(topic, ready=True)
             else:
                 return
