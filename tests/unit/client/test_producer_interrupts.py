@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -17,6 +17,14 @@ from mainstem.errors import MainstemError
 from mainstem.testing import FakeGateway
 
 MakeProducer = Callable[..., Producer]
+
+
+@pytest.fixture(autouse=True)
+def handler_of_python() -> Iterator[None]:
+    """A Spark session of this process has one of its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Places:
@@ -132,12 +140,15 @@ def test_an_interrupt_comes_after_what_holds_it_back() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_applications_own_handler_stays() -> None:
+def test_an_applications_own_handler_is_called_after_it_and_stays() -> None:
     calls: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: calls.append(number))
-    try:
-        with held_back():
-            signal.raise_signal(signal.SIGINT)
-            assert calls == [signal.SIGINT]
-    finally:
-        signal.signal(signal.SIGINT, before)
+
+    def handler(number: int, _: FrameType | None) -> None:
+        calls.append(number)
+
+    signal.signal(signal.SIGINT, handler)
+    with held_back():
+        signal.raise_signal(signal.SIGINT)
+        assert calls == []
+    assert calls == [signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) is handler

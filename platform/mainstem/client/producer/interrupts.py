@@ -14,38 +14,37 @@ _set_handler: Final[Any] = getattr(signal.signal, "__wrapped__", signal.signal)
 
 
 class held_back:
-    """A context manager that runs its block to the end, and raises KeyboardInterrupt after it if
-    one came meanwhile.
+    """A context manager that runs its block to the end, and has SIGINT handled after it if one came
+    meanwhile.
 
-    Python may raise it after any call, also when a lock was just taken and nobody would let go of
-    it, or when records have left one place and are not in the next. Only the main thread gets it,
-    and only of the handler that Python installs: another one is the application's, and stays. The
-    block waits for locks that are held for moments, and for nothing else.
+    Python calls the handler, which raises KeyboardInterrupt as a rule, after any call: also when a
+    lock was just taken and nobody would let go of it, or when records have left one place and are
+    not in the next. It may be Python's own handler, Spark's or the application's. Only the main
+    thread gets it. The block waits for locks that are held for moments, and for nothing else.
     """
 
-    __slots__ = ("_came", "_frame", "_holds")
+    __slots__ = ("_came", "_frame", "_later")
 
     def __init__(self) -> None:
-        self._holds = False
+        self._later: Any = None
         self._came = False
         self._frame: FrameType | None = None
 
     def __enter__(self) -> None:
-        if (
-            threading.get_ident() == threading.main_thread().ident
-            and _handler(signal.SIGINT) is signal.default_int_handler
-        ):
-            try:
-                _set_handler(signal.SIGINT, self._note)
-            except ValueError:
-                return  # a subinterpreter has no signals
-            self._holds = True
+        if threading.get_ident() == threading.main_thread().ident:
+            handler = _handler(signal.SIGINT)
+            if callable(handler):
+                try:
+                    _set_handler(signal.SIGINT, self._note)
+                except ValueError:
+                    return  # a subinterpreter has no signals
+                self._later = handler
 
     def __exit__(self, *_: object) -> None:
-        if self._holds:
-            _set_handler(signal.SIGINT, signal.default_int_handler)
+        if self._later is not None:
+            _set_handler(signal.SIGINT, self._later)
             if self._came:
-                signal.default_int_handler(signal.SIGINT, self._frame)
+                self._later(signal.SIGINT, self._frame)
 
     def _note(self, _: int, frame: FrameType | None) -> None:
         self._came = True
