@@ -3,10 +3,12 @@ application is told of failures in the client's own threads."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 from mainstem.errors import InternalError, MainstemError
 
@@ -96,3 +98,9 @@ def raise_first(failures: list[BaseException], whose: str) -> None:
     if len(failures) > 1:
         first.add_note(f"{len(failures) - 1} more {whose} raised; the log has them")
     raise first
+
+
+def looked_at(done: asyncio.Future[Any]) -> None:
+    """Of a future that is done: what it raised is no news to asyncio; who waits for it is told."""
+    if not done.cancelled():
+        done.exception()

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 
 from mainstem.client.arguments import check_config
+from mainstem.client.callbacks import looked_at
 from mainstem.client.consumer.consumer import CommitOffsets, Consumer, OnPartitions
 from mainstem.client.consumer.loop_callbacks import LoopCallbacks, inside_callback, run_inside
 from mainstem.client.consumer.records import ConsumerRecord
@@ -369,10 +370,5 @@ class AsyncConsumer:
 def _future_of(call: Future[T]) -> asyncio.Future[T]:
     """A call's future for the running loop, where nobody need look at what it raises."""
     future = asyncio.wrap_future(call)
-    future.add_done_callback(_looked_at)
+    future.add_done_callback(looked_at)
     return future
-
-
-def _looked_at(done: asyncio.Future[Any]) -> None:
-    if not done.cancelled():
-        done.exception()

@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeVar
 import pyarrow as pa
 
 from mainstem.client.arguments import offsets_of
+from mainstem.client.callbacks import looked_at
 from mainstem.client.positions import ConsumerGroupMetadata, TopicPartition
 from mainstem.client.producer.append import (
     BytesLike,
@@ -148,7 +149,7 @@ class AsyncProducer:
         """
         # In a task of its own: until it is queued or refused, nothing may overtake it.
         queueing = asyncio.ensure_future(self._queue_batch(topic, batch))
-        queueing.add_done_callback(_looked_at)
+        queueing.add_done_callback(looked_at)
         return await asyncio.shield(queueing)
 
     async def _queue_batch(
@@ -229,7 +230,7 @@ class AsyncProducer:
         """It goes on when it is cancelled, also where it waits for another call."""
         work = self._transact("abort_transaction", Transactions.roll_back)
         rolling_back = asyncio.ensure_future(work)
-        rolling_back.add_done_callback(_looked_at)
+        rolling_back.add_done_callback(looked_at)
         await asyncio.shield(rolling_back)
 
     async def prepare_transaction(
@@ -334,12 +335,6 @@ class _Beginning:
             return self._opened
 
 
-def _looked_at(done: asyncio.Future[Any]) -> None:
-    """What a call raised is no news to asyncio: who waits for it is told."""
-    if not done.cancelled():
-        done.exception()
-
-
 def _in_thread(call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
     """What a call returns, made in a thread of its own: no other call can hold it up, and it holds
     up no loop that ends. It goes on when the future is cancelled."""
@@ -352,7 +347,7 @@ def _in_thread(call: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
             ended.set_exception(failure)
 
     future = _followed(ended)
-    future.add_done_callback(_looked_at)
+    future.add_done_callback(looked_at)
     threading.Thread(target=run, name="mainstem-async-producer", daemon=True).start()
     return future
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from mainstem import client
+from mainstem.client.callbacks import looked_at
 from mainstem.client.consumer.loop_callbacks import inside_callback
 from mainstem.compat.aiokafka.configuration import their_errors
 from mainstem.compat.aiokafka.errors import (
@@ -35,7 +36,7 @@ class AskedConsumer:
         #: What calls that are no coroutines asked for, in order.
         self._asked: deque[Callable[[client.AsyncConsumer], Awaitable[object]]] = deque()
         #: What is under way of that.
-        self._begun: set[asyncio.Task[None]] = set()
+        self._begun: set[asyncio.Future[object]] = set()
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         #: Paused on behalf of getone(partitions) and getmany(partitions).
@@ -86,21 +87,13 @@ class AskedConsumer:
         with their_errors():
             await asyncio.shield(self._begin(work))
 
-    def _begin(self, work: Awaitable[object]) -> asyncio.Task[None]:
+    def _begin(self, work: Awaitable[object]) -> asyncio.Future[object]:
         """Begins it; calls that come later wait for its end."""
-
-        async def run() -> None:
-            await work
-
-        task = asyncio.get_running_loop().create_task(run())
-        self._begun.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._begun.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen, though the caller may be gone
+        begun = asyncio.ensure_future(work)
+        self._begun.add(begun)
+        begun.add_done_callback(self._begun.discard)
+        begun.add_done_callback(looked_at)
+        return begun
 
     def _check_assigned(self, partition: TopicPartition) -> None:
         to_ours(partition)

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, Self, cast
 import pyarrow as pa
 
 from mainstem import client
+from mainstem.client.callbacks import looked_at
 from mainstem.compat.aiokafka.configuration import (
     PRODUCER,
     check_function,
@@ -370,8 +371,7 @@ def _translated(
 
     def ended(done: asyncio.Future[Any]) -> None:
         if answer.cancelled():
-            if not done.cancelled():
-                done.exception()  # looked at: it is no news
+            looked_at(done)
         elif done.cancelled():
             answer.cancel()
         elif error := done.exception():
