@@ -17,6 +17,7 @@ from mainstem.cli.context import (
     status_columns,
     status_of,
 )
+from mainstem.cli.gateway.allocators import take_little_memory
 from mainstem.cli.help import ExampleGroup
 from mainstem.cli.without_pandas import leave_pandas_out
 from mainstem.tls import PROTOCOLS, leave_tls_1_2_out
@@ -62,11 +63,7 @@ def run(settings: Settings, warehouse: str | None, listeners: str | None) -> Non
     if config.text("log.format") == "json":
         # gRPC writes lines of its own, which are none, and reads this when it is imported.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    if sys.platform == "linux" and os.uname().machine == "x86_64":
-        # A seventh less memory at the peak than Arrow's default, for as much of the processor;
-        # read when pyarrow is imported. Elsewhere a jemalloc that was built for other page sizes
-        # than the kernel's would end the process.
-        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+    take_little_memory()
     if config.text(PROTOCOLS) == "TLSv1.3":
         leave_tls_1_2_out()
 
