@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import pyarrow as pa
 import pytest
 
@@ -70,3 +73,19 @@ def test_small_batches_are_joined_and_large_ones_stay() -> None:
     (fetched,) = log_pb2.FetchResponse.FromString(message.serialised()).partitions
 
     assert [batch.num_rows for batch in pa.ipc.open_stream(fetched.arrow)] == [20, 5_000]
+
+
+def test_whoever_keeps_the_frames_of_a_call_that_writes_a_message_does_not_spoil_it() -> None:
+    """As a sampling profiler in the process does, and the traceback of an error."""
+    message = FetchMessage(schema_of(COLUMNS))
+    message.add(head_of(0), [batch_of(0, 3)])
+    wanted = message.serialised()
+    frames: list[FrameType] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: frames.append(frame))
+    try:
+        written = message.serialised()
+    finally:
+        sys.setprofile(before)
+    assert frames
+    assert written == wanted

@@ -73,16 +73,20 @@ class FetchMessage:
         """The message. Arrow writes into the memory of the bytes object itself: a copy of all
         records would take as long as a tenth of reading them."""
         answer = io.BytesIO(bytes(sum(len(one.head) + one.stream_bytes for one in self._parts)))
-        at = 0
-        with answer.getbuffer() as memory:
-            for one in self._parts:
-                begin = at + len(one.head)
-                memory[at:begin] = one.head
-                at = begin + one.stream_bytes
-                if one.batches:
-                    with memory[begin:at] as place:
-                        self._write(pa.FixedSizeBufferWriter(pa.py_buffer(place)), one.batches)
+        self._fill(answer.getbuffer())
+        # No copy either, unless somebody still looks at the memory: whoever keeps the frames of the
+        # calls before, as a profiler does.
         return answer.getvalue()
+
+    def _fill(self, memory: memoryview) -> None:
+        at = 0
+        for one in self._parts:
+            begin = at + len(one.head)
+            memory[at:begin] = one.head
+            at = begin + one.stream_bytes
+            if one.batches:
+                place = pa.py_buffer(memory[begin:at])
+                self._write(pa.FixedSizeBufferWriter(place), one.batches)
 
     def _write(self, sink: pa.NativeFile, batches: Sequence[pa.RecordBatch]) -> None:
         with pa.ipc.new_stream(sink, self._schema, options=_IPC_OPTIONS) as writer:
