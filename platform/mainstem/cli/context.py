@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -13,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mainstem.cli.errors import err, escape, fail, say_error
+from mainstem.cli.errors import err, fail, message_text, say_error, without_controls
 from mainstem.cli.options import (
     DEFAULT_SERVERS,
     Settings,
     current_settings,
     parse_pairs,
 )
-from mainstem.errors import MainstemError
+from mainstem.errors import InvalidConfigError, MainstemError
 
 if TYPE_CHECKING:
     import grpc
@@ -37,7 +36,6 @@ __all__ = [
     "bootstrap_servers",
     "confirm",
     "err",
-    "escape",
     "fail",
     "no_confirm_option",
     "open_channel",
@@ -63,9 +61,6 @@ EXIT_INTERRUPTED: Final = 130
 
 #: Data goes to stdout, everything else to stderr.
 out = Console(highlight=False, soft_wrap=True)
-
-#: Unicode's categories of what moves a cursor: controls, and what ends a line or a paragraph.
-_CONTROLS: Final = ("Cc", "Zl", "Zp")
 
 
 pass_settings = click.make_pass_decorator(Settings)
@@ -114,6 +109,9 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except MainstemError as error:
             fail(error.message, error.code)
+        except UnicodeEncodeError as error:
+            refusal = _no_text(error)
+            fail(refusal.message, refusal.code)
         except (KeyboardInterrupt, click.Abort):
             err.print("interrupted")
             raise SystemExit(EXIT_INTERRUPTED) from None
@@ -121,9 +119,14 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
+def _no_text(error: UnicodeEncodeError) -> InvalidConfigError:
+    """Of an argument that no request can have: the shell gives on whatever bytes it is given."""
+    return InvalidConfigError(f"{error.object[:250]!r} has bytes that are no text in UTF-8")
+
+
 def say(message: str) -> None:
     """A message for people, on stderr."""
-    err.print(escape(message))
+    err.print(message_text(message))
 
 
 def say_dry_run() -> None:
@@ -200,7 +203,9 @@ def run_each(
             values = action(target)
         except MainstemError as failure:
             error = failure
-            failed = True
+        except UnicodeEncodeError as failure:
+            error = _no_text(failure)
+        failed = failed or error is not None
         rows.append([target, *map(values.get, columns), *status_of(settings, error)])
     print_rows(settings, [noun, *columns, *status_columns(settings)], rows, numbers=columns)
     if failed:
@@ -248,7 +253,7 @@ def print_rows(
         titles = [column.upper().replace("_", " ") for column in columns]
     kept = "\n\t" if keep_lines else ""
     texts = [
-        ["" if value is None else _without_controls(str(value), kept) for value in row]
+        ["" if value is None else without_controls(str(value), kept) for value in row]
         for row in rows
     ]
     if settings.format == "wide" or not out.is_terminal:
@@ -258,7 +263,7 @@ def print_rows(
     for column, title in zip(columns, titles, strict=True):
         table.add_column(title, justify="right" if column in numbers else "left", overflow="fold")
     for line in texts:
-        table.add_row(*map(escape, line))
+        table.add_row(*map(Text, line))
     out.print(table, soft_wrap=False)
 
 
@@ -272,18 +277,6 @@ def _print_lines(
             for text, width, flush_right in zip(line, widths, right, strict=True)
         ]
         out.print(Text("  ".join(cells).rstrip(), style="bold" if index == 0 else ""))
-
-
-def _without_controls(text: str, kept: str = "") -> str:
-    """With escapes for what would break a line or command a terminal.
-
-    Clients choose the names of groups, and their own: one might end a line early, so that it looks
-    like two rows, or clear the screen of who operates the gateways.
-    """
-    return "".join(
-        repr(one)[1:-1] if unicodedata.category(one) in _CONTROLS and one not in kept else one
-        for one in text
-    )
 
 
 def say_if_empty(settings: Settings, rows: Sequence[object], message: str) -> None:
@@ -308,4 +301,4 @@ def print_object(settings: Settings, value: Mapping[str, Any]) -> None:
     width = max(map(len, value), default=0)
     for name, item in value.items():
         shown = f"{name.replace('_', ' '):<{width}}"
-        out.print(f"[bold]{shown}[/]  {escape(_without_controls(str(item)))}")
+        out.print(Text.assemble((shown, "bold"), "  ", without_controls(str(item))))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from typing import Final, NoReturn
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 #: Everything that is not data.
 err: Final = Console(stderr=True, highlight=False, soft_wrap=True)
+
+#: Unicode's categories of what moves a cursor: controls, and what ends a line or a paragraph; and
+#: of what stands for bytes that are no text.
+_CONTROLS: Final = ("Cc", "Zl", "Zp", "Cs")
 
 _state = {"json": False}
 
@@ -23,9 +29,21 @@ def as_json(enabled: bool) -> None:
     _state["json"] = enabled
 
 
-def escape(text: str) -> str:
-    """Text that rich must print as it is."""
-    return text.replace("[", "\\[")
+def without_controls(text: str, kept: str = "") -> str:
+    """With escapes for what would break a line or command a terminal.
+
+    Clients choose the names of groups, and their own: one might end a line early, so that it looks
+    like two rows, or clear the screen of who operates the gateways.
+    """
+    return "".join(
+        repr(one)[1:-1] if unicodedata.category(one) in _CONTROLS and one not in kept else one
+        for one in text
+    )
+
+
+def message_text(message: str) -> Text:
+    """A message as rich prints it as it is: names in it may look like rich's markup, or emoji."""
+    return Text(without_controls(message, "\n\t"))
 
 
 def say_error(code: str, message: str) -> None:
@@ -33,7 +51,8 @@ def say_error(code: str, message: str) -> None:
     if _state["json"]:
         err.print_json(json.dumps({"status": code, "message": message}), indent=None)
     else:
-        err.print(f"[bold red]error:[/] {escape(f'{code}: {message}' if code else message)}")
+        said = message_text(f"{code}: {message}" if code else message)
+        err.print(Text.assemble(("error:", "bold red"), " ", said))
 
 
 def fail(message: str, code: str = "") -> NoReturn:

@@ -74,10 +74,12 @@ def open_standard_streams() -> None:
 
 
 def _text(raw: io.FileIO, before: TextIO | None, *, line_buffering: bool = False) -> TextIO:
+    """What the encoding does not have is escaped: what was done is told all the same."""
+    errors = getattr(before, "errors", None) or "strict"
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(before, "encoding", None) or "utf-8",
-        errors=getattr(before, "errors", None) or "backslashreplace",
+        errors="backslashreplace" if errors in ("strict", "surrogateescape") else errors,
         line_buffering=line_buffering or raw.isatty(),
     )
 

@@ -72,6 +72,7 @@ def names_of(given: Iterable[str], name: str) -> list[str]:
 
     Raises:
         TypeError: It is one text, whose letters would count as one each; or not all are texts.
+        UnicodeEncodeError: One is no text in UTF-8. It is told before something is done to others.
     """
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(f"{name} is a {type(given).__name__}; it must be a list: [{given!r}]")
@@ -79,6 +80,7 @@ def names_of(given: Iterable[str], name: str) -> list[str]:
     for one in found:
         if not isinstance(one, str):
             raise TypeError(f"{name} has a {type(one).__name__}; each must be a str")
+        one.encode()
     return found
 
 

@@ -14,9 +14,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from mainstem.cli import context
-from mainstem.cli.context import Settings, parse_pairs, print_object, print_rows, run_each
+from mainstem.cli.context import Settings, parse_pairs, print_object, print_rows, run_each, say
+from mainstem.cli.errors import fail
 from mainstem.cli.root import cli
 from mainstem.errors import UnknownTopicError
+from mainstem.protocol.v1 import admin_pb2
+from mainstem.testing import FakeGateway
 
 
 def commands(
@@ -153,8 +156,11 @@ def test_a_table_on_a_terminal_keeps_to_its_width(
 ) -> None:
     terminal = Console(force_terminal=True, color_system=None, width=40, soft_wrap=True)
     monkeypatch.setattr(context, "out", terminal)
-    print_rows(Settings(), ["topic", "count", "long_name"], ROWS, numbers=["count"])
-    assert all(len(line.rstrip()) <= 40 for line in capsys.readouterr().out.splitlines())
+    rows = [*ROWS, [r"\[/b] :fire:", 1, "y"]]
+    print_rows(Settings(), ["topic", "count", "long_name"], rows, numbers=["count"])
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line.rstrip()) <= 40 for line in lines)
+    assert r"\[/b] :fire:" in lines[-1]
 
 
 HOSTILE = "a\nb\x1b[2J\x9b2J\u2028c\t\u3000é"
@@ -170,6 +176,31 @@ def test_a_name_that_a_client_chose_neither_ends_a_line_nor_commands_the_termina
     assert line == f"group  {row}"
     print_rows(Settings(format="json"), ["group"], [[HOSTILE]])
     assert json.loads(capsys.readouterr().out) == {"group": HOSTILE}
+
+
+MARKED = r"User:key: \[bold]x[/] \[/b] [x] C:\\"
+
+
+def test_names_that_look_like_markup_or_emoji_are_printed_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say(f"group {MARKED} was moved")
+    with pytest.raises(SystemExit):
+        fail(MARKED, "CODE")
+    assert capsys.readouterr().err.splitlines() == [
+        f"group {MARKED} was moved",
+        f"error: CODE: {MARKED}",
+    ]
+    print_object(Settings(), {"group": MARKED})
+    print_rows(Settings(), ["group"], [[MARKED]])
+    assert capsys.readouterr().out.splitlines() == [f"group  {MARKED}", "GROUP", MARKED]
+
+
+def test_a_name_in_a_message_neither_ends_a_line_nor_commands_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say("member \x1b[2J\x9b2J\u2028: two\nlines")
+    assert capsys.readouterr().err == "member \\x1b[2J\\x9b2J\\u2028: two\nlines\n"
 
 
 def test_a_value_of_sql_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,6 +238,49 @@ def test_each_target_gets_a_row_and_one_failure_makes_exit_code_1(
         run_each(Settings(format=format_), "topic", ["a", "b"], count, columns=["count"])
     assert exit_.value.code == 1
     assert capsys.readouterr().out.splitlines() == expected
+
+
+NO_TEXT = "b\udcff"  # of the byte 0xff
+
+
+def test_a_target_that_is_no_text_gets_a_row_and_the_others_theirs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        run_each(
+            Settings(),
+            "topic",
+            ["a", NO_TEXT],
+            lambda name: {"count": len(admin_pb2.DeleteTopicRequest(topic=name).topic)},
+            columns=["count"],
+        )
+    _, done, refused = capsys.readouterr().out.splitlines()
+    assert done.split() == ["a", "1", "OK"]
+    assert refused.startswith(r"b\udcff")
+    assert r"INVALID_CONFIG: 'b\udcff' has bytes that are no text in UTF-8" in refused
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "create", "t", "-c", f"cleanup.policy={NO_TEXT}"),
+        ("topic", "describe", NO_TEXT),
+        ("group", "seek", NO_TEXT, "--to", "start", "--topics", "t", "--dry-run"),
+        ("group", "offset-delete", NO_TEXT, "--topics", "t"),
+        ("group", "describe", NO_TEXT),
+        ("acl", "list", "--topic", NO_TEXT),
+        ("acl", "check", "--principal", f"User:{NO_TEXT}", "--topic", "t", "--operation", "read"),
+        ("quota", "set", "--user", NO_TEXT, "--groups", "3"),
+        ("user", "delete", NO_TEXT, "-y"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_name_that_is_no_text_is_refused_in_words(words: tuple[str, ...]) -> None:
+    with FakeGateway({"t": 1}) as gateway:
+        result = CliRunner().invoke(cli, [*words, "-b", gateway.address])
+    assert result.exit_code == 1
+    assert "no text in UTF-8" in result.output
+    assert isinstance(result.exception, SystemExit)
 
 
 def test_pairs_keep_what_follows_the_first_equals_sign() -> None:

@@ -26,6 +26,8 @@ pytestmark = pytest.mark.slow
 TIMEOUT_S = 60
 MAINSTEM = [sys.executable, "-m", "mainstem.cli"]
 
+JSON = ("--format", "json")
+
 #: More than a pipe holds.
 RECORDS = 3_000
 
@@ -281,3 +283,27 @@ def test_errors_are_objects_with_format_json_before_or_after_the_command() -> No
         assert found["message"]
         assert done.returncode == (2 if found["status"] == "WRONG_USAGE" else 1)
         assert done.stdout == b""
+
+
+def test_a_character_that_the_encoding_of_stdout_lacks_is_escaped() -> None:
+    answer = subprocess.run(
+        [*MAINSTEM, "-X", "warehouse=/stra\u00dfe", "config", "show"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        timeout=TIMEOUT_S,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert rb"/stra\xdfe" in answer.stdout
+
+
+def test_a_name_that_is_no_text_is_told_in_an_object_after_what_was_done() -> None:
+    with FakeGateway({"t": 1}) as gateway:
+        answer = subprocess.run(
+            [*MAINSTEM, *("topic", "delete", "t", "b\udcff", "-y", "-b", gateway.address, *JSON)],
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        )
+    assert answer.stderr == b""
+    done, refused = map(json.loads, answer.stdout.splitlines())
+    assert (done["topic"], done["status"]) == ("t", "OK")
+    assert (refused["topic"], refused["status"]) == ("b\udcff", "INVALID_CONFIG")

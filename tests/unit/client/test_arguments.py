@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.unit.client.scripted_gateway import ScriptedGateway
 
 from mainstem.client import (
     AdminClient,
@@ -15,6 +16,7 @@ from mainstem.client import (
     Producer,
     TopicPartition,
 )
+from mainstem.protocol.v1 import groups_pb2
 from mainstem.testing._fake_fetch import FakeLogGateway
 
 ONE = TopicPartition("one", 0)
@@ -172,6 +174,17 @@ def test_one_name_in_the_place_of_several_is_refused() -> None:
                 call("orders")
             with pytest.raises(TypeError, match=f"{name.strip()} has a int"):
                 call([5])
+
+
+def test_a_group_that_is_no_text_is_refused_before_another_is_deleted() -> None:
+    with (
+        ScriptedGateway({"DeleteGroup": lambda *_: groups_pb2.DeleteGroupResponse()}) as gateway,
+        AdminClient({"bootstrap.servers": gateway.address}) as admin,
+    ):
+        with pytest.raises(UnicodeEncodeError):
+            admin.delete_consumer_groups(["g", "\udcff"])
+        assert gateway.peers == []
+        assert admin.delete_consumer_groups(["g"]) == {"g": None}
 
 
 def test_offsets_of_a_group_are_no_dict() -> None:

@@ -25,6 +25,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from mainstem.cli.context import (
     Settings,
@@ -343,11 +344,10 @@ def _print_report(settings: Settings, report: _Report, warehouse: str) -> None:
     out.print("[bold]Try next[/]")
     place = shlex.quote(warehouse)
     command = "mainstem" if shutil.which("mainstem") else shlex.quote(sys.argv[0])
-    out.print(f'  {command} sql --warehouse {place} "{query}"')
-    out.print(f"  {command} gateway run --warehouse {place}")
-    out.print(
-        f"  echo hello | {command} topic produce weather -k me   [dim]from another terminal[/]"
-    )
+    out.print(Text(f'  {command} sql --warehouse {place} "{query}"'))
+    out.print(Text(f"  {command} gateway run --warehouse {place}"))
+    produce = f"  echo hello | {command} topic produce weather -k me   "
+    out.print(Text.assemble(produce, ("from another terminal", "dim")))
 
 
 def _prepare(place: LocalDirectory | CloudPrefix) -> None:
