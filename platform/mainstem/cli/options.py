@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -131,6 +132,16 @@ def _changed(change: Callable[[Settings, Any], Settings]) -> Callable[..., Any]:
     return callback
 
 
+def _with_config(old: Settings, file: str) -> Settings:
+    """Also a command that needs no setting of it must not pass over a name that is mistyped."""
+    try:
+        os.stat(file)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise click.ClickException(f"cannot read the configuration {file}: {why}") from None
+    return replace(old, config_file=file)
+
+
 def global_options(*, hidden: bool) -> list[click.Option]:
     """New options, which change the `Settings` of the context that they are given to."""
     return [
@@ -139,7 +150,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
             envvar=None if hidden else "MAINSTEM_CONFIG",
             type=click.Path(),
             help="A TOML file of settings.",
-            callback=_changed(lambda old, file: replace(old, config_file=file)),
+            callback=_changed(_with_config),
             expose_value=False,
             hidden=hidden,
         ),

@@ -5,6 +5,7 @@ from mainstem.protocol._fields import field_tag, varint
 from mainstem.protocol._metadata import AUTHORIZER_KEY
 from mainstem.protocol._status import (
     DOMAIN,
+    encryption_hint,
     error_from_message,
     error_from_rpc,
     error_to_message,
@@ -18,6 +19,7 @@ from mainstem.protocol._status import (
 __all__ = [
     "AUTHORIZER_KEY",
     "DOMAIN",
+    "encryption_hint",
     "error_from_message",
     "error_from_rpc",
     "error_to_message",

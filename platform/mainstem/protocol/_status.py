@@ -43,6 +43,9 @@ _NO_CONNECTION: Final = (
     "Misformatted domain name",
 )
 
+#: How it ends then, where somebody took the connection and ended it.
+_ENDED_AT_ONCE: Final = ("Socket closed", "Connection reset by peer")
+
 #: How it begins when a server that knows HTTP/2 and nothing of gRPC has no such page.
 _NO_GRPC: Final = "Received http2 header with status"
 
@@ -193,7 +196,10 @@ def error_from_rpc(failure: grpc.RpcError, hint: str = "check bootstrap.servers"
     if text.startswith(_NO_CREDENTIALS):
         return _not_signed_in(text.removeprefix(_NO_CREDENTIALS))
     if code == grpc.StatusCode.UNAVAILABLE:
-        unreachable = GatewayUnavailableError(f"the gateway cannot be reached: {text}; {hint}")
+        what_to_do = "; ".join(filter(None, (encryption_hint(text), hint)))
+        unreachable = GatewayUnavailableError(
+            f"the gateway cannot be reached: {text}; {what_to_do}"
+        )
         if text.startswith(_NO_CONNECTION):
             unreachable.facts["connected"] = "false"
         return unreachable
@@ -215,6 +221,27 @@ def error_from_rpc(failure: grpc.RpcError, hint: str = "check bootstrap.servers"
             f"{text}. It may have taken effect"
         )
     return InternalError(f"the call failed with {code.name}: {text}")
+
+
+def encryption_hint(details: str) -> str:
+    """What to do where one side encrypts and the other does not; empty: it does not look so.
+
+    Args:
+        details: Of a call for which gRPC found no connection.
+    """
+    if not details.startswith(_NO_CONNECTION):
+        return ""
+    if "WRONG_VERSION_NUMBER" in details:
+        return (
+            "what answers there speaks no TLS: check security.protocol, which is plaintext for a "
+            "gateway without certificates"
+        )
+    if "handshake" not in details.lower() and details.endswith(_ENDED_AT_ONCE):
+        return (
+            "what answers there ends the connection at once, as a gateway with TLS does when a "
+            "client has none: check security.protocol (ssl, or sasl_ssl)"
+        )
+    return ""
 
 
 def sign_in_failure(error: MainstemError) -> str:

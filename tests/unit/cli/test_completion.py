@@ -56,6 +56,13 @@ def test_topics_are_offered_where_one_is_typed(gateway: FakeGateway, command: st
     assert offered(f"-b {gateway.address} {command}", "ord") == ["orders", "orders.dlt"]
 
 
+def test_a_configuration_that_is_not_there_keeps_nothing_from_being_offered(
+    gateway: FakeGateway,
+) -> None:
+    line = f"--config /nowhere.toml -b {gateway.address} topic describe"
+    assert offered(line, "pay") == ["payments"]
+
+
 def test_what_is_typed_already_is_not_offered_again(gateway: FakeGateway) -> None:
     place = f"-b {gateway.address}"
     assert offered(f"topic describe {place} orders") == ["orders.dlt", "payments"]

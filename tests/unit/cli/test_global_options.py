@@ -185,3 +185,17 @@ def test_settings_of_producers_and_gateways_do_not_stop_commands_that_administer
     flags = {"linger.ms": "5", "message.max.bytes": "4096", "client.id": "me"}
     with click.Context(cli, obj=Settings(flags=flags)):
         context.admin_client("127.0.0.1:1").close()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_configuration_that_is_not_there_is_told_by_commands_that_need_nothing_of_it(
+    tmp_path: Path, before: bool
+) -> None:
+    given = ["--config", str(tmp_path / "gatewya.toml")]
+    words = [*given, "version"] if before else ["version", *given]
+    answer = CliRunner().invoke(cli, words)
+    assert answer.exit_code == 1
+    assert "gatewya.toml: No such file or directory" in answer.stderr
+    assert answer.stdout == ""
+    answer = CliRunner().invoke(cli, ["version"], env={"MAINSTEM_CONFIG": given[1]})
+    assert "gatewya.toml: No such file or directory" in answer.stderr

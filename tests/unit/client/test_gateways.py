@@ -8,13 +8,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from click.testing import CliRunner
+from tests.certificates import write_certificates
 from tests.unit.client.muting_proxy import MutingProxy
 from tests.unit.client.scripted_gateway import Answer, ScriptedGateway
 
+from mainstem.cli.root import cli
 from mainstem.client import AdminClient, Producer
 from mainstem.client.channels import Channels
 from mainstem.client.coordinator_calls import CoordinatorCalls
@@ -392,6 +397,36 @@ def test_another_server_at_an_advertised_address_is_told_as_such(
             time.sleep(0.01)
         producer.close(0)
     assert "advertised.listeners" in caplog.text
+
+
+def test_a_client_without_tls_hears_that_a_gateway_may_want_it(tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    pair = (tmp_path / "gateway.key").read_bytes(), (tmp_path / "gateway.pem").read_bytes()
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    server.start()
+    address = f"127.0.0.1:{port}"
+    with AdminClient({"bootstrap.servers": address}) as admin:
+        with pytest.raises(GatewayUnavailableError, match=r"security\.protocol") as read:
+            admin.list_topics()
+        with pytest.raises(GatewayUnavailableError, match=r"security\.protocol"):
+            admin.create_topic("t")
+    status = CliRunner().invoke(cli, ["gateway", "status", "-b", address, "--format", "json"])
+    server.stop(None).wait()
+    assert "as a gateway with TLS does" in read.value.message
+    assert "check bootstrap.servers" in read.value.message
+    assert "as a gateway with TLS does" in status.output
+
+
+def test_a_client_with_tls_hears_that_a_gateway_has_none(tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    tls = {"security.protocol": "ssl", "ssl.ca.location": str(tmp_path / "ca.pem")}
+    with (
+        FakeGateway({"t": 1}) as gateway,
+        AdminClient({"bootstrap.servers": gateway.address, **tls}) as admin,
+        pytest.raises(GatewayUnavailableError, match=r"speaks no TLS: check security\.protocol"),
+    ):
+        admin.list_topics()
 
 
 def test_a_record_for_an_address_where_nobody_speaks_was_never_sent() -> None:

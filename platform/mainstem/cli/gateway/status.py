@@ -15,7 +15,7 @@ from mainstem.errors import (
     ShuttingDownError,
     StoreUnavailableError,
 )
-from mainstem.protocol import error_from_rpc
+from mainstem.protocol import encryption_hint, error_from_rpc
 from mainstem.protocol.v1 import admin_pb2, admin_pb2_grpc
 
 
@@ -55,6 +55,9 @@ def failure_of(failure: grpc.RpcError, address: str, timeout_s: float) -> Mainst
     error = error_from_rpc(failure)
     if isinstance(error, AuthenticationError):
         return error
+    hint = encryption_hint(failure.details() or "")
+    if hint:
+        return GatewayUnavailableError(f"no call reached {address}: {hint}", address=address)
     if failure.code() == grpc.StatusCode.UNAVAILABLE:
         return GatewayUnavailableError(
             f"nothing answers at {address}; check the address, and start a gateway with "
