@@ -289,6 +289,15 @@ def test_a_group_with_members_is_not_moved_and_the_dry_run_says_so(desk: Desk) -
     assert desk.committed() == {0: 3, 1: 3}
 
 
+@pytest.mark.parametrize("name", ["", "\u00fc" * 128], ids=["empty", "256 bytes"])
+def test_a_name_that_no_group_may_have_is_refused_by_the_dry_run_too(desk: Desk, name: str) -> None:
+    words = ("seek", name, "--to", "start", "--topics", desk.topic)
+    told, done = (desk(*words, more) for more in ("--dry-run", "--no-confirm"))
+    assert (told.exit_code, done.exit_code) == (1, 1)
+    assert "must have 1 to 255 bytes" in done.stderr
+    assert done.stderr in told.stderr
+
+
 def test_topics_and_partitions_limit_what_is_moved_and_a_new_group_is_made(desk: Desk) -> None:
     other = desk.topic + "-other"
     desk.fill(other)

@@ -21,6 +21,7 @@ from mainstem.consumers import (
     partitions_by_topic,
 )
 from mainstem.consumers.events import OFFSETS_MOVED, GroupEvent
+from mainstem.consumers.heartbeat import check_group_name
 from mainstem.consumers.offset_rows import OffsetKey, Row, StoredOffset
 from mainstem.errors import (
     MainstemError,
@@ -197,6 +198,7 @@ class GroupService:
     async def DescribeGroup(
         self, request: groups_pb2.DescribeGroupRequest, call: Call
     ) -> groups_pb2.DescribeGroupResponse:
+        check_group_name(request.group)  # who plans a change of a group hears it here already
         running = await self._coordination.started()
         await running.table.flushed(request.group, offsets_only=True)
         offsets = await self._current(running, request.group)

@@ -120,7 +120,7 @@ class GroupAdmin:
 
         Returns:
             A description, or why there is none, for each group; UnknownGroupError where there is
-            no such group.
+            no such group, InvalidConfigError where there can be none of that name.
         """
         found: dict[str, ConsumerGroupDescription | MainstemError] = {}
         for group_id in names_of(group_ids, "group_ids"):
