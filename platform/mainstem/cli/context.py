@@ -190,13 +190,20 @@ def run_each(
 ) -> None:
     """Does one thing to each target and prints a row for each; exit code 1 if one failed.
 
+    Ctrl-C ends it with the rows of what was done, and says which target it came at.
+
     Args:
         noun: The name of the first column.
         action: Gives the values of `columns`; raises MainstemError.
     """
+    names = list(targets)
     rows: list[list[object]] = []
     failed = False
-    for target in targets:
+
+    def tell() -> None:
+        print_rows(settings, [noun, *columns, *status_columns(settings)], rows, numbers=columns)
+
+    for number, target in enumerate(names, start=1):
         values: Mapping[str, object] = {}
         error: MainstemError | None = None
         try:
@@ -205,9 +212,15 @@ def run_each(
             error = failure
         except UnicodeEncodeError as failure:
             error = _no_text(failure)
+        except KeyboardInterrupt:
+            tell()
+            left = len(names) - number
+            more = f"; {left} more {'was' if left == 1 else 'were'} not begun" if left else ""
+            say(f"{noun} {target}: no answer yet: it may have been done{more}")
+            raise
         failed = failed or error is not None
         rows.append([target, *map(values.get, columns), *status_of(settings, error)])
-    print_rows(settings, [noun, *columns, *status_columns(settings)], rows, numbers=columns)
+    tell()
     if failed:
         raise SystemExit(1)
 

@@ -240,6 +240,21 @@ def test_each_target_gets_a_row_and_one_failure_makes_exit_code_1(
     assert capsys.readouterr().out.splitlines() == expected
 
 
+def test_an_interruption_tells_what_was_done_and_what_may_have_been(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def delete(name: str) -> dict[str, object]:
+        if name == "b":
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        run_each(Settings(), "topic", ["a", "b", "c"], delete)
+    told = capsys.readouterr()
+    assert [line.split() for line in told.out.splitlines()] == [["TOPIC", "STATUS"], ["a", "OK"]]
+    assert told.err == "topic b: no answer yet: it may have been done; 1 more was not begun\n"
+
+
 NO_TEXT = "b\udcff"  # of the byte 0xff
 
 

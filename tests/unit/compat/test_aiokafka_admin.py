@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 
 import pytest
 
@@ -49,3 +51,33 @@ def test_a_client_that_is_not_started_or_cannot_reach_a_gateway_says_so(no_leaks
         await admin.close()
 
     asyncio.run(main())
+
+
+def unclosed() -> list[str]:
+    """What a collection of garbage says of clients that nobody closed."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gc.collect()
+    return [str(one.message) for one in caught]
+
+
+def test_a_block_whose_start_fails_leaves_no_connection_open(no_leaks: None) -> None:
+    async def main() -> None:
+        with pytest.raises(KafkaConnectionError):
+            async with AIOKafkaAdminClient(
+                bootstrap_servers="127.0.0.1:1", request_timeout_ms=1_000
+            ):
+                pass
+
+    asyncio.run(main())
+    assert unclosed() == []
+
+
+def test_a_client_that_is_started_again_goes_on_with_its_connection(gateway: FakeGateway) -> None:
+    async def main() -> None:
+        async with AIOKafkaAdminClient(bootstrap_servers=gateway.address) as admin:
+            await admin.start()
+            assert await admin.list_topics() == ["one", "t"]
+
+    asyncio.run(main())
+    assert unclosed() == []

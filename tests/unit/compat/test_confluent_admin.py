@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import pickle
+import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from mainstem.compat.confluent import (
     KafkaException,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourceType,
     TopicCollection,
     TopicPartition,
@@ -181,3 +184,19 @@ def test_an_admin_client_that_is_let_go_leaves_nothing_behind(gateway: FakeGatew
     admin.delete_topics(["t"])["t"].result(10)
     del admin
     gc.collect()
+
+
+def test_calls_that_wait_when_the_block_ends_are_cancelled_those_of_one_answer_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections, and says nothing
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        with AdminClient({"bootstrap.servers": address}) as admin:
+            busy = admin.describe_topics(TopicCollection(["a", "b"]))  # has both threads
+            waiting: list[Future[Any]] = [
+                *admin.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}).values(),
+                *admin.delete_topics(["t"]).values(),
+            ]
+        for future in waiting:
+            with pytest.raises(CancelledError):
+                future.result(10)
+        for future in busy.values():
+            failure(future)

@@ -86,12 +86,18 @@ class AIOKafkaAdminClient:
         self._admin: client.AdminClient | None = None
 
     async def start(self) -> None:
-        """Connects."""
+        """Connects; once it has, nothing. What fails leaves nothing open."""
+        if self._admin is not None:
+            return
         try:
             self._admin = client.AdminClient(self._settings)
         except ConfigError as error:
             raise ValueError(error.message) from error
-        await self.list_topics()
+        try:
+            await self.list_topics()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Closes the connections."""

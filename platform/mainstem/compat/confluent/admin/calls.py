@@ -14,7 +14,7 @@ from mainstem.compat.confluent.configuration import (
     kafka_exceptions,
     no_pickle,
 )
-from mainstem.compat.confluent.error import KafkaException, refused
+from mainstem.compat.confluent.error import refused
 from mainstem.errors import ConfigError, MainstemError
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class Calls:
                 try:
                     with kafka_exceptions():
                         answer = one(done.result(), key)
-                except KafkaException as error:
+                except BaseException as error:  # CancelledError too: somebody waits for each
                     future.set_exception(error)
                 else:
                     future.set_result(answer)
