@@ -26,6 +26,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 
 from mainstem.cli.root import cli
+from mainstem.cli.topic import trim
 from mainstem.client import AdminClient, Producer
 from mainstem.compat import confluent
 from mainstem.testing import GatewayProcess
@@ -325,6 +326,24 @@ def test_a_prefix_is_trimmed_after_a_dry_run_and_a_yes(shell: Shell, topic: str)
     assert shell("topic", "trim-prefix", topic, "--to", "start").code == 2
     missing = shell("topic", "trim-prefix", topic, "--to", "end", "-p", "99")
     assert "UNKNOWN_PARTITION" in missing.errors
+
+
+def test_records_that_come_while_a_trim_asks_stay(
+    shell: Shell, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell("topic", "produce", topic, "-p", "0", stdin="a\nb\n")
+    questions: list[str] = []
+
+    def think_for_long(question: str) -> bool:
+        questions.append(question)
+        shell("topic", "produce", topic, "-p", "0", stdin="c\nd\n")
+        return True
+
+    monkeypatch.setattr(trim, "confirm", think_for_long)
+    assert shell("topic", "trim-prefix", topic, "--to", "end", "-p", "0").code == 0
+    assert questions == [f"Remove 2 records from the front of {topic}?"]
+    read = shell("topic", "consume", topic, "-p", "0", "-o", "start", "-e", "-f", "%o=%v\\n")
+    assert read.lines == ["2=c", "3=d"]
 
 
 def test_each_line_of_stdin_is_a_record(shell: Shell, topic: str) -> None:

@@ -99,6 +99,8 @@ def trim_prefix(
                 say("nothing was removed")
                 raise SystemExit(1)
         if not dry_run:
+            # What was planned and asked about, and nothing that has come since.
+            offsets = {partition: one.log_start_offset for partition, one in planned.items()}
             planned = admin.delete_records(topic, offsets, timeout=settings.timeout_s)
         if dry_run or no_confirm or not count:
             _print(settings, planned)
