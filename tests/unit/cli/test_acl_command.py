@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.unit.ingest_gateway.harness import run, running
 
+from mainstem.cli.acl import commands
 from mainstem.cli.root import cli
 
 CLUSTER = "kafka-cluster"
@@ -125,10 +126,31 @@ def test_rules_are_removed_after_a_yes_only(table: Table) -> None:
     table.create("--allow-principal", "User:a", "--topic", "t")
     asked = ["delete", "--principal", "User:a", *table.where]
     answer = invoke(*asked, text="n\n")
+    assert answer.exit_code == 1
+    assert json.loads(answer.stdout)["principal"] == "User:a"
     assert "Remove 1 rules?" in answer.stderr
     assert len(table.there()) == 1
-    assert invoke(*asked, text="y\n").exit_code == 0
+    done = invoke(*asked, text="y\n")
+    assert done.exit_code == 0
+    assert rules(done) == ["ALLOW User:a ALL TOPIC t"]
+    assert "1 rules were removed" in done.stderr
     assert table.there() == []
+
+
+def test_a_rule_that_is_made_while_the_question_waits_stays(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.create("--allow-principal", "User:a", "--topic", "*", "--topic", "u")
+
+    def think_for_long(question: str) -> bool:
+        table.create("--deny-principal", "User:a", "--topic", "t")
+        return True
+
+    monkeypatch.setattr(commands, "confirm", think_for_long)
+    monkeypatch.setattr(commands, "SECURITY_CHANGES_MAX", 1)  # in several requests
+    gone = table.delete("--principal", "User:a")
+    assert gone == ["ALLOW User:a ALL TOPIC *", "ALLOW User:a ALL TOPIC u"]
+    assert table.there() == ["DENY User:a ALL TOPIC t"]
 
 
 @pytest.mark.parametrize(

@@ -153,3 +153,11 @@ def test_profiles_and_listings_do_not_show_a_password(tmp_path: Path) -> None:
         assert found.exit_code == 0, found.output
         assert "hunter2" not in found.output, arguments
     assert (tmp_path / "profiles.json").stat().st_mode & 0o077 == 0
+
+
+def test_a_no_deletes_nobody_and_is_no_success(warehouse: Path) -> None:
+    run(warehouse, "create", "alice", password="secret")
+    answer = run(warehouse, "delete", "alice", typed="n\n")
+    assert answer.exit_code == 1
+    assert "nothing was deleted" in answer.stderr
+    assert has_password(warehouse, "alice", "secret")

@@ -22,6 +22,7 @@ from mainstem.cli.context import (
     say_if_empty,
 )
 from mainstem.cli.help import ExampleGroup
+from mainstem.limits import SECURITY_CHANGES_MAX
 
 if TYPE_CHECKING:
     from mainstem.cli.acl.rules import Resources
@@ -275,6 +276,7 @@ def delete(
       mainstem acl delete --topic raw. --resource-pattern-type prefixed -y
     """
     from mainstem.cli.acl.rules import filters_of
+    from mainstem.security import acl_filter_of, words_of
 
     what = _named(resources)
     is_named = any((principals, hosts, permission, operations, *what.each()))
@@ -286,20 +288,31 @@ def delete(
         what = _named({**resources, "pattern_type": "any"})
     filters = filters_of(what, principals, operations, hosts, (permission or "").upper())
     with opened_rules(settings, bootstrap_servers, warehouse) as there:
+        if no_confirm and not dry_run:
+            deleted = there.delete(filters)
+            _print(settings, list(deleted.rules))
+            say_if_empty(settings, deleted.rules, "there was no such rule")
+            _say_force(deleted.in_force)
+            return
         found: dict[AclBinding, None] = {}
-        if dry_run or not no_confirm:
-            for asked in filters:
-                found.update(dict.fromkeys(there.describe(asked)))
+        for asked in filters:
+            found.update(dict.fromkeys(there.describe(asked)))
+        _print(settings, list(found))
         if dry_run:
-            _print(settings, list(found))
             say_dry_run()
             return
-        if not no_confirm and found and not confirm(f"Remove {len(found)} rules?"):
+        if not found:
+            say_if_empty(settings, (), "there is no such rule")
             return
-        deleted = there.delete(filters)
-    _print(settings, list(deleted.rules))
-    say_if_empty(settings, deleted.rules, "there was no such rule")
-    _say_force(deleted.in_force)
+        if not confirm(f"Remove {len(found)} rules?"):
+            say("nothing was removed")
+            raise SystemExit(1)
+        # These, and none that was made while the question waited.
+        those = [acl_filter_of(**words_of(rule)) for rule in found]
+        parts = range(0, len(those), SECURITY_CHANGES_MAX)
+        done = [there.delete(those[at : at + SECURITY_CHANGES_MAX]) for at in parts]
+    say(f"{sum(len(one.rules) for one in done)} rules were removed")
+    _say_force(done[-1].in_force)
 
 
 @acl.command()

@@ -167,7 +167,7 @@ def delete(
     wanted = tuple(dict.fromkeys(names))
     if not no_confirm and not confirm(f"Delete {', '.join(wanted)}?"):
         say("nothing was deleted")
-        return
+        raise SystemExit(1)
     with user_place(settings, bootstrap_servers, warehouse) as place:
 
         def remove(name: str) -> dict[str, object]:
