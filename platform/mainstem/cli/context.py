@@ -59,6 +59,9 @@ __all__ = [
 #: What a shell expects of a process that SIGINT ended.
 EXIT_INTERRUPTED: Final = 130
 
+#: How protobuf refuses a number.
+_OUT_OF_RANGE: Final = "Value out of range: "
+
 #: Data goes to stdout, everything else to stderr.
 out = Console(highlight=False, soft_wrap=True)
 
@@ -109,8 +112,8 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except MainstemError as error:
             fail(error.message, error.code)
-        except UnicodeEncodeError as error:
-            refusal = _no_text(error)
+        except ValueError as error:
+            refusal = _not_sendable(error)
             fail(refusal.message, refusal.code)
         except (KeyboardInterrupt, click.Abort):
             err.print("interrupted")
@@ -119,9 +122,15 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def _no_text(error: UnicodeEncodeError) -> InvalidConfigError:
-    """Of an argument that no request can have: the shell gives on whatever bytes it is given."""
-    return InvalidConfigError(f"{error.object[:250]!r} has bytes that are no text in UTF-8")
+def _not_sendable(error: ValueError) -> InvalidConfigError:
+    """Of an argument that no request can have: the shell gives on whatever bytes it is given, and
+    numbers have no end. Raises any other error again."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidConfigError(f"{error.object[:250]!r} has bytes that are no text in UTF-8")
+    _, is_range, number = str(error).partition(_OUT_OF_RANGE)
+    if not is_range:
+        raise error
+    return InvalidConfigError(f"{number[:50]} is too large for a request")
 
 
 def say(message: str) -> None:
@@ -210,8 +219,8 @@ def run_each(
             values = action(target)
         except MainstemError as failure:
             error = failure
-        except UnicodeEncodeError as failure:
-            error = _no_text(failure)
+        except ValueError as failure:
+            error = _not_sendable(failure)
         except KeyboardInterrupt:
             tell()
             left = len(names) - number

@@ -15,6 +15,9 @@ from mainstem.config import GatewayConfig, load_gateway_config, parse_amount
 
 _FORMATS: Final = ("text", "wide", "json")
 
+#: Of --timeout. A clock's deadline has to be a date.
+_SECONDS_MAX: Final = 365 * 86_400
+
 DEFAULT_SERVERS: Final = "127.0.0.1:9490"
 
 
@@ -117,8 +120,13 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg]  # generic from click
             seconds = float(value) if amount is None else amount / 1_000
         except ValueError:
             seconds = 0.0
-        if not 0.001 <= seconds < float("inf"):
-            self.fail(f"{value!r} is not a time from 1ms on, such as 30, 1.5s or 2m", param, ctx)
+        if not 0.001 <= seconds <= _SECONDS_MAX:
+            self.fail(
+                f"{value!r} is not a time from 1ms on, and of 365 days at most, such as 30, 1.5s "
+                "or 2m",
+                param,
+                ctx,
+            )
         return seconds
 
 

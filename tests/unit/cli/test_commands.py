@@ -298,6 +298,26 @@ def test_a_name_that_is_no_text_is_refused_in_words(words: tuple[str, ...]) -> N
     assert isinstance(result.exception, SystemExit)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("topic", "create", "x", "-p", "99999999999"), "99999999999 is too large for a request"),
+        (("topic", "add-partitions", "t", "--total", "99999999999"), "is too large for a request"),
+        (("topic", "list", "--timeout", "99999999999d"), "365 days at most"),
+        (("topic", "list", "--timeout", "1e300"), "365 days at most"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
+)
+def test_a_number_that_no_request_can_have_is_refused_in_words(
+    words: tuple[str, ...], told: str
+) -> None:
+    with FakeGateway({"t": 1}) as gateway:
+        result = CliRunner().invoke(cli, [*words, "-b", gateway.address])
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code
+    assert told in " ".join(result.output.split())
+
+
 def test_pairs_keep_what_follows_the_first_equals_sign() -> None:
     assert parse_pairs(["a=b=c", " d = "], "-c") == {"a": "b=c", "d": " "}
 
