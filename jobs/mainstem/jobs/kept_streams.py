@@ -13,6 +13,8 @@ import json
 import os
 import re
 import shutil
+import struct
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -133,13 +135,12 @@ class KeptStreams:
     def is_running(self, name: str) -> bool:
         """Whether a process has the stream."""
         try:
-            with open(self.lock_file(name), "rb+") as file:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with open(self.lock_file(name), "rb") as file:
+                return _is_locked(file.fileno())
         except FileNotFoundError:
             return False
         except OSError:
             return True
-        return False
 
     def writer_of(self, table: str) -> KeptStream | None:
         """The stream that writes to the table now."""
@@ -285,6 +286,19 @@ def check_name(name: str) -> None:
             f"{name!r} cannot name a stream: a name has letters, digits, `_`, `-` and `.`, begins "
             "with none of the last two, and is 100 characters long at most"
         )
+
+
+def _is_locked(file: int) -> bool:
+    """Whether another process has locked the file. Only asks: a look that took the lock, be it for
+    an instant, would be a run to who looks as well, and keep away who wants to run the stream."""
+    # struct flock: a lock for writing, of the whole file.
+    start = length = pid = 0
+    if sys.platform == "darwin":
+        form, values, kind_index = "@qqihh", (start, length, pid, fcntl.F_WRLCK, os.SEEK_SET), 3
+    else:
+        form, values, kind_index = "@hhqqi4x", (fcntl.F_WRLCK, os.SEEK_SET, start, length, pid), 0
+    answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(form, *values))
+    return bool(struct.unpack(form, answer)[kind_index] != fcntl.F_UNLCK)
 
 
 def _words(statement: str) -> str:

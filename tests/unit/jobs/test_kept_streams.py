@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,6 +68,37 @@ def test_a_stream_runs_as_long_as_its_process_lives_whatever_its_file_says(
     assert streams.writer_of("big") is None
     streams.write(replace(streams.read("big"), state=ENDED))
     assert streams.read("big").state == ENDED
+
+
+#: Asks whether a stream runs, again and again, until its stdin ends.
+LOOKER = """
+import select, sys
+from pathlib import Path
+from mainstem.jobs.kept_streams import KeptStreams
+streams = KeptStreams(Path(sys.argv[1]))
+print("looking", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    streams.is_running("big")
+"""
+
+
+def test_looking_whether_a_stream_runs_is_in_nobodys_way(
+    streams: KeptStreams, tmp_path: Path
+) -> None:
+    make(streams)
+    command = [sys.executable, "-c", LOOKER, str(tmp_path)]
+    with (
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as looker,
+        open(streams.lock_file("big"), "rb+") as file,
+    ):
+        assert looker.stdout is not None
+        assert looker.stdout.readline() == "looking\n"
+        assert not any(streams.is_running("big") for _ in range(2_000)), "a look is no run"
+        for _ in range(2_000):  # as the JVM does that is to run it, once
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_UN)
 
 
 def test_the_same_statement_goes_on_and_another_one_is_refused(streams: KeptStreams) -> None:
