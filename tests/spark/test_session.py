@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -54,3 +57,29 @@ def test_a_failed_statement_prints_no_stack_trace(
     captured = capfd.readouterr()
     assert captured.err == ""
     assert not logging.getLogger("SQLQueryContextLogger").isEnabledFor(logging.CRITICAL)
+
+
+_PROGRAM = """
+import sys
+from mainstem.jobs import spark_session
+spark_session(master="local[1]")
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.spark
+def test_a_program_that_is_terminated_leaves_no_directory_behind(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "started\n"
+        assert list(tmp_path.glob("mainstem-spark-*"))
+        program.terminate()
+        assert program.stdout.read() == "", "the JVM has it as well: it has ended too"
+    assert list(tmp_path.glob("mainstem-spark-*")) == []

@@ -17,7 +17,7 @@ import warnings
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mainstem.delta_log.store import CloudPrefix, Place, parse_warehouse
 from mainstem.jobs._delta_jars import DELTA_PACKAGE, delta_jars, fetched_jars, ivy_home
@@ -232,14 +232,15 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str], *, s3: bo
         settings["spark.jars"] = ",".join(
             [*filter(None, [settings.get("spark.jars", "")]), *fetched_jars(settings, S3_JARS)]
         )
-    settings.setdefault("spark.sql.warehouse.dir", _scratch_directory())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
     spark_conf = SparkConf(loadDefaults=False).setAppName(app_name).setAll(list(settings.items()))
     said = _JvmStderr()
     try:
         # A stopped session leaves its JVM behind, and the next one lives in it.
-        if SparkContext._gateway is None:
+        gateway: Any = SparkContext._gateway
+        launched = gateway is None
+        if launched:
             # YARN sends the copy that is left out there to its executors.
             local = settings.get("spark.master", "").startswith("local")
             home = quick_spark_home(ivy_home(settings)) if local else None
@@ -247,6 +248,9 @@ def _start(app_name: str, master: str | None, conf: Mapping[str, str], *, s3: bo
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
                     spark_conf, _PopenSettings(home, stderr=said.write_end)
                 )
+        if "spark.sql.warehouse.dir" not in settings:
+            spark_conf.set("spark.sql.warehouse.dir", _scratch_directory(gateway.jvm))
+        if launched:
             context = SparkContext(conf=spark_conf, gateway=gateway)
         else:
             context = SparkContext.getOrCreate(spark_conf)
@@ -338,12 +342,14 @@ def _quiet_python() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _scratch_directory() -> str:
+def _scratch_directory(jvm: Any) -> str:
     """Where managed tables would go, which nobody makes here: Spark creates it in any case, by
-    default in the
-    current directory."""
+    default in the current directory. Removed by whoever ends in an orderly way: this process, or
+    the JVM, which does so also where a signal has ended this process."""
     directory = tempfile.mkdtemp(prefix="mainstem-spark-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    hooks = jvm.org.apache.spark.util.ShutdownHookManager
+    hooks.registerShutdownDeleteDir(jvm.java.io.File(directory))
     return directory
 
 
