@@ -84,7 +84,8 @@ def _share(size: int, total: int, parts: int) -> int:
 
 
 def _cut(whole: OffsetRange, parts: int, boundaries: Sequence[int]) -> list[OffsetRange]:
-    """About so many pieces of the same size."""
+    """About so many pieces of the same size, none of them empty."""
+    parts = min(parts, whole.size)
     step = whole.size / parts
     cuts = {whole.start, whole.end}
     for index in range(1, parts):

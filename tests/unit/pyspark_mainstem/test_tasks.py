@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,16 @@ def test_more_pieces_than_partitions_are_cut_from_the_large_ones() -> None:
         OffsetRange(A0, 300, 600),
         OffsetRange(A0, 600, 900),
         OffsetRange(A1, 0, 10),
+    ]
+
+
+@pytest.mark.timeout(5)
+def test_more_pieces_than_records_are_one_for_each_record_and_no_more_work() -> None:
+    assert split_ranges([OffsetRange(A0, 0, 3), OffsetRange(B0, 7, 8)], 10**12, None, {}) == [
+        OffsetRange(A0, 0, 1),
+        OffsetRange(A0, 1, 2),
+        OffsetRange(A0, 2, 3),
+        OffsetRange(B0, 7, 8),
     ]
 
 
