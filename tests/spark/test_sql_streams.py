@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.spark.conftest import WAIT_S
 from tests.unit.pyspark_mainstem.topic_log import Record, TopicLog
 
-from mainstem.jobs import SqlError, run_sql
+from mainstem.jobs import SqlError, run_sql, sql_streams
 from mainstem.jobs.kept_streams import (
     ENDED,
     FAILED,
@@ -20,6 +23,7 @@ from mainstem.jobs.kept_streams import (
     KeptStreams,
     StreamError,
 )
+from mainstem.jobs.sql_stream_targets import TableTarget
 from mainstem.jobs.sql_streams import run_sql_stream
 
 LONG = (
@@ -92,6 +96,23 @@ def test_a_stream_runs_until_somebody_stops_it_and_nobody_takes_its_table_away(
     stopper.join(WAIT_S)
     assert (stopped.state, seen) == (STOPPED, [RUNNING, "True"])
     assert streams.read("mine").state == STOPPED
+
+
+def test_ctrl_c_while_a_stream_starts_leaves_no_query_that_goes_on_without_its_lock(
+    spark: SparkSession, orders: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(TableTarget):
+        def start(self, writer: DataStreamWriter) -> StreamingQuery:
+            query = super().start(writer)
+            signal.raise_signal(signal.SIGINT)
+            return query
+
+    monkeypatch.setattr(sql_streams, "TableTarget", Interrupted)
+    session = spark.newSession()
+    with pytest.raises(KeyboardInterrupt):
+        run_sql_stream(orders.uri, "INSERT INTO copy SELECT offset FROM orders", spark=session)
+    assert [query.name for query in session.streams.active] == []
+    assert KeptStreams(Path(orders.uri)).read("copy").state == STOPPED
 
 
 def test_a_stream_that_fails_says_why_and_goes_on_when_it_can(

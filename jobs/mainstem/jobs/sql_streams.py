@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mainstem.client.producer.interrupts import held_back
 from mainstem.delta_log.store import (
     LocalDirectory,
     ObjectStore,
@@ -203,6 +204,9 @@ class _Run:
                 query = self._start(rows, every, available_now)
             # In a database that is the session's for now, the query would look for its tables.
             return self._watch(query, should_stop, on_start)
+        except BaseException:  # Ctrl-C may come anywhere
+            self._leave_nothing_running()
+            raise
         finally:
             unlock()
             self._streams.forget_request(name)
@@ -248,7 +252,10 @@ class _Run:
         # Before the first batch: what is kept of it knows the table from then on.
         self._streams.write(self._kept)
         try:
-            return self._target.start(writer)
+            # Ctrl-C would end our waiting, and not what the JVM is at: the query would begin when
+            # nobody has its lock any more.
+            with held_back():
+                return self._target.start(writer)
         except Exception as error:
             self._end(FAILED, _why(error))
             raise
@@ -270,11 +277,16 @@ class _Run:
             why = _why(error)
             self._end(FAILED, why)
             raise SqlError(f"stream {self._kept.name} has failed: {why}") from error
-        except BaseException:  # Ctrl-C
-            self._stop(query)
-            self._end(STOPPED)
-            raise
         return self._end(ENDED)
+
+    def _leave_nothing_running(self) -> None:
+        with contextlib.suppress(Exception):  # the JVM may be gone, and the query with it
+            for query in self._session.streams.active:
+                if query.name == self._kept.name:
+                    self._stop(query)
+        if self._kept.state == RUNNING:
+            with contextlib.suppress(StreamError):  # what has happened is to be told
+                self._end(STOPPED)
 
     def _stop(self, query: StreamingQuery) -> None:
         with contextlib.suppress(Exception):
