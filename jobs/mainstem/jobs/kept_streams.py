@@ -30,6 +30,9 @@ STREAMS: Final = "streams"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
+#: Before what a stream's directory is called while it is removed.
+_GRAVE: Final = ".forgotten-"
+
 #: How a run can be: what the file says, but for the last, which is found out.
 RUNNING: Final = "running"
 STOPPED: Final = "stopped"
@@ -109,7 +112,8 @@ class KeptStreams:
     def _names(self) -> list[str]:
         """Those that have begun: others leave no more than an empty directory."""
         with contextlib.suppress(OSError):
-            return sorted(file.parent.name for file in self._root.glob("*/stream.json"))
+            found = [file.parent.name for file in self._root.glob("*/stream.json")]
+            return sorted(name for name in found if _NAME.fullmatch(name))
         return []
 
     def read(self, name: str) -> KeptStream:
@@ -214,7 +218,7 @@ class KeptStreams:
             False: nobody ran it.
 
         Raises:
-            StreamError: There is no such stream, or it has not stopped by then.
+            StreamError: There is no such stream, it cannot be asked, or it has not stopped by then.
         """
         stream = self.read(name)
         if stream.state != RUNNING:
@@ -222,8 +226,12 @@ class KeptStreams:
         ends_at = self._monotonic() + timeout_s
         while self.is_running(name):
             # Again and again: a process that starts takes away what was there before.
-            with contextlib.suppress(OSError):
+            try:
                 self._request(name).touch()
+            except OSError as error:
+                if not self.is_running(name):
+                    break  # and was forgotten
+                raise StreamError(f"stream {name} cannot be asked to stop: {error}") from error
             if self._monotonic() >= ends_at:
                 raise StreamError(
                     f"stream {name} has not stopped within {timeout_s:g} s: it runs on "
@@ -255,9 +263,12 @@ class KeptStreams:
         if self.is_running(name):
             raise StreamError(f"stream {name} runs: stop it first")
         try:
-            grave = self._root / f".forgotten-{uuid.uuid4().hex}"
+            grave = self._root / f"{_GRAVE}{uuid.uuid4().hex}"
             directory.rename(grave)
-            shutil.rmtree(grave)
+            with contextlib.suppress(FileNotFoundError):  # another one clears it away as well
+                shutil.rmtree(grave)
+            for left in self._root.glob(f"{_GRAVE}*"):  # by one that was cut short
+                shutil.rmtree(left, ignore_errors=True)
         except OSError as error:
             raise StreamError(f"the files of stream {name} cannot be removed: {error}") from error
 

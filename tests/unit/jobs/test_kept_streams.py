@@ -181,3 +181,30 @@ def test_a_stream_that_never_began_is_in_nobodys_way(streams: KeptStreams) -> No
     with pytest.raises(StreamError, match="there are none"):
         streams.read("big")
     streams.prepare("big", STATEMENT + " WHERE offset > 1", table="big")
+
+
+def test_who_cannot_ask_a_stream_to_stop_is_told_why_and_does_not_wait(
+    tmp_path: Path, streams: KeptStreams
+) -> None:
+    make(streams)
+    (tmp_path / "streams/big/stop").symlink_to(tmp_path / "gone" / "stop")
+    with held(streams, "big"), pytest.raises(StreamError, match=r"cannot be asked.*No such file"):
+        streams.stop("big", 60)
+
+
+def test_what_a_forgetting_that_was_cut_short_has_left_goes_with_the_next(
+    tmp_path: Path, streams: KeptStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    make(streams)
+    make(streams, "other")
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            streams.forget("big")
+    with pytest.raises(StreamError, match=r"there is no stream 'big' .*; there are other$"):
+        streams.read("big")
+    streams.forget("other")
+    assert list((tmp_path / "streams").iterdir()) == []
