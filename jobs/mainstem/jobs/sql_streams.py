@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mainstem.client.producer.interrupts import held_back
+from mainstem.client.interrupts import held_back
 from mainstem.delta_log.store import (
     LocalDirectory,
     ObjectStore,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mainstem.client import Producer, RecordMetadata
+from mainstem.client.interrupts import held_back
 from mainstem.client.per_record import plain
-from mainstem.client.producer.interrupts import held_back
 from mainstem.errors import MainstemError
 from mainstem.testing import FakeGateway
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mainstem.client.interrupts import held_back
 from mainstem.client.per_record.plain import FULL
 from mainstem.client.producer.accumulator import Headers, TopicBuffer, record_bytes
 from mainstem.client.producer.engine import Engine
-from mainstem.client.producer.interrupts import held_back
 from mainstem.client.producer.pieces import RECORD_OVERHEAD_BYTES, BatchPromise, Waiter
 from mainstem.client.results import BatchMetadata
 from mainstem.errors import InvalidRecordError, QueueFullError, RecordTooLargeError

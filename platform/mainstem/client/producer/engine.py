@@ -14,12 +14,12 @@ from typing import Final
 from mainstem.client.callbacks import raise_first
 from mainstem.client.channels import Channels
 from mainstem.client.gateways import Gateways
+from mainstem.client.interrupts import held_back
 from mainstem.client.metadata import MetadataClient, readable
 from mainstem.client.per_record.plain import PIECE_ROWS_MAX
 from mainstem.client.producer import exits
 from mainstem.client.producer.accumulator import TopicBuffer
 from mainstem.client.producer.delivery import LOOK_EVERY_S, Reports
-from mainstem.client.producer.interrupts import held_back
 from mainstem.client.producer.memory import BufferMemory
 from mainstem.client.producer.sender import Sender
 from mainstem.client.producer.settings import ProducerSettings

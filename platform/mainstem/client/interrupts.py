@@ -20,7 +20,8 @@ class held_back:
     Python calls the handler, which raises KeyboardInterrupt as a rule, after any call: also when a
     lock was just taken and nobody would let go of it, or when records have left one place and are
     not in the next. It may be Python's own handler, Spark's or the application's. Only the main
-    thread gets it. The block waits for locks that are held for moments, and for nothing else.
+    thread gets it. Ctrl-C waits as long as the block does: those of the clients wait for locks that
+    are held for moments, and for nothing else.
     """
 
     __slots__ = ("_came", "_frame", "_later")
