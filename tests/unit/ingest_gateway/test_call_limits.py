@@ -4,6 +4,7 @@ come again, or held back, and nobody else is hurt."""
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -119,6 +120,17 @@ def test_polls_of_one_connection_above_the_limit_are_refused_and_those_of_others
     run(test())
 
 
+async def refusal(gateway: Gateway) -> grpc.StatusCode:
+    """How a call by a connection of its own fails. Nothing of it is left afterwards: gRPC connects
+    a closed channel again while somebody keeps one of its calls, for example with an error."""
+    async with another(gateway) as client:
+        try:
+            await client.log.Metadata(METADATA, timeout=1)
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+    raise AssertionError("it was let in")
+
+
 def test_connections_above_the_limit_are_closed_and_those_that_are_there_go_on(
     tmp_path: Path,
 ) -> None:
@@ -127,13 +139,11 @@ def test_connections_above_the_limit_are_closed_and_those_that_are_there_go_on(
             await client.create("t")
             async with another(gateway) as other:
                 await soon(other.log.Metadata(METADATA))
-                async with another(gateway) as third:
-                    with pytest.raises(grpc.aio.AioRpcError) as caught:
-                        await third.log.Metadata(METADATA, timeout=1)
-                    assert caught.value.code() in (
-                        grpc.StatusCode.UNAVAILABLE,
-                        grpc.StatusCode.DEADLINE_EXCEEDED,
-                    )
+                assert await refusal(gateway) in (
+                    grpc.StatusCode.UNAVAILABLE,
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                )
+                gc.collect()
                 for who in (client, other):
                     assert (await soon(who.log.Metadata(METADATA))).topics[0].partition_count == 1
             async with another(gateway) as next_:
