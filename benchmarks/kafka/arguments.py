@@ -57,11 +57,18 @@ def chosen(parser: argparse.ArgumentParser, rows: Sequence[Row], parts: str) -> 
     return [row for row in rows if not wanted or any(part in row.name for part in wanted)]
 
 
-def end_when_told() -> None:
+def end_when_told(*, also_by_ctrl_c: bool = True) -> None:
     """SIGTERM, and SIGHUP of a terminal that is closed, end the process as an exception does.
 
     So its servers, which are in sessions of their own, are stopped, as after Ctrl-C.
+
+    Args:
+        also_by_ctrl_c: That ends it likewise, without a traceback. False: it raises
+            KeyboardInterrupt, as ever.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    if also_by_ctrl_c:
+        numbers.append(signal.SIGINT)
+    for number in numbers:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, lambda told, _: sys.exit(128 + told))

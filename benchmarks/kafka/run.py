@@ -102,7 +102,7 @@ def main() -> int:
             parser.error(str(error))
         except OSError as error:
             parser.error(f"{options.json} cannot be written: {error}")
-    end_when_told()
+    end_when_told(also_by_ctrl_c=False)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="mainstem-bench-") as folder,
