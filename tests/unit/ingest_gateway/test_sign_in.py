@@ -16,6 +16,7 @@ from tests.certificates import write_certificates
 from tests.unit.ingest_gateway.harness import refused, run, soon
 from tests.unit.ingest_gateway.payloads import values_request
 from tests.unit.ingest_gateway.stream_call import StreamCall
+from tests.unit.ingest_gateway.test_audit import audit
 
 from mainstem.config import load_gateway_config
 from mainstem.delta_log import LocalStore
@@ -250,14 +251,22 @@ MESSAGES: dict[str, list[bytes]] = {
 }
 
 
+#: Who they say they are, and by which mechanism they would prove it.
+CLAIMS = {
+    "another mechanism": ("", "SCRAM-SHA-512"),
+    "half": ("alice", MECHANISM),
+    "the first twice": ("alice", MECHANISM),
+}
+
+
 @pytest.mark.parametrize("kind", MESSAGES)
-def test_an_exchange_that_is_none_is_refused_and_leaves_nothing(
+def test_an_exchange_that_is_none_is_refused_and_audited_and_leaves_nothing(
     kind: str, tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(user_service, "_EXCHANGES_MAX", 1)
 
     async def test() -> None:
-        async with asking(tmp_path / "w", certificates) as place:
+        async with asking(tmp_path / "w", certificates, audit_enabled=True) as place:
             async with place.stream(AUTHENTICATE) as call:
                 for message in MESSAGES[kind]:
                     await call.write(message)
@@ -266,10 +275,18 @@ def test_an_exchange_that_is_none_is_refused_and_leaves_nothing(
                     await read_all(call)
             found = error_from_rpc(caught.value)
             assert found.code in ("SASL_AUTHENTICATION_FAILED", "INVALID_REQUEST"), found
+            codes.append(found.code)
             # There is room for one exchange: the other is over.
             assert await place.list_topics(await place.sign_in()) == 0
 
+    codes: list[str] = []
     run(test())
+    claimed, mechanism = CLAIMS.get(kind, ("", ""))
+    (row,) = [one for one in audit(tmp_path / "w") if one["kind"] == "sign-in"]
+    assert (row["principal"], row["error"]) == (claimed, codes[0])
+    assert row["summary"].startswith(mechanism)
+    assert len(row["summary"]) < 100
+    assert row["summary"].isprintable()
 
 
 def test_a_flood_of_sign_ins_is_bounded_in_number_in_time_and_in_the_log(
@@ -309,6 +326,10 @@ def test_a_flood_of_sign_ins_is_bounded_in_number_in_time_and_in_the_log(
     said = capsys.readouterr()
     lines = [one for one in (said.out + said.err).splitlines() if "a sign-in failed" in one]
     assert len(lines) == 60
+    # The one that went, and the two that were too slow; then those with a wrong password.
+    assert all("alice" in one for one in lines[:3])
+    assert sum("not signed in within" in one for one in lines) == 2
+    assert "eve0" in lines[3]
 
 
 def test_users_change_all_or_none(tmp_path: Path, certificates: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 import grpc.aio
@@ -70,20 +71,32 @@ class UserService:
                 retry_delay_ms=_RETRY_MS,
             )
         self._under_way += 1
+        claim = _Claim()
         try:
             async with asyncio.timeout(_EXCHANGE_S):
-                await self._exchange(users, call)
+                await self._exchange(users, call, claim)
         except TimeoutError:
-            raise AuthenticationError(
-                f"the client has not signed in within {_EXCHANGE_S:.0f} s"
-            ) from None
+            late = AuthenticationError(f"the client has not signed in within {_EXCHANGE_S:.0f} s")
+            self._failed(call, claim, late)
+            raise late from None
+        except SessionExpiredError:
+            raise
+        except MainstemError as error:
+            self._failed(call, claim, error)
+            raise
         finally:
             self._under_way -= 1
 
-    async def _exchange(self, users: Users, call: Call) -> None:
+    def _failed(self, call: Call, claim: _Claim, error: MainstemError) -> None:
+        self._lines.failed(call, claim.name, claim.mechanism, error)
+        if self._audit is not None:
+            self._audit.sign_in_failed(call.connection, claim.name, claim.mechanism, error)
+
+    async def _exchange(self, users: Users, call: Call, claim: _Claim) -> None:
         began_at = time_elapsed_s()
         request = await _message(call)
         mechanism = request.mechanism
+        claim.mechanism = ascii(mechanism[:50])[1:-1]
         if mechanism not in users.mechanisms:
             raise AuthenticationError(
                 f"this gateway takes no passwords by {mechanism[:50]!a}, but by "
@@ -92,14 +105,13 @@ class UserService:
         exchange = users.exchange(mechanism)
         try:
             answer = exchange.first(request.auth_bytes)
+            claim.name = exchange.name
             await _say(call, security_pb2.AuthenticateResponse(auth_bytes=answer))
             answer = exchange.last((await _message(call)).auth_bytes)
-        except AuthenticationError as error:
+        except AuthenticationError:
+            claim.name = exchange.name
             if exchange.name and await users.changed_since(exchange, began_at):
                 raise SessionExpiredError("the user has changed just now; sign in again") from None
-            self._lines.failed(call, exchange.name, mechanism, error)
-            if self._audit is not None:
-                self._audit.sign_in_failed(call.connection, exchange.name, mechanism, error)
             raise
         token, lifetime_ms = users.session(exchange.name, mechanism)
         await _say(
@@ -157,6 +169,19 @@ class UserService:
         if self._users is None:
             raise InvalidConfigError(_NO_PASSWORDS, name="sasl.enabled.mechanisms")
         return self._users
+
+
+@dataclass(slots=True)
+class _Claim:
+    """What a client says of itself while it signs in.
+
+    Attributes:
+        name: Empty: it has not said who it is.
+        mechanism: As it may be printed.
+    """
+
+    name: str = ""
+    mechanism: str = ""
 
 
 class _Lines:
