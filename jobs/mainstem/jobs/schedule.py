@@ -15,7 +15,7 @@ from typing import Final
 from cronsim import CronSim, CronSimError
 
 #: A wall clock that goes back by less is being adjusted; by more, it was wrong before.
-_CLOCK_STEP_MS: Final = 60_000
+CLOCK_STEP_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,13 @@ class Schedule:
         if entry.due_ms <= now_ms:
             self._plan(entry, now_ms)
 
+    def put_back(self, due: Due) -> None:
+        """The job was not started after all: it is due as before."""
+        entry = self._entries[due.name]
+        assert entry.running, due.name
+        entry.running = False
+        entry.due_ms = entry.start_ms = min(entry.due_ms, due.due_ms)
+
     def set_paused(self, name: str, paused: bool, now_ms: int) -> None:
         """Pauses or resumes a job. One that runs is not stopped; what a pause left out is not
         caught up.
@@ -175,7 +182,7 @@ class Schedule:
 
     def _note_time(self, now_ms: int) -> None:
         """After a clock was set back, jobs must not wait until it is where it was."""
-        if now_ms < self._latest_ms - _CLOCK_STEP_MS:
+        if now_ms < self._latest_ms - CLOCK_STEP_MS:
             for entry in self._entries.values():
                 self._plan(entry, now_ms)
             self._latest_ms = now_ms

@@ -23,7 +23,7 @@ from mainstem.delta_log.upkeep import write_checkpoint
 from mainstem.errors import MainstemError
 from mainstem.jobs.job import OutcomeKind
 from mainstem.jobs.jobs_config import JobsConfig, JobSettings
-from mainstem.jobs.schedule import JobTimes, Schedule
+from mainstem.jobs.schedule import CLOCK_STEP_MS, Due, JobTimes, Schedule
 from mainstem.jobs.scheduler_lease import Lease, LeaseLost
 from mainstem.jobs.scheduler_metrics import SchedulerMetrics
 from mainstem.jobs.scheduler_table import (
@@ -223,10 +223,14 @@ class Scheduler:
             merged = replace(row, cron="", next_ms=None)
             if name in self._rows:
                 schedule.set_paused(name, row.paused, now_ms)
+                after_ms = max(self._rows[name].after_ms or 0, row.after_ms or 0)
+                if after_ms > now_ms + CLOCK_STEP_MS:  # of a clock that was wrong
+                    after_ms = now_ms
+                    self._rows[name] = replace(self._rows[name], after_ms=now_ms)
                 merged = replace(
                     self._rows[name],
                     paused=row.paused,
-                    after_ms=max(self._rows[name].after_ms or 0, row.after_ms or 0),
+                    after_ms=after_ms,
                     cron=self._jobs[name].cron.text,
                     next_ms=schedule.next_start_ms(name),
                 )
@@ -256,16 +260,16 @@ class Scheduler:
     # -- runs --------------------------------------------------------------------------------------
 
     def _start_due(self, threads: ThreadPoolExecutor) -> None:
-        if self._schedule is None:
+        if self._schedule is None or self._failure:
             return
         now_ms = self._clock_ms()
         # A run of before the lease was lost may still be at work: no overlap with that either.
-        due = []
+        due: list[tuple[Due, JobRow]] = []
         for one in self._schedule.take(now_ms):
             if one.name in self._running:
                 self._schedule.ended(one.name, now_ms)
                 continue
-            due.append(one)
+            due.append((one, self._rows[one.name]))
             self._rows[one.name] = replace(
                 self._rows[one.name],
                 after_ms=now_ms,
@@ -278,7 +282,12 @@ class Scheduler:
         self._beat(now=True)
         if self._schedule is None:
             return
-        for one in due:
+        if self._failure:  # by now another may have the lease
+            for one, row in due:
+                self._schedule.put_back(one)
+                self._rows[one.name] = row
+            return
+        for one, _ in due:
             log.info("job started", job=one.name, late_s=(now_ms - one.due_ms) / 1000)
             self._running.add(one.name)
             threads.submit(self._run, one.name)
@@ -328,7 +337,9 @@ class Scheduler:
 
     def _next_look_s(self) -> float:
         until = [_LOOK_S_MAX, self._beat_at - self._monotonic()]
-        wake_ms = None if self._schedule is None else self._schedule.wake_ms()
+        wake_ms = None
+        if self._schedule is not None and not self._failure:  # else nothing starts, due or not
+            wake_ms = self._schedule.wake_ms()
         if wake_ms is not None:
             until.append((wake_ms - self._clock_ms()) / 1000)
         return max(min(until), 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import urllib.error
@@ -307,6 +308,101 @@ def test_a_job_that_does_not_end_in_time_is_abandoned(store: LocalStore) -> None
     assert clean == [True]
     assert row(store, "a").outcome == "abandoned"
     assert row(store, "a").error == "RuntimeError: the work was cancelled"
+
+
+def test_a_scheduler_whose_store_is_away_starts_nothing_while_another_has_the_lease(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran_by: list[str] = []
+
+    def run_by(who: str) -> Callable[[str, JobSettings], RunEnd]:
+        def run_job(_: str, __: JobSettings) -> RunEnd:
+            ran_by.append(who)
+            return OK
+
+        return run_job
+
+    cut_off_store = LocalStore(Path(store.uri.removeprefix("file://")))
+    jobs = every_second("compaction")
+    cut_off = Scheduler(cut_off_store, config(jobs), run_by("cut off"), clock_ms=fast_ms)
+    other = Scheduler(store, config(jobs), run_by("other"), clock_ms=fast_ms)
+    with contextlib.closing(cut_off_store), running(cut_off):
+        until(lambda: "cut off" in ran_by)
+        with running(other):
+            with monkeypatch.context() as patch:
+
+                def away(*_: object, **__: object) -> None:
+                    raise StoreUnavailableError("the store is away")
+
+                patch.setattr(cut_off._table, "update", away)
+                until(lambda: "other" in ran_by)
+                ran_by.clear()
+                until(lambda: ran_by.count("other") >= 3)
+                assert "cut off" not in ran_by
+            other.stop()
+            ran_by.clear()
+            until(lambda: "cut off" in ran_by)
+
+
+def test_a_job_that_came_due_while_the_store_was_away_runs_when_it_is_back(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def run_job(name: str, _: JobSettings) -> RunEnd:
+        calls.append(name)
+        return OK
+
+    clock = [1_700_000_000_000]
+    scheduler = Scheduler(
+        store,
+        config({"vacuum": JobSettings(Cron("0 0 * * *"))}),
+        run_job,
+        clock_ms=lambda: clock[0],
+    )
+    with running(scheduler):
+        until(lambda: row(store, "vacuum").next_ms is not None)
+        due_ms = row(store, "vacuum").next_ms
+        assert due_ms is not None
+        with monkeypatch.context() as patch:
+
+            def away(*_: object, **__: object) -> None:
+                raise StoreUnavailableError("the store is away")
+
+            patch.setattr(scheduler._table, "update", away)
+            clock[0] = due_ms
+            until(lambda: scheduler.not_ready)
+            assert calls == []
+        until(lambda: row(store, "vacuum").outcome == "ok")
+    assert calls == ["vacuum"]
+
+
+def test_what_was_missed_is_caught_up_also_after_a_clock_that_was_a_year_ahead(
+    store: LocalStore,
+) -> None:
+    calls: list[str] = []
+
+    def run_job(name: str, _: JobSettings) -> RunEnd:
+        calls.append(name)
+        return OK
+
+    start_ms = 1_700_000_000_000
+    clock = [start_ms + 365 * 86_400_000]
+    jobs = {"vacuum": JobSettings(Cron("*/5 * * * *"))}
+
+    def scheduler() -> Scheduler:
+        return Scheduler(store, config(jobs), run_job, clock_ms=lambda: clock[0])
+
+    with running(scheduler()):
+        until(lambda: row(store, "vacuum").next_ms is not None)
+        clock[0] = start_ms
+        until(lambda: (row(store, "vacuum").next_ms or 0) < start_ms + 3_600_000)
+    assert calls == []
+    clock[0] += 3_600_000
+    with running(scheduler()):
+        until(lambda: lease_of(read_rows(store)))
+        until(lambda: (row(store, "vacuum").next_ms or 0) > clock[0])
+        assert row(store, "vacuum").started_ms == clock[0]
 
 
 def test_jobs_that_are_not_enabled_do_not_run_and_lose_their_times(store: LocalStore) -> None:
