@@ -221,12 +221,12 @@ class _Source:
             return cls("default", "", {})
         name = os.fspath(file)
         try:
-            text = Path(file).read_text()
+            text = Path(file).read_text(encoding="utf-8")
             return cls(name, text, tomllib.loads(text))
         except (OSError, UnicodeDecodeError) as error:
             why = (error.strerror if isinstance(error, OSError) else "") or error
             raise InvalidConfigError(f"cannot read the jobs' settings {name}: {why}") from error
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # too long a number; nested too deep
             raise InvalidConfigError(
                 f"the jobs' settings {name} are not valid TOML: {error}"
             ) from error

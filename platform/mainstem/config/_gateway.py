@@ -729,7 +729,7 @@ def _from_file(file: str | os.PathLike[str] | None) -> Iterator[tuple[str, str, 
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or error
         raise InvalidConfigError(f"cannot read the configuration {path}: {why}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # too long a number; nested too deep
         raise InvalidConfigError(f"the configuration {path} is not valid TOML: {error}") from error
     for name, value in _flatten("", parsed):
         yield str(path), name, value

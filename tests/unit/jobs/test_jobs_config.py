@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from mainstem.config import load_gateway_config
 from mainstem.errors import InvalidConfigError
 from mainstem.jobs.catalogue import JOBS
 from mainstem.jobs.jobs_config import default_jobs, load_jobs_config
@@ -138,6 +142,34 @@ def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
     assert "/jobs.toml are not valid TOML: " in refusal(tmp_path, "[scheduler")
     with pytest.raises(InvalidConfigError, match=r"cannot read the jobs' settings .*/none\.toml"):
         load_jobs_config(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 5_000, "[" * 3_000 + "]" * 3_000], ids=["digits", "nested"]
+)
+def test_toml_that_its_parser_gives_up_on_is_refused_in_words(tmp_path: Path, value: str) -> None:
+    text = f"[scheduler]\njitter.ms = {value}\n"
+    assert "/jobs.toml are not valid TOML: " in refusal(tmp_path, text)
+    with pytest.raises(InvalidConfigError, match="is not valid TOML: "):
+        load_gateway_config(tmp_path / "jobs.toml")
+
+
+def test_a_file_is_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text("# Zürich, nightly\n[jobs.compaction]\nenabled = false\n", encoding="utf-8")
+    program = (
+        "import sys; from mainstem.jobs.jobs_config import load_jobs_config; "
+        "print(load_jobs_config(sys.argv[1]).jobs['compaction'].enabled)"
+    )
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    answer = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(file)],
+        env=os.environ | ascii_only,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.stdout == "False\n", answer.stderr
 
 
 def test_a_pipeline_has_a_directory_and_times_and_is_no_job(tmp_path: Path) -> None:
