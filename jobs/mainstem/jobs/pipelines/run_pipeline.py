@@ -183,7 +183,7 @@ def _run(
 def _read(
     lines: IO[bytes], log: IO[bytes], last: deque[str], on_progress: Callable[[str], None]
 ) -> None:
-    """Everything goes to the log; a full disk does not stop the pipeline."""
+    """Everything goes to the log; a full disk, or a terminal that is gone, stops no pipeline."""
     for line in lines:
         with contextlib.suppress(OSError, ValueError):
             log.write(line)
@@ -192,7 +192,8 @@ def _read(
         if not _CHATTER.match(text):
             last.append(text)
         if told := _PROGRESS.fullmatch(text):
-            on_progress(told["what"])
+            with contextlib.suppress(OSError, ValueError):
+                on_progress(told["what"])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
