@@ -94,15 +94,16 @@ def test_a_new_project_is_a_pipeline_of_sparks_whose_python_is_right(
     assert (project.conf / "log4j2.properties").is_file()
 
 
+@pytest.mark.parametrize("failure", [BrokenPipeError, SystemExit])
 def test_a_terminal_that_is_gone_does_not_hold_the_pipeline_up(
-    project: Project, spark_says: list[list[str]]
+    project: Project, spark_says: list[list[str]], failure: type[BaseException]
 ) -> None:
     # More than fits into a pipe that nobody reads.
     script(project, "echo 2026-01-01 00:00:00: begun; head -c 300000 /dev/zero | tr '\\0' '\\n'")
     ends_at = time.monotonic() + 3.0
 
     def gone(_: str) -> None:
-        raise BrokenPipeError
+        raise failure
 
     ended = run(project.directory, on_progress=gone, should_stop=lambda: time.monotonic() > ends_at)
     assert ended.state == COMPLETED

@@ -192,7 +192,9 @@ def _read(
         if not _CHATTER.match(text):
             last.append(text)
         if told := _PROGRESS.fullmatch(text):
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(
+                OSError, ValueError, SystemExit
+            ):  # the last: Rich's, of a pipe
                 on_progress(told["what"])
 
 
