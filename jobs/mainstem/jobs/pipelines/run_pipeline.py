@@ -192,9 +192,8 @@ def _read(
         if not _CHATTER.match(text):
             last.append(text)
         if told := _PROGRESS.fullmatch(text):
-            with contextlib.suppress(
-                OSError, ValueError, SystemExit
-            ):  # the last: Rich's, of a pipe
+            # Rich ends the thread that prints to a closed pipe with SystemExit.
+            with contextlib.suppress(OSError, ValueError, SystemExit):
                 on_progress(told["what"])
 
 
