@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final
 
 from mainstem.config import (
@@ -17,6 +15,7 @@ from mainstem.config import (
     ConfigValue,
     keys_by_name,
     parse_value,
+    read_toml,
     unknown_setting,
 )
 from mainstem.errors import InvalidConfigError
@@ -219,17 +218,8 @@ class _Source:
     def read(cls, file: str | os.PathLike[str] | None) -> _Source:
         if file is None:
             return cls("default", "", {})
-        name = os.fspath(file)
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-            return cls(name, text, tomllib.loads(text))
-        except (OSError, UnicodeDecodeError) as error:
-            why = (error.strerror if isinstance(error, OSError) else "") or error
-            raise InvalidConfigError(f"cannot read the jobs' settings {name}: {why}") from error
-        except (ValueError, RecursionError) as error:  # too long a number; nested too deep
-            raise InvalidConfigError(
-                f"the jobs' settings {name} are not valid TOML: {error}"
-            ) from error
+        text, content = read_toml(file, "the jobs' settings", "are")
+        return cls(os.fspath(file), text, content)
 
     @contextmanager
     def blamed(self, *keys: str) -> Iterator[None]:

@@ -21,6 +21,7 @@ from mainstem.config._keys import (
     unknown_setting,
 )
 from mainstem.config._store import STORE_KEYS, StoreSettings
+from mainstem.config._toml import read_toml
 from mainstem.config._topic import TOPIC_KEYS, TopicConfig
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "nearest_name",
     "parse_amount",
     "parse_value",
+    "read_toml",
     "split_address",
     "unknown_setting",
     "with_unit",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from mainstem.config._keys import (
 )
 from mainstem.config._security import SECURITY_KEYS
 from mainstem.config._store import STORE_KEYS, StoreSettings
+from mainstem.config._toml import read_toml
 from mainstem.errors import InvalidConfigError
 from mainstem.limits import (
     CHECKPOINT_INTERVAL_COMMITS,
@@ -724,13 +724,7 @@ def _from_file(file: str | os.PathLike[str] | None) -> Iterator[tuple[str, str, 
     if file is None:
         return
     path = Path(file)
-    try:
-        parsed = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        why = (error.strerror if isinstance(error, OSError) else "") or error
-        raise InvalidConfigError(f"cannot read the configuration {path}: {why}") from error
-    except (ValueError, RecursionError) as error:  # too long a number; nested too deep
-        raise InvalidConfigError(f"the configuration {path} is not valid TOML: {error}") from error
+    _, parsed = read_toml(path, "the configuration", "is")
     for name, value in _flatten("", parsed):
         yield str(path), name, value
 
